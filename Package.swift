@@ -1,0 +1,44 @@
+// swift-tools-version:6.0
+// The rooms of the house and who may import whom are drawn in docs/architecture.md.
+
+import PackageDescription
+
+let settings: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+]
+
+let package = Package(
+    name: "appstated",
+    products: [
+        .executable(name: "appstated", targets: ["appstated"]),
+        .executable(name: "appstatectl", targets: ["appstatectl"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0")
+    ],
+    targets: [
+        .target(name: "AppStateContract", swiftSettings: settings),
+        .target(name: "LifeCycle", dependencies: ["AppStateContract"], swiftSettings: settings),
+        .systemLibrary(
+            name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+        .target(
+            name: "AppStateBus", dependencies: ["CSystemd", "AppStateContract"], swiftSettings: settings),
+        .systemLibrary(name: "CLinux"),
+        .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
+        .target(
+            name: "Daemon", dependencies: ["AppStateContract", "LifeCycle", "AppStateBus", "Linux"],
+            swiftSettings: settings),
+        .executableTarget(
+            name: "appstated", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Daemon"],
+            swiftSettings: settings),
+        .executableTarget(
+            name: "appstatectl",
+            dependencies: [
+                "AppStateContract", "AppStateBus",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: settings),
+    ]
+)

@@ -1,0 +1,182 @@
+import CSystemd
+import Glibc
+
+extension Bus {
+    /// A signal to fill and `send(_:)`.
+    ///
+    /// - Parameters:
+    ///   - path: the object it comes from.
+    ///   - interface: its interface.
+    ///   - member: its name.
+    ///   - destination: the one connection it goes to; `nil` for all that match.
+    public func newSignal(
+        path: String, interface: String, member: String, to destination: String? = nil
+    ) throws(BusFailure) -> Message {
+        var made: OpaquePointer?
+        try check(sd_bus_message_new_signal(pointer, &made, path, interface, member), "make signal", member)
+        let message = try Self.taken(made, "make signal", member)
+        if let destination {
+            try check(
+                sd_bus_message_set_destination(message.pointer, destination), "address \(member)", destination)
+        }
+        return message
+    }
+
+    /// A method call to fill and send, `call(_:timeout:)` or `callAsync(_:timeout:handler:)`.
+    ///
+    /// - Parameters:
+    ///   - destination: the name of the service.
+    ///   - path: the object.
+    ///   - interface: the interface.
+    ///   - member: the method.
+    public func newCall(
+        destination: String, path: String, interface: String, member: String
+    ) throws(BusFailure) -> Message {
+        var made: OpaquePointer?
+        try check(
+            sd_bus_message_new_method_call(pointer, &made, destination, path, interface, member), "make call",
+            member)
+        return try Self.taken(made, "make call", member)
+    }
+
+    /// Queues a message. No reply is asked for.
+    public func send(_ message: borrowing Message) throws(BusFailure) {
+        try check(sd_bus_send(pointer, message.pointer, nil), "send", message.subject)
+    }
+
+    /// Calls a method and waits for its reply, while other messages queue up.
+    ///
+    /// - Parameters:
+    ///   - message: from `newCall`.
+    ///   - timeout: in microseconds; 0 for libsystemd's default of 25 s.
+    /// - Throws: a failure that carries name and message when the peer answered with an error.
+    public func call(_ message: borrowing Message, timeout: UInt64 = 0) throws(BusFailure) -> Message {
+        var reply: OpaquePointer?
+        var error = sd_bus_error()
+        defer { sd_bus_error_free(&error) }
+        let result = sd_bus_call(pointer, message.pointer, timeout, &error, &reply)
+        guard result >= 0 else {
+            throw BusFailure(operation: "call", subject: message.subject, result: result, error: error)
+        }
+        return try Self.taken(reply, "call", message.subject)
+    }
+
+    /// Calls a method and goes on.
+    ///
+    /// - Parameters:
+    ///   - message: from `newCall`.
+    ///   - timeout: in microseconds; 0 for libsystemd's default of 25 s.
+    ///   - handler: gets the reply, or an error: the peer's, or libsystemd's when the time is up, the peer left
+    ///     or the connection is lost. Called once.
+    /// - Returns: the call under way; letting it go or cancelling it means not to hear the reply.
+    public func callAsync(
+        _ message: borrowing Message, timeout: UInt64 = 0, handler: @escaping (borrowing Message) -> Void
+    ) throws(BusFailure) -> Slot {
+        let context = ReplyContext(handler)
+        return try Slot.make(owning: context, "call", message.subject) { slot, userdata in
+            sd_bus_call_async(pointer, &slot, message.pointer, handleReply, userdata, timeout)
+        }
+    }
+
+    /// Calls `handler` for each message that the rule lets through.
+    ///
+    /// The bus is asked asynchronously; what it is sent before the rule is in force is not seen.
+    ///
+    /// - Parameters:
+    ///   - rule: a match rule, as in the D-Bus specification.
+    ///   - failed: called when the bus refuses the rule; with `nil`, libsystemd closes the connection then.
+    ///   - handler: gets the message, with its arguments to read from the first.
+    /// - Returns: the match; it holds for as long as it is kept.
+    public func match(
+        _ rule: String, failed: ((MethodError) -> Void)? = nil,
+        handler: @escaping (borrowing Message) -> Void
+    ) throws(BusFailure) -> Slot {
+        let context = MatchContext(handler, failed)
+        return try Slot.make(owning: context, "match", rule) { slot, userdata in
+            sd_bus_add_match_async(
+                pointer, &slot, rule, handleMatch, failed == nil ? nil : handleInstall, userdata)
+        }
+    }
+
+    /// Calls `handler` for each message before anything else sees it.
+    ///
+    /// - Parameter handler: gets the message, with its arguments to read from the first; returns whether it
+    ///   dealt with it, so that nothing else sees it.
+    /// - Returns: the filter; it holds for as long as it is kept.
+    public func addFilter(_ handler: @escaping (borrowing Message) -> Bool) throws(BusFailure) -> Slot {
+        try Slot.make(owning: FilterContext(handler), "add", "a filter") { slot, userdata in
+            sd_bus_add_filter(pointer, &slot, handleFilter, userdata)
+        }
+    }
+
+    static func taken(
+        _ pointer: OpaquePointer?, _ operation: String, _ subject: String
+    ) throws(BusFailure) -> Message {
+        guard let pointer else { throw BusFailure(operation: operation, subject: subject, errno: ENOMEM) }
+        return Message(owning: pointer)
+    }
+}
+
+private final class ReplyContext {
+    /// Gone once it was called, so that what it captured does not wait for the slot to be let go.
+    var handler: ((borrowing Message) -> Void)?
+
+    init(_ handler: @escaping (borrowing Message) -> Void) {
+        self.handler = handler
+    }
+}
+
+private final class MatchContext {
+    let handler: (borrowing Message) -> Void
+    let failed: ((MethodError) -> Void)?
+
+    init(_ handler: @escaping (borrowing Message) -> Void, _ failed: ((MethodError) -> Void)?) {
+        self.handler = handler
+        self.failed = failed
+    }
+}
+
+private final class FilterContext {
+    let handler: (borrowing Message) -> Bool
+
+    init(_ handler: @escaping (borrowing Message) -> Bool) {
+        self.handler = handler
+    }
+}
+
+private func handleReply(
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+) -> Int32 {
+    guard let message, let userdata else { return -EINVAL }
+    let context = Unmanaged<ReplyContext>.fromOpaque(userdata).takeUnretainedValue()
+    let handler = context.handler
+    context.handler = nil
+    handler?(Message(retaining: message))
+    return 1
+}
+
+private func handleMatch(
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+) -> Int32 {
+    guard let message, let userdata else { return -EINVAL }
+    Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().handler(Message(retaining: message))
+    return 0
+}
+
+private func handleInstall(
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+) -> Int32 {
+    guard let message, let userdata else { return -EINVAL }
+    if let refusal = Message(retaining: message).error {
+        Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().failed?(refusal)
+    }
+    return 1
+}
+
+private func handleFilter(
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+) -> Int32 {
+    guard let message, let userdata else { return -EINVAL }
+    let context = Unmanaged<FilterContext>.fromOpaque(userdata).takeUnretainedValue()
+    return context.handler(Message(retaining: message)) ? 1 : 0
+}

@@ -1,0 +1,74 @@
+import CSystemd
+import Glibc
+
+extension Bus {
+    /// Puts an interface on one object.
+    ///
+    /// - Returns: the slot; the interface is there for as long as it is kept.
+    public func add(_ interface: Interface, at path: String) throws(BusFailure) -> Slot {
+        try Registration(interface).slot(path) { slot, vtable, userdata in
+            sd_bus_add_object_vtable(pointer, &slot, path, interface.name, vtable, userdata)
+        }
+    }
+
+    /// Puts an interface on all objects below a path that `find` knows.
+    ///
+    /// - Parameters:
+    ///   - interface: the interface; its handlers see the object's path.
+    ///   - prefix: the path above the objects.
+    ///   - find: whether there is such an object, for the caller that `currentSender` names. An error thrown
+    ///     becomes the answer; in an enumeration (GetManagedObjects) it becomes the answer to that.
+    public func addFallback(
+        _ interface: Interface, under prefix: String,
+        find: @escaping (_ path: String) throws(MethodError) -> Bool
+    ) throws(BusFailure) -> Slot {
+        try Registration(interface, find: find).slot(prefix) { slot, vtable, userdata in
+            sd_bus_add_fallback_vtable(
+                pointer, &slot, prefix, interface.name, vtable, findObject, userdata)
+        }
+    }
+
+    /// Puts org.freedesktop.DBus.ObjectManager on a path.
+    public func addObjectManager(at path: String) throws(BusFailure) -> Slot {
+        try Slot.make(owning: nil, "add an object manager", "at \(path)") { slot, _ in
+            sd_bus_add_object_manager(pointer, &slot, path)
+        }
+    }
+
+    /// Names the objects below a path, for introspection and GetManagedObjects.
+    ///
+    /// - Parameters:
+    ///   - prefix: the path above the objects.
+    ///   - nodes: the full paths, for the caller that `currentSender` names.
+    public func addNodes(under prefix: String, _ nodes: @escaping () -> [String]) throws(BusFailure) -> Slot {
+        try Slot.make(owning: NodesContext(nodes), "add nodes", "under \(prefix)") { slot, userdata in
+            sd_bus_add_node_enumerator(pointer, &slot, prefix, enumerateNodes, userdata)
+        }
+    }
+}
+
+private final class NodesContext {
+    let nodes: () -> [String]
+
+    init(_ nodes: @escaping () -> [String]) {
+        self.nodes = nodes
+    }
+}
+
+/// Gives libsystemd an array of strings, both of which it frees with free(3).
+private func enumerateNodes(
+    _ bus: OpaquePointer?, _ prefix: UnsafePointer<CChar>?, _ userdata: UnsafeMutableRawPointer?,
+    _ result: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?>?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
+) -> Int32 {
+    guard let userdata, let result else { return -EINVAL }
+    let nodes = Unmanaged<NodesContext>.fromOpaque(userdata).takeUnretainedValue().nodes()
+    let size = MemoryLayout<UnsafeMutablePointer<CChar>?>.stride
+    guard let memory = calloc(nodes.count + 1, size) else { return -ENOMEM }
+    let list = memory.bindMemory(to: UnsafeMutablePointer<CChar>?.self, capacity: nodes.count + 1)
+    for (index, node) in nodes.enumerated() {
+        list[index] = strdup(node)
+    }
+    result.pointee = list
+    return 0
+}

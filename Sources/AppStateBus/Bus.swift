@@ -1,0 +1,98 @@
+import CSystemd
+import Glibc
+
+/// A connection to a message bus: sd-bus(3).
+///
+/// It closes when it is let go; slots and messages that outlive it are harmless and do nothing more.
+public final class Bus {
+    let pointer: OpaquePointer
+    private var disconnection: Slot?
+
+    private init(_ pointer: OpaquePointer) {
+        self.pointer = pointer
+        LiveHandles.counts.pointee.buses += 1
+    }
+
+    deinit {
+        disconnection = nil
+        LiveHandles.counts.pointee.buses -= 1
+        sd_bus_close_unref(pointer)
+    }
+
+    /// Connects to the system bus, or to where DBUS_SYSTEM_BUS_ADDRESS says it is.
+    public static func system() throws(BusFailure) -> Bus {
+        var bus: OpaquePointer?
+        try check(sd_bus_open_system_with_description(&bus, "system"), "open", "the system bus")
+        guard let bus else { throw BusFailure(operation: "open", subject: "the system bus", errno: ENOMEM) }
+        return Bus(bus)
+    }
+
+    /// Connects to the bus at a D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
+    public static func open(address: String) throws(BusFailure) -> Bus {
+        var made: OpaquePointer?
+        try check(sd_bus_new(&made), "open", address)
+        guard let made else { throw BusFailure(operation: "open", subject: address, errno: ENOMEM) }
+        let bus = Bus(made)
+        try check(sd_bus_set_description(made, address), "describe", address)
+        try check(sd_bus_set_address(made, address), "set the address", address)
+        try check(sd_bus_set_bus_client(made, 1), "be a client of", address)
+        try check(sd_bus_start(made), "open", address)
+        return bus
+    }
+
+    /// Has the loop send, receive and dispatch for this bus. The bus keeps the loop.
+    public func attach(to loop: EventLoop) throws(BusFailure) {
+        try check(
+            sd_bus_attach_event(pointer, loop.pointer, Int32(SD_EVENT_PRIORITY_NORMAL)), "attach",
+            "the bus to the event loop")
+    }
+
+    /// Takes a well-known name, at once or not at all: it fails with EEXIST when another connection has it. A
+    /// round trip to the bus.
+    public func requestName(_ name: String) throws(BusFailure) {
+        try check(sd_bus_request_name(pointer, name, 0), "request the name", name)
+    }
+
+    /// Gives a well-known name back. A round trip to the bus.
+    public func releaseName(_ name: String) throws(BusFailure) {
+        try check(sd_bus_release_name(pointer, name), "release the name", name)
+    }
+
+    /// The name the bus gave this connection, such as `:1.7`. Waits until the bus has given it; empty when the
+    /// connection is gone.
+    public var uniqueName: String {
+        var name: UnsafePointer<CChar>?
+        guard sd_bus_get_unique_name(pointer, &name) >= 0, let name else { return "" }
+        return String(cString: name)
+    }
+
+    /// Whether the connection is up, or coming up.
+    public var isOpen: Bool { sd_bus_is_open(pointer) > 0 }
+
+    /// The sender of the message being dispatched; none outside of a handler.
+    public var currentSender: String? {
+        guard let message = sd_bus_get_current_message(pointer) else { return nil }
+        return sd_bus_message_get_sender(message).map { String(cString: $0) }
+    }
+
+    /// Calls `handler` once when the connection is lost (org.freedesktop.DBus.Local.Disconnected). A second
+    /// handler replaces the first.
+    public func onDisconnect(_ handler: @escaping () -> Void) throws(BusFailure) {
+        disconnection = try match(
+            """
+            type='signal',sender='org.freedesktop.DBus.Local',path='/org/freedesktop/DBus/Local',\
+            interface='org.freedesktop.DBus.Local',member='Disconnected'
+            """
+        ) { _ in handler() }
+    }
+
+    /// Waits until everything queued is written to the socket.
+    public func flush() throws(BusFailure) {
+        try check(sd_bus_flush(pointer), "flush", "the bus")
+    }
+
+    /// Closes the connection without waiting; what is queued is lost.
+    public func close() {
+        sd_bus_close(pointer)
+    }
+}

@@ -1,0 +1,158 @@
+import CSystemd
+import Glibc
+
+/// One method call, lent to its handler. It must be answered with `reply`, `fail`, a thrown error, or later
+/// through `deferred()`.
+public struct Call: ~Copyable {
+    /// The call itself, with its arguments to read.
+    public let message: Message
+    private let answered: UnsafeMutablePointer<Bool>
+
+    /// - Parameter answered: where to note that the call was answered; outlives the call.
+    init(_ message: consuming Message, answered: UnsafeMutablePointer<Bool>) {
+        self.message = message
+        self.answered = answered
+    }
+
+    /// The object path that was called.
+    public var path: String { message.path ?? "" }
+    /// The unique name of the caller.
+    public var sender: String { message.sender ?? "" }
+    /// The method's name.
+    public var member: String { message.member ?? "" }
+
+    /// Reads arguments: what does not read as asked is the caller's mistake, `InvalidArgs`. A `MethodError` from
+    /// `body` passes as it is.
+    public borrowing func read<Value>(
+        _ body: (borrowing Message) throws -> Value
+    ) throws(MethodError) -> Value {
+        do {
+            return try body(message)
+        } catch {
+            throw Answer.error(for: error)
+        }
+    }
+
+    /// Answers with no results.
+    public borrowing func reply() throws(MethodError) {
+        try reply { _ in }
+    }
+
+    /// Answers with what `body` appends. Where that fails, or the reply cannot be sent, nothing is answered yet
+    /// and the error thrown is what to answer: a `MethodError` from `body` as it is, else `Failed`.
+    public borrowing func reply(
+        _ body: (borrowing Message) throws -> Void
+    ) throws(MethodError) {
+        do {
+            try Answer.reply(to: message, body)
+        } catch {
+            throw Answer.error(for: error)
+        }
+        answered.pointee = true
+    }
+
+    /// Answers with an error; the same as throwing it.
+    public borrowing func fail(_ error: MethodError) {
+        Answer.fail(message, error)
+        answered.pointee = true
+    }
+
+    /// Keeps the call to answer it later, once.
+    public borrowing func deferred() -> PendingCall {
+        answered.pointee = true
+        return PendingCall(message.retained())
+    }
+}
+
+/// A method call that is answered after its handler returned. Let go without an answer, it answers `Failed`, so
+/// that the caller does not wait for nothing.
+public final class PendingCall {
+    /// The call itself.
+    public let message: Message
+    /// Whether it was answered.
+    public private(set) var isAnswered = false
+
+    init(_ message: consuming Message) {
+        self.message = message
+    }
+
+    deinit {
+        if !isAnswered {
+            Answer.fail(message, .failed("\(message.subject) was dropped without an answer"))
+        }
+    }
+
+    /// The object path that was called.
+    public var path: String { message.path ?? "" }
+    /// The unique name of the caller.
+    public var sender: String { message.sender ?? "" }
+    /// The method's name.
+    public var member: String { message.member ?? "" }
+
+    /// Answers with no results.
+    public func reply() {
+        reply { _ in }
+    }
+
+    /// Answers with what `body` appends; where that fails the caller gets `Failed`. A caller that has left is
+    /// not a failure. A second answer is ignored.
+    public func reply(_ body: (borrowing Message) throws -> Void) {
+        guard !isAnswered else { return }
+        isAnswered = true
+        do {
+            try Answer.reply(to: message, body)
+        } catch {
+            Answer.broken("answer \(message.subject): \(error)")
+            Answer.fail(message, Answer.error(for: error))
+        }
+    }
+
+    /// Answers with an error. A second answer is ignored.
+    public func fail(_ error: MethodError) {
+        guard !isAnswered else { return }
+        isAnswered = true
+        Answer.fail(message, error)
+    }
+}
+
+/// How calls are answered.
+enum Answer {
+    static func reply(
+        to call: borrowing Message, _ body: (borrowing Message) throws -> Void
+    ) throws {
+        guard call.expectsReply else { return }
+        var made: OpaquePointer?
+        try check(sd_bus_message_new_method_return(call.pointer, &made), "answer", call.subject)
+        guard let made else { throw BusFailure(operation: "answer", subject: call.subject, errno: ENOMEM) }
+        let reply = Message(owning: made)
+        try body(reply)
+        try check(sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
+    }
+
+    /// A connection that is closing takes no answers, and nobody waits for one there.
+    static func fail(_ call: borrowing Message, _ error: MethodError) {
+        guard call.expectsReply else { return }
+        let result = error.name.withCString { name in
+            error.message.withCString { message in
+                var answer = sd_bus_error(name: name, message: message, _need_free: 0)
+                return sd_bus_reply_method_error(call.pointer, &answer)
+            }
+        }
+        if result < 0, result != -ENOTCONN, result != -ECONNRESET {
+            broken("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
+        }
+    }
+
+    /// The error to answer for whatever a handler threw.
+    static func error(for failure: any Error) -> MethodError {
+        switch failure {
+        case let error as MethodError: error
+        case let failure as BusFailure: MethodError(failure)
+        default: .failed("\(failure)")
+        }
+    }
+
+    static func broken(_ what: String) {
+        Journal.library.log(.error, what)
+    }
+}

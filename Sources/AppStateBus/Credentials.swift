@@ -1,0 +1,97 @@
+import Glibc
+
+/// Who a connection belongs to, as the bus learned from the kernel when it connected.
+public struct Credentials: ~Copyable {
+    /// The user.
+    public let uid: UInt32
+    /// The process, by its number in the bus's PID namespace. It may have ended since.
+    public let pid: Int32
+    /// The label of the Linux security module, where there is one.
+    public let securityLabel: String?
+    /// A pidfd of the process, where the bus gives one (dbus 1.15.8 and later); closed with the credentials.
+    public private(set) var pidDescriptor: Int32?
+
+    init(uid: UInt32, pid: Int32, securityLabel: String?, pidDescriptor: Int32?) {
+        self.uid = uid
+        self.pid = pid
+        self.securityLabel = securityLabel
+        self.pidDescriptor = pidDescriptor
+    }
+
+    deinit {
+        if let pidDescriptor {
+            Glibc.close(pidDescriptor)
+        }
+    }
+
+    /// The pidfd, which is the caller's to close from then on.
+    public mutating func takePidDescriptor() -> Int32? {
+        defer { pidDescriptor = nil }
+        return pidDescriptor
+    }
+}
+
+extension Bus {
+    /// Asks the bus who a connection belongs to: GetConnectionCredentials. A round trip to the bus driver,
+    /// which answers at once; nothing is read from /proc.
+    ///
+    /// - Parameter connection: a unique name, or a well-known one.
+    /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` when it has left; ENODATA when the bus does not
+    ///   know user or process.
+    public func credentials(of connection: String) throws(BusFailure) -> Credentials {
+        let request = try newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "GetConnectionCredentials")
+        try request.append(connection)
+        return try Credentials(reading: try call(request), of: connection)
+    }
+}
+
+extension Credentials {
+    /// Reads the `a{sv}` of GetConnectionCredentials, as the D-Bus specification describes it.
+    init(reading reply: borrowing Message, of connection: String) throws(BusFailure) {
+        var user: UInt32?
+        var process: UInt32?
+        var label: String?
+        // Owned from here, so that a failure further on closes it.
+        var descriptor = Credentials(uid: 0, pid: 0, securityLabel: nil, pidDescriptor: nil)
+        guard try reply.enter(.array, "{sv}") else { throw reply.mismatch("a{sv}", 0) }
+        while try reply.enter(.dictEntry, "sv") {
+            let key = try reply.readString()
+            let type = try reply.peek()?.contents ?? ""
+            guard Self.keys[key] == type, try reply.enter(.variant, type) else {
+                try reply.skip("v")
+                try reply.exit()
+                continue
+            }
+            switch key {
+            case "UnixUserID": user = try reply.readUInt32()
+            case "ProcessID": process = try reply.readUInt32()
+            case "LinuxSecurityLabel":
+                label = String(decoding: try reply.readBytes().prefix { $0 != 0 }, as: UTF8.self)
+            default: try descriptor.keep(pidDescriptor: reply.readDescriptor())
+            }
+            try reply.exit()
+            try reply.exit()
+        }
+        try reply.exit()
+        guard let user, let process else {
+            throw BusFailure(operation: "get the credentials", subject: "of \(connection)", errno: ENODATA)
+        }
+        self.init(
+            uid: user, pid: Int32(bitPattern: process), securityLabel: label,
+            pidDescriptor: descriptor.takePidDescriptor())
+    }
+
+    /// The entries that are read, and the types they must have.
+    private static let keys = [
+        "UnixUserID": "u", "ProcessID": "u", "LinuxSecurityLabel": "ay", "ProcessFD": "h",
+    ]
+
+    private mutating func keep(pidDescriptor: Int32) {
+        if let known = takePidDescriptor() {
+            Glibc.close(known)
+        }
+        self.pidDescriptor = pidDescriptor
+    }
+}

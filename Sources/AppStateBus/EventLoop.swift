@@ -1,0 +1,117 @@
+import CSystemd
+import Glibc
+
+/// An event loop of sd-event(3). All handlers run on the thread that runs the loop.
+public final class EventLoop {
+    let pointer: OpaquePointer
+
+    /// A new loop, not the thread's default one.
+    public init() throws(BusFailure) {
+        var event: OpaquePointer?
+        try check(sd_event_new(&event), "make", "an event loop")
+        guard let event else {
+            throw BusFailure(operation: "make", subject: "an event loop", errno: ENOMEM)
+        }
+        pointer = event
+    }
+
+    deinit {
+        sd_event_unref(pointer)
+    }
+
+    /// Dispatches events until `exit(code:)` and gives its code.
+    public func run() throws(BusFailure) -> Int32 {
+        try check(sd_event_loop(pointer), "run", "the event loop")
+    }
+
+    /// Waits for one event and dispatches it.
+    ///
+    /// - Parameter timeout: how long to wait, in microseconds; `nil` for ever, 0 not at all.
+    /// - Returns: whether something was dispatched.
+    @discardableResult
+    public func runOnce(timeout: UInt64?) throws(BusFailure) -> Bool {
+        try check(sd_event_run(pointer, timeout ?? UInt64.max), "run", "the event loop") > 0
+    }
+
+    /// Ends `run()` after the present handler.
+    public func exit(code: Int32) {
+        sd_event_exit(pointer, code)
+    }
+
+    /// When the present turn of the loop woke up, CLOCK_MONOTONIC, in microseconds.
+    public var now: UInt64 {
+        var usec: UInt64 = 0
+        sd_event_now(pointer, CLOCK_MONOTONIC, &usec)
+        return usec
+    }
+
+    /// Calls `handler` whenever `descriptor` is ready.
+    ///
+    /// The descriptor stays the caller's and must stay open until the source is cancelled.
+    ///
+    /// - Parameters:
+    ///   - descriptor: a descriptor that epoll(7) accepts.
+    ///   - readiness: what to wait for; errors and hang-ups are reported in any case.
+    ///   - handler: gets what was found.
+    /// - Returns: the source; it watches for as long as it is kept.
+    public func watch(
+        _ descriptor: Int32, for readiness: Readiness = .readable, _ handler: @escaping (Readiness) -> Void
+    ) throws(BusFailure) -> Source {
+        let context = SourceContext(handler)
+        return Source(
+            try SourceContext.adopt(context, "watch descriptor \(descriptor)") { source, userdata in
+                sd_event_add_io(pointer, &source, descriptor, readiness.rawValue, ready, userdata)
+            })
+    }
+
+    /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows.
+    ///
+    /// - Parameter handler: called once for each time the timer was armed and came due.
+    public func timer(_ handler: @escaping () -> Void) throws(BusFailure) -> Timer {
+        let context = SourceContext { _ in handler() }
+        let source = try SourceContext.adopt(context, "make a timer") { source, userdata in
+            // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
+            sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)
+        }
+        let timer = Timer(source)
+        timer.disarm()
+        return timer
+    }
+
+    /// Calls `handler` whenever the signal arrives. The signal is blocked first on the calling thread, as
+    /// signalfd(2) needs; call it before other threads are made.
+    ///
+    /// - Parameter signal: a signal number.
+    public func onSignal(_ signal: Int32, _ handler: @escaping () -> Void) throws(BusFailure) -> Source {
+        var set = sigset_t()
+        sigemptyset(&set)
+        sigaddset(&set, signal)
+        try check(-pthread_sigmask(SIG_BLOCK, &set, nil), "block", "signal \(signal)")
+        let context = SourceContext { _ in handler() }
+        return Source(
+            try SourceContext.adopt(context, "watch signal \(signal)") { source, userdata in
+                sd_event_add_signal(pointer, &source, signal, signalled, userdata)
+            })
+    }
+
+    /// Has the loop send WATCHDOG=1 in time, where the service manager asked for it: sd_event_set_watchdog(3).
+    public func watchdog(enabled: Bool) throws(BusFailure) {
+        try check(sd_event_set_watchdog(pointer, enabled ? 1 : 0), "set", "the watchdog")
+    }
+}
+
+private func ready(
+    _ source: OpaquePointer?, _ descriptor: Int32, _ events: UInt32, _ userdata: UnsafeMutableRawPointer?
+) -> Int32 {
+    SourceContext.handle(userdata, Readiness(rawValue: events))
+}
+
+private func due(_ source: OpaquePointer?, _ usec: UInt64, _ userdata: UnsafeMutableRawPointer?) -> Int32 {
+    SourceContext.handle(userdata, [])
+}
+
+private func signalled(
+    _ source: OpaquePointer?, _ info: UnsafePointer<signalfd_siginfo>?, _ userdata: UnsafeMutableRawPointer?
+) -> Int32 {
+    SourceContext.handle(userdata, [])
+}

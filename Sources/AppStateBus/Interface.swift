@@ -1,0 +1,125 @@
+/// A method of an interface.
+public struct Method {
+    public let name: String
+    public let arguments: [(name: String, type: String)]
+    public let results: [(name: String, type: String)]
+    let handler: (borrowing Call) throws -> Void
+
+    /// - Parameters:
+    ///   - name: the member.
+    ///   - arguments: name and type of each argument, for introspection; calls with another signature are
+    ///     answered with `InvalidArgs` and do not come here.
+    ///   - results: name and type of each result.
+    ///   - handler: answers the call, keeps it with `deferred()`, or throws. A `MethodError` becomes the
+    ///     answer; a `BusFailure` becomes `InvalidArgs` when it comes from reading, else `Failed`.
+    public init(
+        _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
+        _ handler: @escaping (borrowing Call) throws -> Void
+    ) {
+        self.name = name
+        self.arguments = arguments.map { (name: $0.0, type: $0.1) }
+        self.results = results.map { (name: $0.0, type: $0.1) }
+        self.handler = handler
+    }
+}
+
+/// A property of an interface that can be read, not written.
+public struct Property {
+    /// What peers are told when the value changes: the annotation
+    /// org.freedesktop.DBus.Property.EmitsChangedSignal.
+    public enum Changes: Sendable {
+        /// PropertiesChanged with the new value.
+        case change
+        /// PropertiesChanged without the value.
+        case invalidation
+        /// The value never changes.
+        case const
+        /// Nothing is said.
+        case none
+    }
+
+    public let name: String
+    public let type: String
+    public let changes: Changes
+    let value: (borrowing Message, String) throws -> Void
+
+    /// - Parameters:
+    ///   - name: the property.
+    ///   - type: its signature.
+    ///   - changes: what peers are told when it changes.
+    ///   - value: appends the value, one complete type, to the message for the object at the path. A
+    ///     `MethodError` it throws becomes the answer.
+    public init(
+        _ name: String, _ type: String, emits changes: Changes = .none,
+        _ value: @escaping (_ message: borrowing Message, _ path: String) throws -> Void
+    ) {
+        self.name = name
+        self.type = type
+        self.changes = changes
+        self.value = value
+    }
+}
+
+/// A signal of an interface, as introspection shows it.
+public struct Signal {
+    public let name: String
+    public let arguments: [(name: String, type: String)]
+
+    /// - Parameters:
+    ///   - name: the member.
+    ///   - arguments: name and type of each argument.
+    public init(_ name: String, _ arguments: [(String, String)] = []) {
+        self.name = name
+        self.arguments = arguments.map { (name: $0.0, type: $0.1) }
+    }
+}
+
+/// A D-Bus interface and what it does. It can be put on any number of objects.
+public final class Interface {
+    public let name: String
+    public let methods: [Method]
+    public let properties: [Property]
+    public let signals: [Signal]
+
+    /// - Parameters:
+    ///   - name: the interface.
+    ///   - methods: what can be called.
+    ///   - properties: what can be read.
+    ///   - signals: what may be sent.
+    public init(
+        _ name: String, methods: [Method] = [], properties: [Property] = [], signals: [Signal] = []
+    ) {
+        self.name = name
+        self.methods = methods
+        self.properties = properties
+        self.signals = signals
+    }
+}
+
+extension Interface {
+    /// Appends name and value (`a{sv}`) of properties of one object, for the messages that the program composes
+    /// itself: PropertiesChanged, InterfacesAdded.
+    ///
+    /// - Parameters:
+    ///   - message: the message to append to.
+    ///   - path: the object.
+    ///   - names: which properties, those it does not have are left out; `nil` for all.
+    public func appendProperties(
+        to message: borrowing Message, path: String, only names: [String]? = nil
+    ) throws(MethodError) {
+        do {
+            try message.open(.array, "{sv}")
+            for property in properties where names?.contains(property.name) ?? true {
+                try message.open(.dictEntry, "sv")
+                try message.append(property.name)
+                try message.open(.variant, property.type)
+                try property.value(message, path)
+                try message.close()
+                try message.close()
+            }
+            try message.close()
+        } catch {
+            throw Answer.error(for: error)
+        }
+    }
+}

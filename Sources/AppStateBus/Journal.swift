@@ -1,0 +1,75 @@
+import CSystemd
+import Glibc
+
+/// The log: structured to the journal, and one line to standard error where that does not lead to the journal
+/// already.
+public struct Journal: Sendable {
+    /// The priorities of syslog(3).
+    public enum Priority: Int32, Sendable, CaseIterable {
+        case emergency, alert, critical, error, warning, notice, info, debug
+    }
+
+    private let identifier: String
+    private let minimum: Priority
+    private let line: Int32?
+
+    /// - Parameters:
+    ///   - identifier: SYSLOG_IDENTIFIER, and what a line on standard error begins with.
+    ///   - minimum: the least priority that is logged at all.
+    public init(identifier: String, minimum: Priority = .info) {
+        self.init(
+            identifier: identifier, minimum: minimum, errorDescriptor: STDERR_FILENO,
+            journalStream: getenv("JOURNAL_STREAM").map { String(cString: $0) })
+    }
+
+    /// - Parameters:
+    ///   - errorDescriptor: standard error.
+    ///   - journalStream: device and inode of the journal's stream, as systemd.exec(5) describes JOURNAL_STREAM.
+    init(identifier: String, minimum: Priority, errorDescriptor: Int32, journalStream: String?) {
+        self.identifier = identifier
+        self.minimum = minimum
+        var status = stat()
+        let isJournal =
+            fstat(errorDescriptor, &status) == 0 && "\(status.st_dev):\(status.st_ino)" == journalStream
+        line = isJournal ? nil : errorDescriptor
+    }
+
+    /// The journal for what this layer itself has to report, under the program's name.
+    static let library = Journal(
+        identifier: CommandLine.arguments.first?.split(separator: "/").last.map(String.init) ?? "")
+
+    /// Logs one message.
+    ///
+    /// - Parameters:
+    ///   - priority: how much it matters.
+    ///   - message: one line, for a person.
+    ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
+    public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
+        guard priority.rawValue <= minimum.rawValue else { return }
+        let entries =
+            [
+                ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
+            ] + fields
+        Self.send(entries.map { Array("\($0.0)=\($0.1)".utf8) })
+        if let line {
+            let bytes = Array("\(identifier): \(message)\n".utf8)
+            bytes.withUnsafeBytes { _ = write(line, $0.baseAddress, $0.count) }
+        }
+    }
+
+    /// A journal that cannot be reached is no reason to fail: there is nobody left to tell.
+    private static func send(_ entries: [[UInt8]]) {
+        let bytes = UnsafeMutableRawBufferPointer.allocate(
+            byteCount: entries.reduce(0) { $0 + $1.count }, alignment: 1)
+        defer { bytes.deallocate() }
+        var vectors: [iovec] = []
+        var offset = 0
+        for entry in entries {
+            let part = UnsafeMutableRawBufferPointer(rebasing: bytes[offset..<offset + entry.count])
+            part.copyBytes(from: entry)
+            vectors.append(iovec(iov_base: part.baseAddress, iov_len: entry.count))
+            offset += entry.count
+        }
+        sd_journal_sendv(vectors, Int32(vectors.count))
+    }
+}

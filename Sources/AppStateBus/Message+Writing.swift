@@ -1,0 +1,128 @@
+import CSystemd
+import Glibc
+
+extension Message {
+    /// Appends `s`. A string with a NUL inside is refused: D-Bus has none.
+    public borrowing func append(_ value: String) throws(BusFailure) {
+        try append(text: value, type: "s")
+    }
+
+    /// Appends `o`; anything but an object path is refused.
+    public borrowing func append(objectPath value: String) throws(BusFailure) {
+        try append(text: value, type: "o")
+    }
+
+    /// Appends `g`; anything but a signature is refused.
+    public borrowing func append(signature value: String) throws(BusFailure) {
+        try append(text: value, type: "g")
+    }
+
+    /// Appends `b`.
+    public borrowing func append(_ value: Bool) throws(BusFailure) {
+        try append(basic: Int32(value ? 1 : 0), type: "b")
+    }
+
+    /// Appends `y`.
+    public borrowing func append(_ value: UInt8) throws(BusFailure) { try append(basic: value, type: "y") }
+
+    /// Appends `n`.
+    public borrowing func append(_ value: Int16) throws(BusFailure) { try append(basic: value, type: "n") }
+
+    /// Appends `q`.
+    public borrowing func append(_ value: UInt16) throws(BusFailure) { try append(basic: value, type: "q") }
+
+    /// Appends `i`.
+    public borrowing func append(_ value: Int32) throws(BusFailure) { try append(basic: value, type: "i") }
+
+    /// Appends `u`.
+    public borrowing func append(_ value: UInt32) throws(BusFailure) { try append(basic: value, type: "u") }
+
+    /// Appends `x`.
+    public borrowing func append(_ value: Int64) throws(BusFailure) { try append(basic: value, type: "x") }
+
+    /// Appends `t`.
+    public borrowing func append(_ value: UInt64) throws(BusFailure) { try append(basic: value, type: "t") }
+
+    /// Appends `d`.
+    public borrowing func append(_ value: Double) throws(BusFailure) { try append(basic: value, type: "d") }
+
+    /// Appends `h`: a duplicate travels, the descriptor stays the caller's.
+    public borrowing func append(descriptor value: Int32) throws(BusFailure) {
+        try append(basic: value, type: "h")
+    }
+
+    /// Appends `ay`.
+    public borrowing func append(bytes: [UInt8]) throws(BusFailure) {
+        let result = bytes.withUnsafeBytes {
+            sd_bus_message_append_array(pointer, CChar(UInt8(ascii: "y")), $0.baseAddress, $0.count)
+        }
+        try check(result, "append ay", "to \(subject)")
+    }
+
+    /// Appends `as`.
+    public borrowing func append(strings: [String]) throws(BusFailure) {
+        try open(.array, "s")
+        for string in strings {
+            try append(string)
+        }
+        try close()
+    }
+
+    /// Appends a container and what `body` appends to it.
+    ///
+    /// - Parameters:
+    ///   - kind: which container.
+    ///   - contents: its signature without the container itself: `{sv}` for `a{sv}`, `su` for `(su)`.
+    ///   - body: appends the contents to this message. What it throws is passed on (a
+    ///     `MethodError` as the name and message of the failure); the message is not fit to be sent then.
+    public borrowing func withContainer(
+        _ kind: Container, _ contents: String, _ body: () throws -> Void
+    ) throws(BusFailure) {
+        try open(kind, contents)
+        do {
+            try body()
+        } catch {
+            throw BusFailure(error, from: "append a container", to: subject)
+        }
+        try close()
+    }
+
+    /// Appends `a{sv}` in the order given.
+    public borrowing func appendDictionary(_ entries: [(String, Variant)]) throws(BusFailure) {
+        try open(.array, "{sv}")
+        for (key, value) in entries {
+            try open(.dictEntry, "sv")
+            try append(key)
+            try append(value)
+            try close()
+        }
+        try close()
+    }
+
+    borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
+        try check(
+            sd_bus_message_open_container(pointer, CChar(kind.rawValue), contents),
+            "open a container of \(contents)", "in \(subject)")
+    }
+
+    borrowing func close() throws(BusFailure) {
+        try check(sd_bus_message_close_container(pointer), "close a container", "in \(subject)")
+    }
+
+    private borrowing func append(text value: String, type: Unicode.Scalar) throws(BusFailure) {
+        let result = value.withCString { string in
+            strlen(string) == value.utf8.count
+                ? sd_bus_message_append_basic(pointer, CChar(UInt8(ascii: type)), string) : -EINVAL
+        }
+        try check(result, "append \(type)", "to \(subject)")
+    }
+
+    private borrowing func append<Value: BitwiseCopyable>(
+        basic value: Value, type: Unicode.Scalar
+    ) throws(BusFailure) {
+        let result = withUnsafePointer(to: value) {
+            sd_bus_message_append_basic(pointer, CChar(UInt8(ascii: type)), $0)
+        }
+        try check(result, "append \(type)", "to \(subject)")
+    }
+}

@@ -1,0 +1,45 @@
+import CSystemd
+
+/// Something that a bus was told to keep: an object, a match, a filter, a call under way. It ends with
+/// `cancel()` or when it is let go, also from within its own handler.
+public final class Slot {
+    private var pointer: OpaquePointer?
+
+    /// Takes over the one reference to `pointer`, and has `destroy` called with its userdata when libsystemd
+    /// frees it, which is after the handler that removed it has returned.
+    init(_ pointer: OpaquePointer, destroy: @escaping sd_bus_destroy_t) {
+        self.pointer = pointer
+        sd_bus_slot_set_destroy_callback(pointer, destroy)
+        LiveHandles.counts.pointee.slots += 1
+    }
+
+    deinit {
+        cancel()
+    }
+
+    /// Takes it off the bus; its handler is not called again.
+    public func cancel() {
+        guard let pointer else { return }
+        self.pointer = nil
+        sd_bus_slot_unref(pointer)
+    }
+
+    /// Makes a slot whose userdata is `context`, which it owns from then on.
+    static func make(
+        owning context: AnyObject?, _ operation: String, _ subject: @autoclosure () -> String,
+        _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
+    ) throws(BusFailure) -> Slot {
+        let owned = context.map { Unmanaged.passRetained($0) }
+        var slot: OpaquePointer?
+        let result = add(&slot, owned?.toOpaque())
+        guard result >= 0, let slot else {
+            owned?.release()
+            throw BusFailure(operation: operation, subject: subject(), errno: -result)
+        }
+        return Slot(slot) { userdata in
+            LiveHandles.counts.pointee.slots -= 1
+            guard let userdata else { return }
+            Unmanaged<AnyObject>.fromOpaque(userdata).release()
+        }
+    }
+}

@@ -1,0 +1,116 @@
+import CSystemd
+import Glibc
+
+/// What a descriptor is ready for: the bits of epoll_ctl(2).
+public struct Readiness: OptionSet, Sendable {
+    public let rawValue: UInt32
+
+    public init(rawValue: UInt32) {
+        self.rawValue = rawValue
+    }
+
+    /// Data can be read (EPOLLIN).
+    public static let readable = Readiness(rawValue: 0x001)
+    /// An exceptional condition, such as a pressure stall trigger (EPOLLPRI).
+    public static let priority = Readiness(rawValue: 0x002)
+    /// Data can be written (EPOLLOUT).
+    public static let writable = Readiness(rawValue: 0x004)
+    /// An error; always reported (EPOLLERR).
+    public static let error = Readiness(rawValue: 0x008)
+    /// The other side is gone; always reported (EPOLLHUP).
+    public static let hangUp = Readiness(rawValue: 0x010)
+}
+
+/// A watch on a descriptor or a signal. It ends with `cancel()` or when it is let go, also from within its own
+/// handler.
+public final class Source {
+    private var pointer: OpaquePointer?
+
+    init(_ pointer: OpaquePointer) {
+        self.pointer = pointer
+    }
+
+    deinit {
+        cancel()
+    }
+
+    /// Ends the watch; the handler is not called again.
+    public func cancel() {
+        guard let pointer else { return }
+        self.pointer = nil
+        sd_event_source_disable_unref(pointer)
+    }
+}
+
+/// A timer on CLOCK_MONOTONIC. It ends with `cancel()` or when it is let go, also from within its own handler.
+public final class Timer {
+    private var pointer: OpaquePointer?
+
+    init(_ pointer: OpaquePointer) {
+        self.pointer = pointer
+    }
+
+    deinit {
+        cancel()
+    }
+
+    /// Has the handler called once, at the time given, or at once where that has passed. Replaces what it was
+    /// armed for.
+    ///
+    /// - Parameter time: CLOCK_MONOTONIC, in microseconds.
+    public func arm(at time: UInt64) {
+        guard let pointer else { return }
+        let moved = sd_event_source_set_time(pointer, time)
+        let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
+        precondition(moved >= 0 && enabled >= 0, "a timer of a living loop cannot refuse to be armed")
+    }
+
+    /// Takes the appointment back; the timer can be armed again.
+    public func disarm() {
+        guard let pointer else { return }
+        sd_event_source_set_enabled(pointer, Int32(SD_EVENT_OFF))
+    }
+
+    /// Ends the timer for good.
+    public func cancel() {
+        guard let pointer else { return }
+        self.pointer = nil
+        sd_event_source_disable_unref(pointer)
+    }
+}
+
+/// What libsystemd's source points back at. The source owns it: it is let go when libsystemd frees the source,
+/// which is after the handler that removed it has returned.
+final class SourceContext {
+    private let handler: (Readiness) -> Void
+
+    init(_ handler: @escaping (Readiness) -> Void) {
+        self.handler = handler
+    }
+
+    static func adopt(
+        _ context: SourceContext, _ operation: String,
+        _ add: (inout OpaquePointer?, UnsafeMutableRawPointer) -> Int32
+    ) throws(BusFailure) -> OpaquePointer {
+        let owned = Unmanaged.passRetained(context)
+        var source: OpaquePointer?
+        let result = add(&source, owned.toOpaque())
+        guard result >= 0, let source else {
+            owned.release()
+            throw BusFailure(operation: operation, subject: "in the event loop", errno: -result)
+        }
+        sd_event_source_set_destroy_callback(source) { userdata in
+            guard let userdata else { return }
+            LiveHandles.counts.pointee.sources -= 1
+            Unmanaged<SourceContext>.fromOpaque(userdata).release()
+        }
+        LiveHandles.counts.pointee.sources += 1
+        return source
+    }
+
+    static func handle(_ userdata: UnsafeMutableRawPointer?, _ readiness: Readiness) -> Int32 {
+        guard let userdata else { return -EINVAL }
+        Unmanaged<SourceContext>.fromOpaque(userdata).takeUnretainedValue().handler(readiness)
+        return 0
+    }
+}

@@ -1,0 +1,174 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// Turns announcements into the signals of the D-Bus API, and sends each to whom it concerns.
+final class Announcer {
+    private let delivery: Delivery
+    private let connections: Connections
+    private let journal: Journal
+    private let delegate: (ApplicationNumber) -> ConnectionName?
+    /// Set once the objects are on the bus.
+    var applicationInterface: Interface?
+    var managerInterface: Interface?
+    /// The session whose focus a connection is shown.
+    var session: (Connection) -> SessionKey = { .user($0.user) }
+
+    init(
+        delivery: Delivery, connections: Connections, journal: Journal,
+        delegate: @escaping (ApplicationNumber) -> ConnectionName?
+    ) {
+        self.delivery = delivery
+        self.connections = connections
+        self.journal = journal
+        self.delegate = delegate
+    }
+
+    func added(_ application: Registered) {
+        journal.log(.info, "application \(application.number) added: \(application.id)", application.fields)
+        manager(.applicationAdded, about: application) { message in
+            try message.append(objectPath: application.path)
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+        }
+        guard let interface = applicationInterface else { return }
+        delivery.send(
+            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesAdded",
+            to: { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
+        ) { message in
+            try message.append(objectPath: application.path)
+            try message.withContainer(.array, "{sa{sv}}") {
+                try message.withContainer(.dictEntry, "sa{sv}") {
+                    try message.append(interface.name)
+                    try interface.appendProperties(to: message, path: application.path)
+                }
+            }
+        }
+    }
+
+    func removed(_ application: Registered, _ reason: ExitReason) {
+        journal.log(
+            .info, "application \(application.number) removed: \(application.id), reason: \(reason.rawValue)",
+            application.fields)
+        manager(.applicationRemoved, about: application) { message in
+            try message.append(objectPath: application.path)
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+            try message.append(reason.rawValue)
+        }
+        delivery.send(
+            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesRemoved",
+            to: { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
+        ) { message in
+            try message.append(objectPath: application.path)
+            try message.append(strings: [BusNames.application])
+        }
+        for connection in connections.all { connection.followedApplications.remove(application.number) }
+    }
+
+    func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
+        let member = announcement.signal.rawValue
+        let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
+        if let connection = delegate.flatMap({ connections[$0] }) {
+            delivery.sendToDelegate(
+                path: application.path, interface: BusNames.application, member: member, to: connection
+            ) { try announcement.append(to: $0, application) }
+        }
+        guard audience.contains(.subscribers) else { return }
+        delivery.send(
+            path: application.path, interface: BusNames.application, member: member,
+            to: { $0.isSubscribed && $0.name != delegate && $0.mayManage(user: application.user) }
+        ) { try announcement.append(to: $0, application) }
+
+        guard case .stateChanged(let edge, let reason) = announcement else { return }
+        journal.log(
+            .debug, "application \(application.number) (\(application.id)): \(edge), reason: \(reason.rawValue)",
+            application.fields + [
+                ("APPSTATE_FROM", edge.from.rawValue), ("APPSTATE_TO", edge.to.rawValue),
+                ("APPSTATE_REASON", reason.rawValue),
+            ])
+        manager(.stateChanged, about: application) { message in
+            try message.append(objectPath: application.path)
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+            try message.append(edge.from.rawValue)
+            try message.append(edge.to.rawValue)
+            try message.append(reason.rawValue)
+        }
+    }
+
+    func changed(_ application: Registered, _ properties: Set<ObservedProperty>) {
+        guard let interface = applicationInterface else { return }
+        let number = application.number
+        propertiesChanged(
+            of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
+            to: {
+                ($0.isSubscribed || $0.followsObjects || $0.followedApplications.contains(number))
+                    && ($0.mayManage(user: application.user) || $0.followedApplications.contains(number))
+            })
+    }
+
+    /// Every client sees its own session's focus: each is sent its own value.
+    func focusChanged(in session: SessionKey) {
+        guard let interface = managerInterface else { return }
+        propertiesChanged(
+            of: interface, path: BusNames.root, only: ["FocusedApplication"],
+            to: { ($0.followsManager || $0.isSubscribed) && self.session($0) == session })
+    }
+
+    func detectionChanged() {
+        guard let interface = managerInterface else { return }
+        propertiesChanged(
+            of: interface, path: BusNames.root, only: ["StopDetection"],
+            to: { $0.followsManager || $0.isSubscribed })
+    }
+
+    /// The connection whose property value is being written, where a value depends on who reads it.
+    private(set) var reader: Connection?
+
+    private func propertiesChanged(
+        of interface: Interface, path: String, only names: [String], to wants: (Connection) -> Bool
+    ) {
+        for connection in connections.all where wants(connection) {
+            reader = connection
+            defer { reader = nil }
+            delivery.send(
+                path: path, interface: BusNames.properties, member: "PropertiesChanged", to: connection
+            ) { message in
+                try message.append(interface.name)
+                try interface.appendProperties(to: message, path: path, only: names)
+                try message.append(strings: [])
+            }
+        }
+    }
+
+    private func manager(
+        _ signal: ManagerSignal, about application: Registered, _ body: (borrowing Message) throws -> Void
+    ) {
+        delivery.send(
+            path: BusNames.root, interface: BusNames.manager, member: signal.rawValue,
+            to: { $0.isSubscribed && $0.mayManage(user: application.user) }, body)
+    }
+}
+
+extension Announcement {
+    /// Appends the signal's arguments.
+    fileprivate func append(to message: borrowing Message, _ application: Registered) throws {
+        switch self {
+        case .willFinishLaunching:
+            try message.appendDictionary(application.launchOptions)
+        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground:
+            break
+        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline):
+            try message.append(serial)
+            try message.append(deadline)
+        case .backgroundTaskWillExpire(let task, let deadline):
+            try message.append(task)
+            try message.append(deadline)
+        case .stateChanged(let edge, let reason):
+            try message.append(edge.from.rawValue)
+            try message.append(edge.to.rawValue)
+            try message.append(reason.rawValue)
+        }
+    }
+}

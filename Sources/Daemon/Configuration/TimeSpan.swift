@@ -1,0 +1,67 @@
+/// Spans of time as systemd.time(7) writes them: `5`, `500ms`, `1min 30s`, `infinity`.
+enum TimeSpan {
+    /// Microseconds of each unit that systemd.time(7) names for spans.
+    private static let units: [(names: [String], microseconds: UInt64)] = [
+        (["usec", "us", "µs", "μs"], 1),
+        (["msec", "ms"], 1_000),
+        (["seconds", "second", "sec", "s", ""], 1_000_000),
+        (["minutes", "minute", "min", "m"], 60_000_000),
+        (["hours", "hour", "hr", "h"], 3_600_000_000),
+        (["days", "day", "d"], 86_400_000_000),
+        (["weeks", "week", "w"], 604_800_000_000),
+        // systemd.time(7): a month is 30.44 days, a year 365.25.
+        (["months", "month", "M"], 2_630_016_000_000),
+        (["years", "year", "y"], 31_557_600_000_000),
+    ]
+
+    enum Parsed: Equatable {
+        case microseconds(UInt64)
+        case infinity
+    }
+
+    /// Takes a span; nil where it is none, or does not fit 64 bits of microseconds.
+    static func parse(_ text: String) -> Parsed? {
+        var rest = Substring(text).drop { $0.isWhitespace }
+        if rest == "infinity" { return .infinity }
+        guard !rest.isEmpty else { return nil }
+        var total: UInt64 = 0
+        while !rest.isEmpty {
+            guard let part = takePart(&rest) else { return nil }
+            let (sum, overflow) = total.addingReportingOverflow(part)
+            if overflow { return nil }
+            total = sum
+            rest = rest.drop { $0.isWhitespace }
+        }
+        return .microseconds(total)
+    }
+
+    /// Takes one number with its unit off the front.
+    private static func takePart(_ rest: inout Substring) -> UInt64? {
+        let whole = rest.prefix { $0.isDecimalDigit }
+        rest = rest.dropFirst(whole.count)
+        var fraction: Substring = ""
+        if rest.first == "." {
+            fraction = rest.dropFirst().prefix { $0.isDecimalDigit }
+            if fraction.isEmpty { return nil }
+            rest = rest.dropFirst(fraction.count + 1)
+        }
+        guard let number = UInt64(whole) else { return nil }
+        rest = rest.drop { $0.isWhitespace }
+        let name = rest.prefix { !$0.isWhitespace && !$0.isDecimalDigit && $0 != "." }
+        rest = rest.dropFirst(name.count)
+        guard let unit = units.first(where: { $0.names.contains(String(name)) })?.microseconds else { return nil }
+        let (product, overflow) = number.multipliedReportingOverflow(by: unit)
+        if overflow { return nil }
+        var part = product
+        var scale = unit
+        for digit in fraction {
+            scale /= 10
+            part &+= UInt64(digit.wholeNumberValue ?? 0) * scale
+        }
+        return part
+    }
+}
+
+extension Character {
+    fileprivate var isDecimalDigit: Bool { ("0"..."9").contains(self) }
+}

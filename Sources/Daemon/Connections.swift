@@ -1,0 +1,135 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// A connection of the bus that has called us: who it is, as the bus says, and what it wants to hear.
+final class Connection {
+    let name: ConnectionName
+    let user: UInt32
+    let pid: Int32
+    /// Its process and those above it when it first called; empty where the process was gone.
+    let lineage: [ProcessID]
+    /// Same uid is not same trust: it may use the delegate's methods for itself, and nothing else.
+    let isSandboxed: Bool
+
+    /// `Subscribe` was called: every signal about every application it may see.
+    var isSubscribed = false
+    /// `GetManagedObjects` was called: what keeps an object manager's picture true.
+    var followsObjects = false
+    /// `GetAll` was called on these applications, and on the Manager.
+    var followedApplications: Set<ApplicationNumber> = []
+    var followsManager = false
+
+    var flow = Flow()
+
+    /// How far it reads what it is sent.
+    struct Flow {
+        /// Signals since the last ping was answered, or since one was sent.
+        var sent = 0
+        var ping: Slot?
+        /// Something was kept from it: it gets `Resync` when it is back.
+        var isWithheld = false
+
+        /// A ping that stays unanswered for so many signals means that nobody reads (§ 3).
+        static let window = 256
+    }
+
+    /// The pidfd that the bus gave, where it does (dbus 1.15.8 and later).
+    private let descriptor: Descriptor?
+
+    init(name: ConnectionName, credentials: consuming Credentials, proc: Proc) {
+        self.name = name
+        user = credentials.uid
+        pid = credentials.pid
+        lineage = proc.lineage(of: credentials.pid).map(ProcessID.init)
+        let depth = (try? proc.status(credentials.pid))?.namespaceDepth ?? 1
+        let ownDepth = (try? proc.status(getpid()))?.namespaceDepth ?? 1
+        isSandboxed = depth > ownDepth || credentials.securityLabel?.hasPrefix("snap.") == true
+        if let number = credentials.takePidDescriptor() {
+            descriptor = Descriptor(owning: number)
+        } else {
+            descriptor = nil
+        }
+    }
+
+    /// A pidfd of the connection's process: the bus's own, else one that is opened now; who it is of is for
+    /// `lineage` to say.
+    func openProcess() throws(KernelFailure) -> PidFD {
+        guard let copy = try descriptor?.duplicate() else { return try PidFD(pid: pid) }
+        return try PidFD(adopting: copy)
+    }
+
+    /// Root sees and does everything; a user what is the user's own.
+    func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
+
+    /// How holds that it asks for are called: the person, not the connection, which a busctl leaves behind.
+    var holder: String { "uid:\(user)" }
+}
+
+/// All connections that have called us, until they leave.
+final class Connections {
+    private let bus: Bus
+    private let proc: Proc
+    private let left: (ConnectionName) -> Void
+    private var known: [ConnectionName: Connection] = [:]
+    private var watches: [ConnectionName: Slot] = [:]
+    /// One rule for all, once there are more than `ownRules`.
+    private var generalWatch: Slot?
+
+    /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
+    private static let ownRules = 256
+
+    init(bus: Bus, proc: Proc, left: @escaping (ConnectionName) -> Void) {
+        self.bus = bus
+        self.proc = proc
+        self.left = left
+    }
+
+    var all: Dictionary<ConnectionName, Connection>.Values { known.values }
+
+    subscript(_ name: ConnectionName) -> Connection? { known[name] }
+
+    /// The connection of that name; asks the bus who it is when it is new.
+    func connection(named name: ConnectionName) throws(BusFailure) -> Connection {
+        if let connection = known[name] { return connection }
+        // Watched before it is asked for, so that its end cannot fall between the two.
+        try watch(name)
+        do {
+            let credentials = try bus.credentials(of: name)
+            let connection = Connection(name: name, credentials: credentials, proc: proc)
+            known[name] = connection
+            return connection
+        } catch {
+            watches[name] = nil
+            throw error
+        }
+    }
+
+    private func watch(_ name: ConnectionName) throws(BusFailure) {
+        if watches.count < Self.ownRules {
+            watches[name] = try bus.match(Self.rule + ",arg0='\(name)'") { [weak self] message in
+                self?.ownerChanged(message)
+            }
+        } else if generalWatch == nil {
+            generalWatch = try bus.match(Self.rule) { [weak self] message in self?.ownerChanged(message) }
+        }
+    }
+
+    private static let rule =
+        "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+        + "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg2=''"
+
+    private func ownerChanged(_ message: borrowing Message) {
+        guard let name = try? message.readString(), known.removeValue(forKey: name) != nil else { return }
+        watches[name] = nil
+        if known.count < Self.ownRules / 2 { generalWatch = generalWatch.flatMap { _ in stillNeeded() } }
+        left(name)
+    }
+
+    /// The general rule stays while a connection without one of its own is left.
+    private func stillNeeded() -> Slot? {
+        known.keys.contains { watches[$0] == nil } ? generalWatch : nil
+    }
+}

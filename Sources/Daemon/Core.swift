@@ -1,0 +1,23 @@
+import AppStateContract
+import LifeCycle
+
+/// The life cycle and the facts that wait for it: what the drivers at the rim know of the daemon.
+final class Core {
+    /// Only the daemon's step changes it.
+    var machine: Machine
+    /// Facts in the order in which they were reported.
+    var facts: [Fact] = []
+    /// Called after a fact was reported.
+    var wake: () -> Void = {}
+
+    init(settings: Settings) {
+        machine = Machine(settings: settings)
+    }
+
+    func report(_ fact: Fact) {
+        facts.append(fact)
+        wake()
+    }
+
+    func application(_ number: ApplicationNumber) -> Application? { machine.applications[number] }
+}

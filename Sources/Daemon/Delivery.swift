@@ -1,0 +1,119 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// Sends signals to those who are entitled to them, each by itself: nothing is broadcast, so that other
+/// users of the machine learn nothing from the bus.
+final class Delivery {
+    private let bus: Bus
+    private let connections: Connections
+    private let journal: Journal
+    /// Whether the process behind a connection runs: a suspended one is sent nothing.
+    private let isReachable: (Connection) -> Bool
+    private var withheld: Set<ConnectionName> = []
+
+    init(bus: Bus, connections: Connections, journal: Journal, isReachable: @escaping (Connection) -> Bool) {
+        self.bus = bus
+        self.connections = connections
+        self.journal = journal
+        self.isReachable = isReachable
+    }
+
+    /// A signal of an object to those that `wants` picks.
+    func send(
+        path: String, interface: String, member: String,
+        to wants: (Connection) -> Bool,
+        _ body: (borrowing Message) throws -> Void
+    ) {
+        for connection in connections.all where wants(connection) {
+            send(path: path, interface: interface, member: member, to: connection, body)
+        }
+    }
+
+    /// A signal to one connection, unless it does not read.
+    func send(
+        path: String, interface: String, member: String, to connection: Connection,
+        _ body: (borrowing Message) throws -> Void
+    ) {
+        guard !connection.flow.isWithheld, isReachable(connection) else {
+            withhold(connection)
+            return
+        }
+        post(path: path, interface: interface, member: member, to: connection, body)
+        keepFlow(connection)
+    }
+
+    /// A signal to the delegate: whether it can read it was the life cycle's to decide.
+    func sendToDelegate(
+        path: String, interface: String, member: String, to connection: Connection,
+        _ body: (borrowing Message) throws -> Void
+    ) {
+        if connection.flow.isWithheld && connection.flow.ping != nil { return }
+        post(path: path, interface: interface, member: member, to: connection, body)
+        keepFlow(connection)
+    }
+
+    /// To be called after each step: those that can read again are told that they missed something.
+    func resyncReachable() {
+        for name in withheld {
+            guard let connection = connections[name] else {
+                withheld.remove(name)
+                continue
+            }
+            if connection.flow.ping == nil, isReachable(connection) { resync(connection) }
+        }
+    }
+
+    private func withhold(_ connection: Connection) {
+        connection.flow.isWithheld = true
+        withheld.insert(connection.name)
+    }
+
+    private func resync(_ connection: Connection) {
+        connection.flow.isWithheld = false
+        connection.flow.sent = 0
+        withheld.remove(connection.name)
+        post(
+            path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue, to: connection
+        ) { _ in }
+    }
+
+    private func post(
+        path: String, interface: String, member: String, to connection: Connection,
+        _ body: (borrowing Message) throws -> Void
+    ) {
+        do {
+            let message = try bus.newSignal(
+                path: path, interface: interface, member: member, to: connection.name)
+            try body(message)
+            try bus.send(message)
+        } catch {
+            journal.log(.warning, "signal \(member) of \(path) to \(connection.name): \(error)")
+        }
+    }
+
+    /// Every so many signals the connection is pinged; while it does not answer, no more than as many again
+    /// are sent.
+    private func keepFlow(_ connection: Connection) {
+        connection.flow.sent += 1
+        guard connection.flow.sent >= Connection.Flow.window else { return }
+        if connection.flow.ping != nil {
+            withhold(connection)
+            return
+        }
+        connection.flow.sent = 0
+        do {
+            let ping = try bus.newCall(
+                destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            connection.flow.ping = try bus.callAsync(ping, timeout: .max) { [weak self, weak connection] _ in
+                // Whatever it answers, it reads.
+                guard let connection else { return }
+                connection.flow.ping = nil
+                connection.flow.sent = 0
+                if connection.flow.isWithheld { self?.resync(connection) }
+            }
+        } catch {
+            journal.log(.warning, "ping of \(connection.name): \(error)")
+        }
+    }
+}

@@ -1,0 +1,138 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// The properties of org.appstate1.Application, and `Explain`.
+extension Daemon {
+    func applicationProperties() -> [Property] {
+        [
+            property("ID", "s", .const) { try $0.append($1.id.rawValue) },
+            property("PID", "u", .const) { try $0.append(UInt32($1.process.pid)) },
+            property("UID", "u", .const) { try $0.append($1.user) },
+            property("State", "s", .change) { try $0.append($1.state.rawValue) },
+            property("StateTimestamp", "t", .change) { try $0.append($1.stateSince) },
+            property("RegisteredTimestamp", "t", .const) { try $0.append($1.registeredAt) },
+            property("Focused", "b", .change) { try $0.append($1.isFocused) },
+            property("Minimized", "b", .change) { try $0.append($1.isMinimized) },
+            property("Suspension", "s", .change) { try $0.append($1.suspension.rawValue) },
+            property("Reclaimable", "b", .change) { try $0.append($1.reclaimable) },
+            property("BackgroundModes", "as", .change) { try $0.append(strings: $1.backgroundModes) },
+            property("SuspendHolds", "a(ss)", .change) { try $0.append(rows: .holds($1)) },
+            property("BackgroundTasks", "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
+            property("LaunchOptions", "a{sv}", .const) { [unowned self] in
+                try $0.appendDictionary(executor.registered[$1.number]?.launchOptions ?? [])
+            },
+            property("Session", "s", .const) { [unowned self] in
+                try $0.append(executor.registered[$1.number]?.session ?? "")
+            },
+            property("Unit", "s", .const) { [unowned self] in
+                try $0.append(executor.registered[$1.number]?.unit ?? "")
+            },
+            property("MemoryUsage", "t", .none) { [unowned self] in try $0.append(memoryUsage(of: $1)) },
+        ]
+    }
+
+    private func property(
+        _ name: String, _ type: String, _ changes: Property.Changes,
+        _ value: @escaping (borrowing Message, Application) throws -> Void
+    ) -> Property {
+        Property(name, type, emits: changes) { [unowned self] message, path in
+            // Who may read it was settled when the object was looked for.
+            guard let number = BusNames.applicationNumber(inPath: path),
+                let application = machine.applications[ApplicationNumber(number)]
+            else { throw MethodError(.noSuchApplication, "No application at \(path)") }
+            try value(message, application)
+        }
+    }
+
+    /// The resident sizes of its processes, in bytes. What they share is counted for each of them.
+    private func memoryUsage(of application: Application) -> UInt64 {
+        guard let main = executor.registered[application.number]?.process else { return 0 }
+        return Extent.members(of: main, proc: proc, isForeign: executor.isForeign)
+            .reduce(0) { $0 + ((try? proc.residentBytes($1.pid)) ?? 0) }
+    }
+
+    /// What speaks against suspending it: what the life cycle knows, and what is looked at now.
+    func objections(to application: Application) -> [String] {
+        var objections = machine.objections(to: application.number)
+        if let tracer = (try? proc.status(application.process.pid))?.tracer, tracer != 0 {
+            objections.append("a debugger (pid \(tracer)) is attached")
+        }
+        return objections
+    }
+
+    /// Why an application is in its state: every fact, hold, exemption and timer.
+    func explanation(of application: Application) -> [(String, Variant)] {
+        var entries: [(String, Variant)] = [
+            ("app-id", .string(application.id.rawValue)),
+            ("pid", .uint32(UInt32(application.process.pid))),
+            ("state", .string(application.state.rawValue)),
+            ("target", .string(application.target.rawValue)),
+            ("state-since", .uint64(application.stateSince)),
+            ("launching", .bool(application.isLaunching)),
+            ("terminating", .bool(application.isTerminating)),
+            ("stopped", .bool(application.isStopped)),
+            ("enforcement", .string(application.enforcement.rawValue)),
+            ("focused", .bool(application.isFocused)),
+            ("minimized", .bool(application.isMinimized)),
+            ("windows", .strings(machine.windowSummary(of: application.number))),
+            ("suspension", .string(application.suspension.rawValue)),
+            ("holds", .holds(application)),
+            ("exemptions", .strings(application.exemptions)),
+            ("objections", .strings(objections(to: application))),
+            ("would-suspend", .bool(application.wouldBeSuspended)),
+            ("delegate", .string(application.delegate ?? "")),
+            ("stop-detection", .string(sensor.detection.rawValue)),
+            ("trace", .strings(application.trace.map(\.description))),
+        ]
+        func add(_ key: String, _ deadline: Microseconds?) {
+            if let deadline { entries.append((key, .uint64(deadline))) }
+        }
+        add("launch-deadline", application.launchDeadline)
+        add("suspension-deadline", application.graceDeadline)
+        add("kill-deadline", application.killDeadline)
+        if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
+        if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
+        if let extent = executor.registered[application.number]?.extent {
+            let failures = extent.failures.map(\.description)
+            if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
+        }
+        return entries
+    }
+}
+
+extension Variant {
+    /// `a(ss)`: reason and holder.
+    fileprivate static func holds(_ application: Application) -> Variant {
+        .array("(ss)", application.allHolds.map { .structure([.string($0.reason.rawValue), .string($0.holder)]) })
+    }
+
+    /// `a(tst)`: id, name and deadline.
+    fileprivate static func tasks(_ application: Application) -> Variant {
+        .array(
+            "(tst)",
+            application.tasks.map { .structure([.uint64($0.id), .string($0.name), .uint64($0.deadline)]) })
+    }
+}
+
+extension Message {
+    /// The bare value, where the container is of the value's own type.
+    fileprivate borrowing func append(rows value: Variant) throws(BusFailure) {
+        guard case .array(let element, let values) = value else { return }
+        try withContainer(.array, element) {
+            for value in values {
+                guard case .structure(let members) = value else { continue }
+                try withContainer(.struct, String(element.dropFirst().dropLast())) {
+                    for member in members {
+                        switch member {
+                        case .string(let text): try append(text)
+                        case .uint64(let number): try append(number)
+                        default: preconditionFailure("rows are made of strings and numbers")
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// The options of `Register`, each checked: an unknown key, a wrong type or a descriptor is named.
+struct RegisterOptions {
+    var delegate: Bool?
+    var launchMode: LaunchMode?
+    var suspension: SuspensionPolicy?
+    var reclaimable = true
+    var backgroundModes: [String] = []
+    var launchOptions: [(String, Variant)] = []
+
+    init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
+        for (key, value) in entries {
+            guard let option = RegisterOption(rawValue: key) else {
+                throw MethodError(.invalidArgs, "Register has no option \"\(key.shortened)\"")
+            }
+            switch option {
+            case .delegate: delegate = try value.bool(key)
+            case .launchMode: launchMode = try value.choice(key)
+            case .suspension: suspension = try value.choice(key)
+            case .reclaimable: reclaimable = try value.bool(key)
+            case .backgroundModes: backgroundModes = try value.strings(key, limit: limit)
+            case .launchOptions: launchOptions = try value.entries(key)
+            }
+        }
+    }
+}
+
+extension WindowReport {
+    /// A window's state as `UpdateWindow` gives it.
+    init(
+        number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int
+    ) throws(MethodError) {
+        self.init(number: number, process: process)
+        for (key, value) in entries {
+            guard let name = WindowKeyName(rawValue: key) else {
+                throw MethodError(.invalidArgs, "A window has no key \"\(key.shortened)\"")
+            }
+            switch name {
+            case .focused: focused = try value.bool(key)
+            case .visible: visible = try value.bool(key)
+            case .minimized: minimized = try value.bool(key)
+            case .title: title = try value.string(key, limit: limit)
+            case .appID: appID = try value.string(key, limit: limit)
+            }
+        }
+    }
+}
+
+extension Variant {
+    fileprivate func bool(_ key: String) throws(MethodError) -> Bool {
+        guard case .bool(let value) = self else { throw wrongType(key, "b") }
+        return value
+    }
+
+    fileprivate func string(_ key: String, limit: Int) throws(MethodError) -> String {
+        guard case .string(let value) = self else { throw wrongType(key, "s") }
+        guard value.utf8.count <= limit else {
+            throw MethodError(.limitsExceeded, "\(key) is longer than \(limit) bytes")
+        }
+        return value
+    }
+
+    fileprivate func strings(_ key: String, limit: Int) throws(MethodError) -> [String] {
+        let values: [String]
+        switch self {
+        case .strings(let strings): values = strings
+        default: throw wrongType(key, "as")
+        }
+        // The modes there are fit in a handful; more is a mistake or an attack.
+        guard values.count <= 64 else { throw MethodError(.limitsExceeded, "\(key) has more than 64 entries") }
+        for value in values where value.utf8.count > limit {
+            throw MethodError(.limitsExceeded, "an entry of \(key) is longer than \(limit) bytes")
+        }
+        return values
+    }
+
+    fileprivate func entries(_ key: String) throws(MethodError) -> [(String, Variant)] {
+        guard case .dictionary(let entries) = self else { throw wrongType(key, "a{sv}") }
+        if containsDescriptor { throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there") }
+        return entries.sorted { $0.key < $1.key }
+    }
+
+    fileprivate func choice<Choice: RawRepresentable<String> & CaseIterable>(
+        _ key: String
+    ) throws(MethodError) -> Choice {
+        guard case .string(let value) = self else { throw wrongType(key, "s") }
+        guard let choice = Choice(rawValue: value) else {
+            let choices = Choice.allCases.map(\.rawValue).joined(separator: ", ")
+            throw MethodError(.invalidArgs, "\(key) is \"\(value.shortened)\", none of \(choices)")
+        }
+        return choice
+    }
+
+    private func wrongType(_ key: String, _ wanted: String) -> MethodError {
+        MethodError(.invalidArgs, "\(key) is of type \(signature), not \(wanted)")
+    }
+
+    private var containsDescriptor: Bool {
+        switch self {
+        case .descriptor: true
+        case .array(let element, let values): element.contains("h") || values.contains(where: \.containsDescriptor)
+        case .structure(let values): values.contains(where: \.containsDescriptor)
+        case .dictionary(let entries): entries.values.contains(where: \.containsDescriptor)
+        case .entry(let key, let value): key.containsDescriptor || value.containsDescriptor
+        case .variant(let value): value.containsDescriptor
+        case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64,
+            .double, .bytes, .strings:
+            false
+        }
+    }
+}

@@ -1,0 +1,213 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// A process that somebody wants registered, held so that it cannot become another.
+struct Subject: ~Copyable {
+    let descriptor: PidFD
+    let stat: Proc.Stat
+    let owner: Proc.Owner
+
+    var identity: ProcessIdentity { stat.identity }
+}
+
+/// Registration: who asks, for which process, with which options.
+extension Daemon {
+    /// The process that a caller means by a number; 0: itself.
+    func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> Subject {
+        if pid == 0 {
+            let subject = try subject(pid: connection.pid) { () throws(KernelFailure) in
+                try connection.openProcess()
+            }
+            // It is the process that opened the connection, not a later one with its number.
+            guard connection.lineage.first == ProcessID(subject.identity) else {
+                throw MethodError(.noSuchProcess, "The caller's process \(connection.pid) has ended")
+            }
+            return subject
+        }
+        guard let number = Int32(exactly: pid) else { throw MethodError(.noSuchProcess, "No process \(pid)") }
+        return try subject(pid: number) { () throws(KernelFailure) in try PidFD(pid: number) }
+    }
+
+    /// The process of a pidfd that a caller passed. Takes the descriptor over.
+    func subject(descriptor number: Int32) throws(MethodError) -> Subject {
+        let descriptor: PidFD
+        let pid: Int32
+        do {
+            descriptor = try PidFD(adopting: Descriptor(owning: number))
+        } catch {
+            throw MethodError(.invalidArgs, "The descriptor passed as pidfd is none: \(error)")
+        }
+        do {
+            pid = try descriptor.pid()
+        } catch {
+            throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
+        }
+        return try examine(descriptor, pid: pid)
+    }
+
+    private func subject(
+        pid: Int32, _ open: () throws(KernelFailure) -> PidFD
+    ) throws(MethodError) -> Subject {
+        let descriptor: PidFD
+        do {
+            descriptor = try open()
+        } catch {
+            // pidfd_open(2): EINVAL also for a thread that leads no group.
+            throw MethodError(.noSuchProcess, "No process \(pid)")
+        }
+        return try examine(descriptor, pid: pid)
+    }
+
+    private func examine(_ descriptor: consuming PidFD, pid: Int32) throws(MethodError) -> Subject {
+        let stat: Proc.Stat
+        let owner: Proc.Owner
+        do {
+            stat = try proc.stat(pid)
+            owner = try proc.status(pid).owner
+        } catch {
+            throw MethodError(.noSuchProcess, "No process \(pid)")
+        }
+        // Still there after it was looked at: what was read is of the process that the pidfd holds. A zombie
+        // has exited too.
+        guard !descriptor.hasExited else { throw MethodError(.noSuchProcess, "Process \(pid) has ended") }
+        return Subject(descriptor: descriptor, stat: stat, owner: owner)
+    }
+
+    /// Answers the call with the new application's path, or throws and changes nothing.
+    func register(
+        _ call: borrowing Call, _ id: String, _ subject: consuming Subject,
+        _ options: [(key: String, value: Variant)], _ connection: Connection
+    ) throws(MethodError) {
+        let identity = subject.identity
+        let isItself = connection.lineage.first == ProcessID(identity)
+        try checkRights(subject, connection, isItself: isItself)
+        guard let id = ApplicationID(id) else {
+            throw MethodError(.invalidArgs, "app_id \"\(id.shortened)\" is not [A-Za-z0-9._-]{1,255}")
+        }
+        try checkKind(subject)
+
+        let options = try RegisterOptions(options, limit: machine.settings.limits.stringBytes)
+        let user = subject.owner.real
+        var registration = Registration(
+            id: id, process: ProcessID(identity), user: user,
+            session: session(ofProcess: identity.pid, user: user))
+        registration.byItself = isItself
+        if options.delegate ?? isItself {
+            guard isItself || connection.lineage.contains(ProcessID(identity)) else {
+                throw MethodError(
+                    .accessDenied,
+                    "Process \(connection.pid) is none of process \(identity.pid)'s: it cannot be its delegate")
+            }
+            registration.delegate = connection.name
+        }
+        registration.launchMode = options.launchMode
+        registration.suspension = options.suspension
+        registration.reclaimable = options.reclaimable
+        registration.backgroundModes = options.backgroundModes
+        registration.stopped = subject.stat.state == .stopped
+
+        try track(identity, subject.descriptor)
+        do {
+            try perform(.register(registration)) { answer in
+                guard case .application(let number) = answer else { return }
+                let application = Registered(
+                    number, id: id, process: identity, user: user,
+                    session: Login.session(ofProcess: identity.pid) ?? "",
+                    unit: Login.unit(ofProcess: identity.pid) ?? "",
+                    launchOptions: options.launchOptions, proc: proc)
+                executor.enroll(application)
+                reply(call, with: application.path)
+            }
+        } catch {
+            forgetIfIdle(identity)
+            throw error
+        }
+    }
+
+    private func reply(_ call: borrowing Call, with path: String) {
+        do {
+            try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
+        } catch {
+            journal.log(.warning, "answer to \(call.member) of \(call.sender): \(error)")
+        }
+    }
+
+    /// The caller's user must own the process; before anything is said about it.
+    private func checkRights(
+        _ subject: borrowing Subject, _ connection: Connection, isItself: Bool
+    ) throws(MethodError) {
+        let pid = subject.identity.pid
+        if connection.isSandboxed && !isItself {
+            throw MethodError(.accessDenied, "A sandboxed process may register itself, not process \(pid)")
+        }
+        guard connection.user == 0 || subject.owner.isWholly(connection.user) else {
+            throw MethodError(.accessDenied, "Process \(pid) is not user \(connection.user)'s")
+        }
+    }
+
+    private func checkKind(_ subject: borrowing Subject) throws(MethodError) {
+        let pid = subject.identity.pid
+        if subject.stat.isKernelThread { throw MethodError(.invalidArgs, "Process \(pid) is a kernel thread") }
+        if pid == 1 { throw MethodError(.invalidArgs, "Process 1 is init") }
+        if pid == getpid() { throw MethodError(.invalidArgs, "Process \(pid) is appstated itself") }
+        guard subject.owner.isWholly(subject.owner.real) else {
+            throw MethodError(.invalidArgs, "Process \(pid) runs with the rights of more than one user")
+        }
+    }
+
+    // MARK: Tracking
+
+    private func track(_ identity: ProcessIdentity, _ descriptor: consuming PidFD) throws(MethodError) {
+        do {
+            try processes.track(ProcessID(identity), descriptor)
+        } catch {
+            throw MethodError(.failed, "\(error)")
+        }
+    }
+
+    /// Lets a process go again that nobody turned out to be interested in.
+    func forgetIfIdle(_ identity: ProcessIdentity) {
+        if !machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
+    }
+
+    /// A process that somebody names, with those above it.
+    func reportedProcess(_ pid: UInt32) throws(MethodError) -> ReportedProcess {
+        guard pid != 0, let number = Int32(exactly: pid), let stat = try? proc.stat(number),
+            let status = try? proc.status(number), stat.state != .zombie, stat.state != .dead
+        else { throw MethodError(.noSuchProcess, "No process \(pid)") }
+        var lineage = proc.lineage(of: number).map(ProcessID.init)
+        if lineage.first != ProcessID(stat.identity) { lineage = [ProcessID(stat.identity)] }
+        return ReportedProcess(
+            lineage: lineage, user: status.owner.effective,
+            session: session(ofProcess: number, user: status.owner.effective))
+    }
+
+    /// Holds the processes of a report by pidfd while `body` tells the life cycle of them.
+    func withTracked(
+        _ reported: [ReportedProcess], _ body: () throws(MethodError) -> Void
+    ) throws(MethodError) {
+        var new: [ProcessIdentity] = []
+        defer { for identity in new { forgetIfIdle(identity) } }
+        for process in reported {
+            guard let id = process.lineage.first, !processes.isTracked(id) else { continue }
+            let identity = ProcessIdentity(pid: id.pid, startTime: id.startTime)
+            do {
+                let descriptor = try PidFD(pid: id.pid)
+                guard try proc.identity(of: id.pid) == identity else { throw MethodError(.noSuchProcess, "") }
+                try processes.track(id, descriptor)
+            } catch {
+                throw MethodError(.noSuchProcess, "No process \(id.pid)")
+            }
+            new.append(identity)
+        }
+        try body()
+    }
+}
+
+extension String {
+    /// As much of a stranger's text as an error message should repeat.
+    var shortened: String { count <= 64 ? self : prefix(64) + "…" }
+}

@@ -1,0 +1,69 @@
+import AppStateBus
+import LifeCycle
+
+/// Things that the kernel completes a little later without telling us: looked at again shortly after, ever
+/// less often, by one timer.
+final class Retries<Key: Hashable> {
+    private struct Entry {
+        var due: Microseconds
+        var pause: Microseconds
+        let end: Microseconds
+        /// Looks once more; answers whether it is settled.
+        let attempt: () -> Bool
+    }
+
+    /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
+    private static var firstPause: Microseconds { 100 }
+    /// A process in uninterruptible sleep may take for ever: no more than one look a second.
+    private static var longestPause: Microseconds { 1_000_000 }
+
+    private let loop: EventLoop
+    private let now: () -> Microseconds
+    private var timer: Timer?
+    private var entries: [Key: Entry] = [:]
+
+    init(loop: EventLoop, now: @escaping () -> Microseconds) throws(BusFailure) {
+        self.loop = loop
+        self.now = now
+        timer = try loop.timer { [weak self] in self?.look() }
+    }
+
+    var isEmpty: Bool { entries.isEmpty }
+
+    func contains(_ key: Key) -> Bool { entries[key] != nil }
+
+    /// Tries until `attempt` answers true or `patience` is over; takes the place of what was tried for
+    /// the key before.
+    func start(_ key: Key, for patience: Microseconds, _ attempt: @escaping () -> Bool) {
+        let now = now()
+        entries[key] = Entry(
+            due: now + Self.firstPause, pause: Self.firstPause, end: now + patience, attempt: attempt)
+        arm()
+    }
+
+    func cancel(_ key: Key) {
+        if entries.removeValue(forKey: key) != nil { arm() }
+    }
+
+    private func look() {
+        let now = now()
+        for (key, entry) in entries where entry.due <= now {
+            if entry.attempt() || now >= entry.end {
+                // The attempt may have put another in its place.
+                if entries[key]?.due == entry.due { entries[key] = nil }
+            } else if entries[key]?.due == entry.due {
+                entries[key]?.pause = min(entry.pause * 2, Self.longestPause)
+                entries[key]?.due = now + min(entry.pause * 2, Self.longestPause)
+            }
+        }
+        arm()
+    }
+
+    private func arm() {
+        if let due = entries.values.lazy.map(\.due).min() {
+            timer?.arm(at: due)
+        } else {
+            timer?.disarm()
+        }
+    }
+}

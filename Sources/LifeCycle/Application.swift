@@ -1,0 +1,212 @@
+public import AppStateContract
+
+/// What the machine knows of one registered application. Read from outside, changed by the machine only.
+public struct Application: Equatable, Sendable {
+    public let number: ApplicationNumber
+    public let id: ApplicationID
+    public let process: ProcessID
+    public let user: UInt32
+    public let session: SessionKey
+    /// CLOCK_MONOTONIC, microseconds.
+    public let registeredAt: Microseconds
+
+    public internal(set) var state: LifeCycleState = .notRunning
+    public internal(set) var stateSince: Microseconds
+    public internal(set) var delegate: ConnectionName?
+    public internal(set) var suspension: SuspensionPolicy
+    public internal(set) var reclaimable: Bool
+    /// The modes the application asked for that the configuration grants.
+    public internal(set) var backgroundModes: [String] = []
+    public internal(set) var tasks: [BackgroundTask] = []
+    /// Holds that we enforce: never of reason `signal`, which is `foreignStop`.
+    public internal(set) var holds: [Hold] = []
+    /// Somebody else wants it stopped: who, as far as it is known.
+    public internal(set) var foreignStop: String?
+    /// A live task of the process was seen in the state T.
+    public internal(set) var isStopped = false
+    public internal(set) var enforcement: Enforcement = .none
+    public internal(set) var isFocused = false
+    public internal(set) var isMinimized = false
+    /// How far its windows bring it, were it not stopped or launching.
+    public internal(set) var windowLevel: WindowLevel = .hidden
+    /// `Mode=observe`: policy would have suspended it since.
+    public internal(set) var wouldBeSuspended = false
+    /// What spoke against the last suspension that policy or pressure wanted.
+    public internal(set) var objection: String?
+    /// The last steps, oldest first; at most `traceLimit`.
+    public internal(set) var trace: [TraceEntry] = []
+
+    static let traceLimit = 16
+
+    var requestedSuspension: SuspensionPolicy
+    var requestedReclaimable: Bool
+    var requestedModes: [String]
+    /// Registered with `launch-mode` foreground and not reported on yet.
+    var isAssumedVisible: Bool
+    var windows: Set<WindowKey> = []
+    var launch: Countdown?
+    var grace: Grace = .none
+    var termination: Termination?
+    var backlog = Backlog()
+    var contest = Contest()
+    /// What made us order the stop or continuation that is under way.
+    var enforcementCause = StateChangeReason.signal
+    var lastSerial: UInt64 = 0
+    var lastTask: UInt64 = 0
+
+    /// Who wants it suspended, and why.
+    public struct Hold: Hashable, Sendable {
+        public let reason: HoldReason
+        public let holder: String
+    }
+
+    /// A background task that runs.
+    public struct BackgroundTask: Equatable, Sendable {
+        public let id: UInt64
+        public let name: String
+        let owner: ConnectionName
+        let warning: Microseconds
+        var limit: Countdown
+        var isWarned = false
+
+        /// CLOCK_MONOTONIC; 0 while the limit stands still or there is none.
+        public var deadline: Microseconds { limit.deadline ?? 0 }
+
+        /// When it is to be warned, or, once it was, ended.
+        var nextDeadline: Microseconds? {
+            limit.deadline.map { isWarned ? $0 : $0 - min($0, warning) }
+        }
+    }
+
+    /// How far our own stop has come.
+    public enum Enforcement: String, Hashable, Sendable {
+        case none
+        /// SIGSTOP was sent, the stop was not seen yet.
+        case stopping
+        case stopped
+        /// SIGCONT was sent, the process was not seen to run yet.
+        case continuing
+    }
+
+    /// How far an application's windows bring it.
+    public enum WindowLevel: Int, Comparable, Sendable {
+        case hidden, visible, focused
+
+        public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
+    }
+
+    /// The time an application has in the background before policy suspends it.
+    enum Grace: Equatable, Sendable {
+        case none
+        case running(serial: UInt64?, Countdown)
+        case over
+    }
+
+    /// An end that was asked for.
+    struct Termination: Equatable, Sendable {
+        var serial: UInt64
+        var requestExitAt: Microseconds?
+        var killAt: Microseconds?
+        var isForced: Bool
+    }
+
+    /// How often somebody continued it against our holds, lately.
+    struct Contest: Equatable, Sendable {
+        var since: Microseconds = 0
+        var count = 0
+
+        /// More than this many in `window` and we stop fighting.
+        static let limit = 5
+        static let window: Microseconds = 1_000_000
+    }
+
+    init(_ number: ApplicationNumber, _ registration: Registration, at now: Microseconds) {
+        self.number = number
+        id = registration.id
+        process = registration.process
+        user = registration.user
+        session = registration.session
+        registeredAt = now
+        stateSince = now
+        delegate = registration.delegate
+        requestedSuspension = registration.suspension ?? (registration.byItself ? .automatic : .manual)
+        requestedReclaimable = registration.reclaimable
+        requestedModes = registration.backgroundModes
+        suspension = requestedSuspension
+        reclaimable = requestedReclaimable
+        isAssumedVisible = (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
+    }
+
+    /// The pure function of the facts that decides the state (§ 2).
+    public var target: LifeCycleState {
+        if launch != nil { return .notRunning }
+        if isStopped { return .suspended }
+        return switch windowLevel {
+        case .focused: .active
+        case .visible: .inactive
+        case .hidden: .background
+        }
+    }
+
+    /// A stop or a continuation was ordered and not seen yet.
+    public var isPending: Bool { enforcement == .stopping || enforcement == .continuing }
+
+    /// Its delegate reads what it is sent.
+    var isReachable: Bool { !isStopped && enforcement == .none }
+
+    public var isLaunching: Bool { launch != nil }
+    public var isTerminating: Bool { termination != nil }
+
+    /// All holds, the foreign one last, as the property `SuspendHolds` shows them.
+    public var allHolds: [Hold] {
+        holds + (foreignStop.map { [Hold(reason: .signal, holder: $0)] } ?? [])
+    }
+
+    /// What keeps policy from suspending it once its grace is over.
+    public var exemptions: [String] {
+        tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
+    }
+
+    /// CLOCK_MONOTONIC of the end of the grace; nil where none runs.
+    public var graceDeadline: Microseconds? {
+        if case .running(_, let countdown) = grace { return countdown.deadline }
+        return nil
+    }
+
+    /// Microseconds that are left before policy suspends it; the greatest number where it will not be.
+    public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
+        guard state == .background, suspension == .automatic, !isTerminating, backgroundModes.isEmpty else {
+            return .max
+        }
+        var remaining: Microseconds = 0
+        if case .running(_, let countdown) = grace { remaining = countdown.remaining(at: now) ?? .max }
+        for task in tasks { remaining = max(remaining, task.limit.remaining(at: now) ?? .max) }
+        return remaining
+    }
+
+    /// CLOCK_MONOTONIC of the launch timeout; nil where none runs.
+    public var launchDeadline: Microseconds? { launch?.deadline }
+
+    /// CLOCK_MONOTONIC of SIGKILL; nil where no end was asked for.
+    public var killDeadline: Microseconds? { termination?.killAt }
+
+    /// Everything that its timers wait for, the earliest.
+    var nextDeadline: Microseconds? {
+        var earliest: Microseconds?
+        func consider(_ deadline: Microseconds?) {
+            guard let deadline else { return }
+            earliest = min(earliest ?? deadline, deadline)
+        }
+        consider(launchDeadline)
+        consider(graceDeadline)
+        for task in tasks { consider(task.nextDeadline) }
+        consider(termination?.requestExitAt)
+        consider(termination?.killAt)
+        return earliest
+    }
+
+    mutating func nextSerial() -> UInt64 {
+        lastSerial += 1
+        return lastSerial
+    }
+}

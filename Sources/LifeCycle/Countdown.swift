@@ -1,0 +1,85 @@
+/// A span of time that can stand still: grace and limits do not run while an application is stopped (§ 4).
+enum Countdown: Equatable, Sendable {
+    case running(until: Microseconds)
+    case paused(remaining: Microseconds)
+    /// `infinity` in the configuration.
+    case endless
+
+    init(_ span: Microseconds?, from now: Microseconds) {
+        self = span.map { .running(until: now.advanced(saturatingBy: $0)) } ?? .endless
+    }
+
+    /// When it ends, if nothing stops it; nil while it stands still or never ends.
+    var deadline: Microseconds? {
+        switch self {
+        case .running(let until): until
+        case .paused, .endless: nil
+        }
+    }
+
+    func remaining(at now: Microseconds) -> Microseconds? {
+        switch self {
+        case .running(let until): until > now ? until - now : 0
+        case .paused(let remaining): remaining
+        case .endless: nil
+        }
+    }
+
+    func isOver(at now: Microseconds) -> Bool {
+        switch self {
+        case .running(let until): until <= now
+        case .paused, .endless: false
+        }
+    }
+
+    mutating func pause(at now: Microseconds) {
+        if case .running(let until) = self { self = .paused(remaining: until > now ? until - now : 0) }
+    }
+
+    mutating func resume(at now: Microseconds) {
+        if case .paused(let remaining) = self { self = .running(until: now.advanced(saturatingBy: remaining)) }
+    }
+}
+
+extension Microseconds {
+    /// The sum, or the greatest instant there is.
+    func advanced(saturatingBy span: Microseconds) -> Microseconds {
+        let (sum, overflow) = addingReportingOverflow(span)
+        return overflow ? .max : sum
+    }
+}
+
+/// The next deadlines of all applications, and the earliest of them at hand.
+struct Deadlines: Equatable, Sendable {
+    private var byApplication: [ApplicationNumber: Microseconds] = [:]
+    /// Kept while it is known; looked for again after it was removed or put off.
+    private var known: Microseconds?
+
+    mutating func set(_ deadline: Microseconds?, for number: ApplicationNumber) {
+        let old = byApplication[number]
+        guard old != deadline else { return }
+        byApplication[number] = deadline
+        if let deadline, known.map({ deadline <= $0 }) ?? byApplication.isSingle {
+            known = deadline
+        } else if old == known {
+            known = nil
+        }
+    }
+
+    /// The earliest deadline of all.
+    mutating func earliest() -> Microseconds? {
+        if known == nil { known = byApplication.values.min() }
+        return known
+    }
+
+    /// The applications whose deadline has come, in the order of the deadlines.
+    func due(at now: Microseconds) -> [ApplicationNumber] {
+        byApplication.filter { $0.value <= now }.sorted { ($0.value, $0.key) < ($1.value, $1.key) }.map(\.key)
+    }
+
+    var isEmpty: Bool { byApplication.isEmpty }
+}
+
+extension Dictionary {
+    fileprivate var isSingle: Bool { count == 1 }
+}

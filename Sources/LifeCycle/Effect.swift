@@ -1,0 +1,99 @@
+public import AppStateContract
+
+/// What is to be done about a step, in this order. The machine itself touches nothing.
+public enum Effect: Equatable, Sendable {
+    /// A new application: `ApplicationAdded`, `InterfacesAdded`.
+    case added(ApplicationNumber)
+    /// Its last effect: `ApplicationRemoved`, `InterfacesRemoved`.
+    case removed(ApplicationNumber, ExitReason)
+    /// A signal of the Application interface (a state change also as the Manager's).
+    case announce(ApplicationNumber, Announcement, to: Audience)
+    /// Properties have other values than before.
+    case changed(ApplicationNumber, Set<ObservedProperty>)
+    /// `FocusedApplication` of this session's clients has another value.
+    case focusChanged(SessionKey)
+    /// SIGSTOP to the extent; done when a `stopped` fact comes back.
+    case stop(ApplicationNumber, HoldReason)
+    /// SIGCONT to what `stop` stopped. `sparingMain`: somebody else wants the main process stopped.
+    case resume(ApplicationNumber, sparingMain: Bool)
+    /// SIGCONT to every stopped process of the extent, whoever stopped it.
+    case continueForeign(ApplicationNumber)
+    /// SIGTERM to the main process.
+    case requestExit(ApplicationNumber)
+    /// SIGKILL to the extent.
+    case kill(ApplicationNumber)
+    /// No fact about this process matters any longer: its pidfd may go.
+    case forget(ProcessID)
+    /// Worth a line in the journal.
+    case notice(ApplicationNumber, Notice)
+}
+
+/// To whom a signal goes. A suspended application is not among them.
+public struct Audience: OptionSet, Hashable, Sendable {
+    public let rawValue: UInt8
+    public init(rawValue: UInt8) { self.rawValue = rawValue }
+
+    public static let delegate = Audience(rawValue: 1)
+    public static let subscribers = Audience(rawValue: 2)
+    public static let all: Audience = [.delegate, .subscribers]
+}
+
+/// A signal of `org.appstate1.Application` with its arguments.
+public enum Announcement: Hashable, Sendable {
+    case willFinishLaunching
+    case didFinishLaunching
+    case didBecomeActive
+    case willResignActive
+    /// `deadline` 0: will not be suspended. `serial` 0: nothing to acknowledge.
+    case didEnterBackground(serial: UInt64, deadline: Microseconds)
+    case willEnterForeground
+    case willTerminate(serial: UInt64, deadline: Microseconds)
+    case backgroundTaskWillExpire(task: UInt64, deadline: Microseconds)
+    case stateChanged(Edge, StateChangeReason)
+
+    /// The signal's name on the bus.
+    public var signal: ApplicationSignal {
+        switch self {
+        case .willFinishLaunching: .willFinishLaunching
+        case .didFinishLaunching: .didFinishLaunching
+        case .didBecomeActive: .didBecomeActive
+        case .willResignActive: .willResignActive
+        case .didEnterBackground: .didEnterBackground
+        case .willEnterForeground: .willEnterForeground
+        case .willTerminate: .willTerminate
+        case .backgroundTaskWillExpire: .backgroundTaskWillExpire
+        case .stateChanged: .stateChanged
+        }
+    }
+}
+
+/// Properties of an Application object whose changes are emitted.
+public enum ObservedProperty: String, Hashable, Sendable, CaseIterable {
+    case state = "State"
+    case stateTimestamp = "StateTimestamp"
+    case focused = "Focused"
+    case minimized = "Minimized"
+    case suspension = "Suspension"
+    case reclaimable = "Reclaimable"
+    case backgroundModes = "BackgroundModes"
+    case suspendHolds = "SuspendHolds"
+    case backgroundTasks = "BackgroundTasks"
+}
+
+/// A decision that is no change of state.
+public enum Notice: Hashable, Sendable {
+    /// `Mode=observe`: the policy would have suspended it now.
+    case wouldSuspend
+    /// Somebody continues it as often as we stop it: our holds were given up.
+    case contested
+    /// Policy or pressure wanted it suspended and something spoke against it.
+    case objection(String)
+
+    public var description: String {
+        switch self {
+        case .wouldSuspend: "would suspend"
+        case .contested: "holds given up: continued by somebody else again and again"
+        case .objection(let why): "not suspended: \(why)"
+        }
+    }
+}

@@ -1,0 +1,170 @@
+public import AppStateContract
+
+/// Something that happened. Facts cannot fail and are not argued with.
+public enum Fact: Equatable, Sendable {
+    /// The pidfd became readable.
+    case exited(ProcessID, ExitReason)
+    /// The process was seen stopped. `holder` names somebody else who was seen to stop it;
+    /// nil: it is not known who, so that it is ours if we are stopping it.
+    case stopped(ApplicationNumber, holder: String?)
+    /// The process was seen to run.
+    case continued(ApplicationNumber)
+    /// A stop that policy or pressure wanted was not carried out: a debugger, say.
+    case objected(ApplicationNumber, String)
+    /// The bus connection has ended.
+    case disconnected(ConnectionName)
+    /// logind: the session is in front and unlocked, or not.
+    case session(SessionKey, inFront: Bool)
+    /// The configuration was read.
+    case configured(Settings)
+    /// The deadline that `nextDeadline` named has come.
+    case timePassed
+}
+
+/// What `Register` tells of a process.
+public struct Registration: Equatable, Sendable {
+    public var id: ApplicationID
+    public var process: ProcessID
+    public var user: UInt32
+    public var session: SessionKey
+    /// The process asked for itself.
+    public var byItself = false
+    /// The connection that is the delegate from the start: then launching takes until `FinishLaunching`.
+    public var delegate: ConnectionName?
+    /// nil: `foreground` for a process that registers itself, which is just being launched;
+    /// `background` for one that another registers: no window is known of it.
+    public var launchMode: LaunchMode?
+    /// nil: `automatic` for a process that registers itself, else `manual` (§ 4).
+    public var suspension: SuspensionPolicy?
+    public var reclaimable = true
+    public var backgroundModes: [String] = []
+    /// The process was stopped when it was looked at.
+    public var stopped = false
+
+    public init(id: ApplicationID, process: ProcessID, user: UInt32, session: SessionKey) {
+        self.id = id
+        self.process = process
+        self.user = user
+        self.session = session
+    }
+}
+
+/// Who reports windows, and for which session.
+public struct ReporterIdentity: Equatable, Sendable {
+    public var connection: ConnectionName
+    public var user: UInt32
+    /// The session the connection belongs to, unless `SetSession` said otherwise.
+    public var session: SessionKey
+
+    public init(connection: ConnectionName, user: UInt32, session: SessionKey) {
+        self.connection = connection
+        self.user = user
+        self.session = session
+    }
+
+    var isRoot: Bool { user == 0 }
+}
+
+/// A process that a reporter names.
+public struct ReportedProcess: Equatable, Sendable {
+    /// The process, its parent, its parent's parent, and so on; never empty.
+    public var lineage: [ProcessID]
+    public var user: UInt32
+    /// The session the process belongs to: where root's reports about it go.
+    public var session: SessionKey
+
+    public init(lineage: [ProcessID], user: UInt32, session: SessionKey) {
+        precondition(!lineage.isEmpty, "a reported process has at least itself in its lineage")
+        self.lineage = lineage
+        self.user = user
+        self.session = session
+    }
+
+    var process: ProcessID { lineage[0] }
+}
+
+/// What one report says of a window; nil leaves what was said before.
+public struct WindowReport: Equatable, Sendable {
+    public var number: UInt64
+    public var process: ReportedProcess
+    public var focused: Bool?
+    public var visible: Bool?
+    public var minimized: Bool?
+    public var title: String?
+    public var appID: String?
+
+    public init(number: UInt64, process: ReportedProcess) {
+        self.number = number
+        self.process = process
+    }
+}
+
+/// What a client asks. The caller's rights were checked before; the machine may still refuse.
+public enum Request: Equatable, Sendable {
+    case register(Registration)
+    case unregister(ApplicationNumber)
+    case finishLaunching(ApplicationNumber, by: ConnectionName)
+    case becomeDelegate(ApplicationNumber, ConnectionName)
+    case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
+    case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
+    case endBackgroundTask(ApplicationNumber, task: UInt64)
+    case suspend(ApplicationNumber, holder: String)
+    case resume(ApplicationNumber, holder: String)
+    case terminate(ApplicationNumber, force: Bool)
+    /// nil: no window has the focus.
+    case setFocus(ReportedProcess?, ReporterIdentity)
+    case setMinimized(ReportedProcess, Bool, ReporterIdentity)
+    case updateWindow(WindowReport, ReporterIdentity)
+    case removeWindow(UInt64, ReporterIdentity)
+    case replaceWindows([WindowReport], ReporterIdentity)
+    case setSession(SessionKey, ReporterIdentity)
+}
+
+/// What a request gives back.
+public enum Answer: Equatable, Sendable {
+    case done
+    case application(ApplicationNumber)
+    case task(UInt64)
+}
+
+/// Why a request was not granted: the client's business. Nothing has changed.
+public enum Refusal: Error, Equatable, Sendable {
+    case noSuchApplication(String)
+    case alreadyRegistered(ProcessID, ApplicationNumber)
+    case notDelegate(ConnectionName, ApplicationNumber)
+    case noSuchTask(UInt64)
+    case notSuspendable(ApplicationNumber, String)
+    case invalidArgument(String)
+    case accessDenied(String)
+    case limitExceeded(String, limit: Int)
+
+    /// The error of the D-Bus API that a client gets.
+    public var errorName: ErrorName {
+        switch self {
+        case .noSuchApplication: .noSuchApplication
+        case .alreadyRegistered: .alreadyRegistered
+        case .notDelegate: .notDelegate
+        case .noSuchTask: .noSuchTask
+        case .notSuspendable: .notSuspendable
+        case .invalidArgument: .invalidArgs
+        case .accessDenied: .accessDenied
+        case .limitExceeded: .limitsExceeded
+        }
+    }
+
+    /// What was wrong, naming the value.
+    public var message: String {
+        switch self {
+        case .noSuchApplication(let what): "No application \(what)"
+        case .alreadyRegistered(let process, let number):
+            "Process \(process.pid) is registered already, as \(BusNames.path(ofApplication: number.rawValue))"
+        case .notDelegate(let connection, let number):
+            "\(connection) is not the delegate of application \(number)"
+        case .noSuchTask(let task): "No background task \(task)"
+        case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
+        case .invalidArgument(let what): what
+        case .accessDenied(let what): what
+        case .limitExceeded(let what, let limit): "More than \(limit) \(what)"
+        }
+    }
+}

@@ -1,0 +1,263 @@
+import AppStateContract
+
+/// Registration, delegates, tasks, suspension and the end.
+extension Machine {
+    mutating func register(
+        _ registration: Registration, at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) -> ApplicationNumber {
+        if let number = numbers[registration.process] { throw .alreadyRegistered(registration.process, number) }
+        let limit = settings.limits.applicationsPerUser
+        guard countByUser[registration.user, default: 0] < limit else {
+            throw .limitExceeded("applications of user \(registration.user)", limit: limit)
+        }
+        lastNumber += 1
+        let number = ApplicationNumber(lastNumber)
+        var application = Application(number, registration, at: now)
+        application.apply(settings)
+        if let delegate = registration.delegate {
+            application.launch = Countdown(settings.launchTimeout, from: now)
+            parts[delegate, default: []].insert(number)
+        }
+        applications[number] = application
+        numbers[registration.process] = number
+        countByUser[registration.user, default: 0] += 1
+        effects.append(.added(number))
+
+        var touched = reattribute(windowsBelow: registration.process, at: now, &effects)
+        touched.remove(number)
+        if let application = applications[number] {
+            let view = view(of: application)
+            let stopped = registration.stopped
+            updateAnnouncing(number, .launch, at: now, &effects) {
+                $0.announce(.willFinishLaunching, &$1)
+                $0.announce(.didFinishLaunching, &$1)
+                $0.windowLevel = view.level
+                $0.isFocused = view.isFocused
+                $0.isMinimized = view.isMinimized
+                if stopped { $0.sawStopped(by: nil, at: now) }
+            }
+        }
+        refresh(touched, .windows, at: now, &effects)
+        return number
+    }
+
+    mutating func unregister(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+        guard let application = applications[number] else { return }
+        switch application.enforcement {
+        case .stopping, .stopped:
+            effects.append(.resume(number, sparingMain: application.foreignStop != nil))
+        case .none, .continuing: break
+        }
+        discard(application, .unregistered, at: now, &effects)
+    }
+
+    mutating func exited(
+        _ process: ProcessID, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        var touched: Set<ApplicationNumber> = []
+        let keys = windowsByProcess[process] ?? []
+        for key in keys.sorted(by: WindowKey.inOrder) {
+            touched.formUnion(remove(key, at: now, &effects))
+        }
+        if let number = numbers[process], let application = applications[number] {
+            touched.remove(number)
+            if application.state != .notRunning {
+                let edge = Edge(application.state, .notRunning)
+                effects.append(.announce(number, .stateChanged(edge, .exit), to: .subscribers))
+            }
+            let verdict: ExitReason =
+                application.termination.map { $0.isForced ? .forceQuit : .terminated } ?? reason
+            discard(application, verdict, at: now, &effects)
+        } else if keys.isEmpty {
+            effects.append(.forget(process))
+        }
+        refresh(touched, .windows, at: now, &effects)
+    }
+
+    /// The record goes; its windows go to whom they belong to without it.
+    private mutating func discard(
+        _ application: Application, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        let number = application.number
+        applications[number] = nil
+        numbers[application.process] = nil
+        deadlines.set(nil, for: number)
+        if let count = countByUser[application.user] {
+            countByUser[application.user] = count > 1 ? count - 1 : nil
+        }
+        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
+            leave(number, connection)
+        }
+        var touched = reattribute(windowsBelow: application.process, at: now, &effects)
+        touched.remove(number)
+        effects.append(.removed(number, reason))
+        if !isConcerned(with: application.process) { effects.append(.forget(application.process)) }
+        refresh(touched, .windows, at: now, &effects)
+    }
+
+    // MARK: Connections
+
+    mutating func becomeDelegate(
+        _ number: ApplicationNumber, _ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) {
+        let application = try require(number)
+        if let old = application.delegate, old != connection {
+            update(number, .request, at: now, &effects) { $0.delegate = nil }
+            leaveUnlessTasked(number, old)
+        }
+        parts[connection, default: []].insert(number)
+        // It reads the present state: nothing that was missed is told twice (§ 3).
+        update(number, .request, at: now, &effects) {
+            $0.delegate = connection
+            $0.backlog = Backlog()
+        }
+    }
+
+    mutating func disconnected(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]) {
+        for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
+            update(number, .request, at: now, &effects) { application in
+                application.tasks.removeAll { $0.owner == connection }
+                guard application.delegate == connection else { return }
+                application.delegate = nil
+                application.backlog = Backlog()
+                // Nobody is left to acknowledge: SIGTERM goes out now.
+                if application.termination?.requestExitAt != nil { application.termination?.requestExitAt = now }
+            }
+        }
+        reporterLeft(connection, at: now, &effects)
+    }
+
+    private mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
+        if applications[number]?.tasks.contains(where: { $0.owner == connection }) != true {
+            leave(number, connection)
+        }
+    }
+
+    private mutating func leave(_ number: ApplicationNumber, _ connection: ConnectionName) {
+        parts[connection]?.remove(number)
+        if parts[connection]?.isEmpty == true { parts[connection] = nil }
+    }
+
+    mutating func acknowledge(
+        _ number: ApplicationNumber, _ serial: UInt64, _ connection: ConnectionName,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) {
+        let application = try requireDelegate(number, connection)
+        guard serial > 0, serial <= application.lastSerial else {
+            throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
+        }
+        // A late one, or one that a stop has voided, changes nothing and is no error.
+        update(number, .policy, at: now, &effects) { application in
+            if case .running(serial, _) = application.grace { application.grace = .over }
+            if application.termination?.serial == serial, application.termination?.requestExitAt != nil {
+                application.termination?.requestExitAt = now
+            }
+        }
+        expire(number, at: now, &effects)
+    }
+
+    // MARK: Background tasks
+
+    mutating func beginTask(
+        _ number: ApplicationNumber, _ name: String, _ connection: ConnectionName,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) -> UInt64 {
+        let application = try require(number)
+        let limit = settings.limits.backgroundTasksPerApplication
+        guard application.tasks.count < limit else {
+            throw .limitExceeded("background tasks of application \(number)", limit: limit)
+        }
+        parts[connection, default: []].insert(number)
+        let id = application.lastTask + 1
+        let settings = settings
+        update(number, .request, at: now, &effects) {
+            $0.lastTask = id
+            $0.tasks.append(
+                Application.BackgroundTask(
+                    id: id, name: name, owner: connection, warning: settings.backgroundTaskWarn,
+                    limit: Countdown(settings.backgroundTaskMax, from: now)))
+        }
+        return id
+    }
+
+    // MARK: Suspension
+
+    mutating func resume(
+        _ number: ApplicationNumber, _ holder: String, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard let application = applications[number] else { return }
+        let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
+        let continues = application.foreignStop != nil && !isKept
+        if continues { effects.append(.continueForeign(number)) }
+        let settings = settings
+        update(number, .request, at: now, &effects) {
+            // What the daemon decided by itself gives way to a person; only another's request does not.
+            $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
+            $0.foreignStop = nil
+            if continues, $0.enforcement == .none {
+                $0.enforcement = .continuing
+                $0.enforcementCause = .request
+            }
+            if $0.state == .background { $0.startGrace(settings, serial: nil, at: now) }
+        }
+    }
+
+    // MARK: The end
+
+    mutating func terminate(
+        _ number: ApplicationNumber, force: Bool, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard let application = applications[number] else { return }
+        if application.isTerminating && !force { return }
+        // A suspended application could not hear of it (§ 3: no WillTerminate).
+        if force || application.isStopped || application.enforcement != .none {
+            update(number, .request, at: now, &effects) {
+                $0.termination = Application.Termination(
+                    serial: 0, requestExitAt: nil, killAt: nil, isForced: force)
+            }
+            effects.append(.kill(number))
+            return
+        }
+        let grace = settings.terminateGrace
+        updateAnnouncing(number, .request, at: now, &effects) {
+            let serial = $0.nextSerial()
+            let killAt = grace.map { now.advanced(saturatingBy: $0) }
+            let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
+            $0.termination = Application.Termination(
+                serial: serial, requestExitAt: $0.delegate == nil ? now : half, killAt: killAt, isForced: false)
+            $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
+        }
+        expire(number, at: now, &effects)
+    }
+
+    // MARK: Time
+
+    /// Carries out everything of one application whose time has come.
+    mutating func expire(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+        guard let application = applications[number] else { return }
+        if application.launch?.isOver(at: now) == true {
+            update(number, .launchTimeout, at: now, &effects) { $0.launch = nil }
+        }
+        for task in application.tasks {
+            guard let deadline = task.limit.deadline else { continue }
+            if !task.isWarned, deadline - min(deadline, task.warning) <= now {
+                updateAnnouncing(number, .policy, at: now, &effects) { $0.warn(task.id, &$1) }
+            }
+            if deadline <= now {
+                update(number, .policy, at: now, &effects) { $0.tasks.removeAll { $0.id == task.id } }
+            }
+        }
+        if let deadline = applications[number]?.graceDeadline, deadline <= now {
+            update(number, .policy, at: now, &effects) { $0.grace = .over }
+        }
+        guard let termination = applications[number]?.termination else { return }
+        if let at = termination.requestExitAt, at <= now {
+            effects.append(.requestExit(number))
+            update(number, .request, at: now, &effects) { $0.termination?.requestExitAt = nil }
+        }
+        if let at = termination.killAt, at <= now {
+            effects.append(.kill(number))
+            update(number, .request, at: now, &effects) { $0.termination?.killAt = nil }
+        }
+    }
+}

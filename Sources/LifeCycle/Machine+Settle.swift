@@ -1,0 +1,212 @@
+import AppStateContract
+
+extension Machine {
+    /// Changes one application and brings it to rest: its state to its target, its holds to what
+    /// policy wants, its stops to what the holds want. The only place that assigns a record.
+    mutating func update(
+        _ number: ApplicationNumber, _ reason: StateChangeReason, at now: Microseconds,
+        _ effects: inout [Effect], _ change: (inout Application) -> Void
+    ) {
+        updateAnnouncing(number, reason, at: now, &effects) { application, _ in change(&application) }
+    }
+
+    /// The same, for a change that announces something itself.
+    mutating func updateAnnouncing(
+        _ number: ApplicationNumber, _ reason: StateChangeReason, at now: Microseconds,
+        _ effects: inout [Effect], _ change: (inout Application, inout [Effect]) -> Void
+    ) {
+        guard let before = applications[number] else { return }
+        var next = before
+        change(&next, &effects)
+        settle(&next, from: before, reason, at: now, &effects)
+        applications[number] = next
+        deadlines.set(next.nextDeadline, for: number)
+    }
+
+    private func settle(
+        _ next: inout Application, from before: Application, _ reason: StateChangeReason,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
+        if next.isReachable && !before.isReachable {
+            for missed in next.backlog.take() { effects.append(.announce(next.number, missed, to: .delegate)) }
+        }
+        walk(&next, reason, at: now, &effects)
+        decidePolicy(&next, at: now, &effects)
+        enforce(&next, reason, &effects)
+
+        let changed = next.observed(since: before)
+        if !changed.isEmpty { effects.append(.changed(next.number, changed)) }
+        next.remember(reason, since: before, at: now)
+    }
+
+    /// Walks the state to its target, announcing every edge with its delegate signals (§ 3):
+    /// the will-signals before the edge, the did-signals after it.
+    private func walk(
+        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        let target = next.target
+        while let state = next.state.step(toward: target) {
+            let edge = Edge(next.state, state)
+            switch (edge.from, edge.to) {
+            case (.notRunning, .inactive), (.background, .inactive): next.announce(.willEnterForeground, &effects)
+            case (.active, .inactive): next.announce(.willResignActive, &effects)
+            default: break
+            }
+            next.announce(.stateChanged(edge, reason), &effects)
+            next.state = state
+            next.stateSince = now
+            switch (edge.from, edge.to) {
+            case (.inactive, .active): next.announce(.didBecomeActive, &effects)
+            case (.notRunning, .background), (.inactive, .background):
+                enterBackground(&next, stays: target == .background, at: now, &effects)
+            case (.suspended, .background) where target == .background:
+                next.startGrace(settings, serial: nil, at: now)
+            default: break
+            }
+            if state != .background { next.grace = .none }
+        }
+    }
+
+    private func enterBackground(
+        _ next: inout Application, stays: Bool, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard stays else {
+            next.announce(.didEnterBackground(serial: 0, deadline: 0), &effects)
+            return
+        }
+        let serial = next.nextSerial()
+        next.startGrace(settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: now)
+        let deadline = next.suspensionDeadline ?? 0
+        next.announce(.didEnterBackground(serial: serial, deadline: deadline), &effects)
+    }
+
+    /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
+    private func decidePolicy(_ next: inout Application, at now: Microseconds, _ effects: inout [Effect]) {
+        if next.windowLevel > .hidden || next.suspension == .never {
+            next.holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
+        }
+        if next.suspension != .automatic || next.isTerminating {
+            next.holds.removeAll { $0.reason == .policy }
+            next.grace = .none
+        }
+        if next.state != .background {
+            if next.state != .suspended { next.wouldBeSuspended = false }
+            return
+        }
+        if next.suspension == .automatic, next.grace == .none, !next.isTerminating, !next.isStopped {
+            next.startGrace(settings, serial: nil, at: now)
+        }
+        guard next.grace == .over, next.exemptions.isEmpty, !hasLostReporter(next), !next.isStopped else {
+            next.wouldBeSuspended = false
+            return
+        }
+        switch settings.mode {
+        case .enforce:
+            next.hold(.policy, "appstated")
+        case .observe where !next.wouldBeSuspended:
+            next.wouldBeSuspended = true
+            effects.append(.notice(next.number, .wouldSuspend))
+        case .observe:
+            break
+        }
+    }
+
+    /// Brings the stop to what the holds want.
+    private func enforce(
+        _ next: inout Application, _ reason: StateChangeReason, _ effects: inout [Effect]
+    ) {
+        if next.contest.count > Application.Contest.limit {
+            next.contest = Application.Contest()
+            next.holds = []
+            effects.append(.notice(next.number, .contested))
+        }
+        switch (next.holds.first, next.enforcement) {
+        case (let hold?, .none), (let hold?, .continuing):
+            next.enforcement = .stopping
+            next.enforcementCause = reason
+            effects.append(.stop(next.number, hold.reason))
+        case (nil, .stopping), (nil, .stopped):
+            let sparing = next.foreignStop != nil
+            next.enforcement = sparing ? .none : .continuing
+            next.enforcementCause = reason
+            effects.append(.resume(next.number, sparingMain: sparing))
+        case (_?, .stopping), (_?, .stopped), (nil, .none), (nil, .continuing):
+            break
+        }
+    }
+}
+
+extension Application {
+    /// A signal about this application: to its delegate if it can read it, to subscribers always.
+    mutating func announce(_ announcement: Announcement, _ effects: inout [Effect]) {
+        var audience: Audience = .subscribers
+        if delegate != nil {
+            if case .stateChanged(let edge, _) = announcement, edge.from == .suspended || edge.to == .suspended {
+                // The application itself is never told of these (§ 3).
+            } else if isReachable && backlog.isEmpty {
+                audience.insert(.delegate)
+            } else {
+                backlog.add(announcement)
+            }
+        }
+        effects.append(.announce(number, announcement, to: audience))
+    }
+
+    mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {
+        guard suspension == .automatic, !isTerminating else {
+            grace = .none
+            return
+        }
+        let countdown = Countdown(settings.backgroundGrace, from: now)
+        grace = countdown.isOver(at: now) ? .over : .running(serial: serial, countdown)
+    }
+
+    /// When it will be suspended at the latest if nothing changes; nil: it will not be.
+    fileprivate var suspensionDeadline: Microseconds? {
+        guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
+            backgroundModes.isEmpty
+        else { return nil }
+        var latest = deadline
+        for task in tasks {
+            guard let end = task.limit.deadline else { return nil }
+            latest = max(latest, end)
+        }
+        return latest
+    }
+
+    mutating func timersStandStill(_ still: Bool, at now: Microseconds) {
+        func turn(_ countdown: inout Countdown) {
+            if still { countdown.pause(at: now) } else { countdown.resume(at: now) }
+        }
+        if var countdown = launch {
+            turn(&countdown)
+            launch = countdown
+        }
+        for index in tasks.indices { turn(&tasks[index].limit) }
+    }
+
+    fileprivate func observed(since before: Application) -> Set<ObservedProperty> {
+        var changed: Set<ObservedProperty> = []
+        if state != before.state || stateSince != before.stateSince { changed.formUnion([.state, .stateTimestamp]) }
+        if isFocused != before.isFocused { changed.insert(.focused) }
+        if isMinimized != before.isMinimized { changed.insert(.minimized) }
+        if suspension != before.suspension { changed.insert(.suspension) }
+        if reclaimable != before.reclaimable { changed.insert(.reclaimable) }
+        if backgroundModes != before.backgroundModes { changed.insert(.backgroundModes) }
+        if allHolds != before.allHolds { changed.insert(.suspendHolds) }
+        if tasks != before.tasks { changed.insert(.backgroundTasks) }
+        return changed
+    }
+
+    fileprivate mutating func remember(_ reason: StateChangeReason, since before: Application, at now: Microseconds) {
+        guard state != before.state || enforcement != before.enforcement || isStopped != before.isStopped
+            || windowLevel != before.windowLevel || allHolds != before.allHolds
+        else { return }
+        if trace.count == Self.traceLimit { trace.removeFirst() }
+        trace.append(
+            TraceEntry(
+                time: now, reason: reason, from: before.state, to: state, level: windowLevel,
+                isStopped: isStopped, enforcement: enforcement, holds: allHolds.map(\.reason)))
+    }
+}

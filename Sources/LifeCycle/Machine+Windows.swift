@@ -1,0 +1,231 @@
+import AppStateContract
+
+/// What window reporters tell. Reports are facts about windows; what they mean for an application is
+/// recomputed from all of its windows (`refresh`).
+extension Machine {
+    // MARK: Reports
+
+    mutating func setFocus(
+        _ process: ReportedProcess?, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard let process, reporter.isRoot || process.user == reporter.user else {
+            // Another user's process: ours have lost the focus, more is not for this reporter to say.
+            let concerned = reporter.isRoot ? Array(sessions.keys) : [session(of: reporter)]
+            for session in concerned { moveFocus(to: nil, in: session, at: now, &effects) }
+            return
+        }
+        let session = reporter.isRoot ? process.session : session(of: reporter)
+        let key = WindowKey.process(session, process.process)
+        var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
+        window.visible = !hasReportedWindows(process.process, in: session)
+        let touched = put(window, as: key)
+        moveFocus(to: key, in: session, touching: touched, at: now, &effects)
+    }
+
+    mutating func setMinimized(
+        _ process: ReportedProcess, _ minimized: Bool, _ reporter: ReporterIdentity,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) {
+        guard let number = owner(of: process.lineage), let application = applications[number],
+            reporter.isRoot || application.user == reporter.user
+        else { throw .noSuchApplication("with process \(process.process.pid)") }
+
+        let session = reporter.isRoot ? process.session : session(of: reporter)
+        var keys = (windowsByProcess[process.process] ?? []).filter { key in
+            guard case .reported = key, let window = windows[key] else { return false }
+            return reporter.isRoot || window.session == session
+        }
+        if keys.isEmpty {
+            let key = WindowKey.process(session, process.process)
+            if windows[key] == nil {
+                put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key)
+            }
+            keys = [key]
+        }
+        for key in keys { windows[key]?.minimized = minimized }
+        // A minimized window has no focus: what was said of the focus before is out of date.
+        if minimized {
+            for (key, value) in sessions {
+                if let focus = value.focus, windows[focus]?.process == process.process,
+                    reporter.isRoot || key == session
+                {
+                    moveFocus(to: nil, in: key, touching: [number], because: .windows, at: now, &effects)
+                }
+            }
+        }
+        refresh([number], .windows, at: now, &effects)
+    }
+
+    /// Takes one report, or a reporter's whole set, or nothing where a limit is passed.
+    mutating func updateWindows(
+        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) {
+        try checkLimits(reports, replacing: replacing, reporter)
+        let session = session(of: reporter)
+        var touched = enlist(reporter, in: session)
+        if replacing {
+            let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
+            for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder) {
+                touched.formUnion(remove(key, at: now, &effects))
+            }
+        }
+        var focus: WindowKey?? = nil
+        for report in reports {
+            touched.formUnion(take(report, reporter, session, focus: &focus, at: now, &effects))
+        }
+        if let focus {
+            moveFocus(to: focus, in: session, touching: touched, at: now, &effects)
+        } else {
+            refresh(touched, .windows, at: now, &effects)
+        }
+    }
+
+    mutating func removeWindow(
+        _ number: UInt64, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        refresh(
+            remove(.reported(reporter.connection, number), at: now, &effects), .windows, at: now, &effects)
+    }
+
+    mutating func setSession(
+        _ session: SessionKey, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        var known =
+            reporters[reporter.connection] ?? Reporter(session: reporter.session, user: reporter.user)
+        let old = known.session
+        guard old != session else { return }
+        known.session = session
+        reporters[reporter.connection] = known
+
+        let keys = known.windows.map { WindowKey.reported(reporter.connection, $0) }
+        let hadFocus = sessions[old]?.focus.map(keys.contains) == true
+        let wasLasting = sessions[old]?.lastingReporters.contains(reporter.connection) == true
+        var touched: Set<ApplicationNumber> = []
+        for key in keys {
+            windows[key]?.session = session
+            if let owner = windows[key]?.owner { touched.insert(owner) }
+        }
+        if wasLasting {
+            // It has not gone away, it speaks for another session: the old one has lost nothing.
+            sessions[old]?.lastingReporters.remove(reporter.connection)
+            touched.formUnion(enlist(reporter, in: session))
+        }
+        if hadFocus { moveFocus(to: nil, in: old, touching: touched, at: now, &effects) }
+        refresh(touched, .windows, at: now, &effects)
+        tidy(old)
+    }
+
+    /// A reporter's connection has ended: what it said stays, until a new one replaces it.
+    mutating func reporterLeft(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]) {
+        guard let reporter = reporters.removeValue(forKey: connection) else { return }
+        for number in reporter.windows {
+            windows[.reported(connection, number)]?.orphaned = true
+            orphans.insert(.reported(connection, number))
+        }
+        guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
+        if sessions[reporter.session]?.lastingReporters.isEmpty == true {
+            sessions[reporter.session]?.lostReporter = true
+            refreshAll(in: reporter.session, .windows, at: now, &effects)
+        }
+    }
+
+    // MARK: One report
+
+    private mutating func take(
+        _ report: WindowReport, _ reporter: ReporterIdentity, _ session: SessionKey, focus: inout WindowKey??,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) -> Set<ApplicationNumber> {
+        let key = WindowKey.reported(reporter.connection, report.number)
+        var touched: Set<ApplicationNumber> = []
+        // The same window, told by a reporter of this user that is gone: this one speaks for it now.
+        for other in orphans where other != key {
+            guard case .reported(_, report.number) = other, let window = windows[other],
+                window.session == session, window.reporterUser == reporter.user
+            else { continue }
+            touched.formUnion(remove(other, at: now, &effects))
+        }
+        let foreign = !reporter.isRoot && report.process.user != reporter.user
+        var window =
+            windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
+        window.lineage = foreign ? [] : report.process.lineage
+        window.visible = report.visible ?? window.visible
+        window.minimized = report.minimized ?? window.minimized
+        window.title = report.title ?? window.title
+        window.appID = report.appID ?? window.appID
+        touched.formUnion(put(window, as: key))
+        reporters[reporter.connection]?.windows.insert(report.number)
+
+        let whole = WindowKey.process(session, report.process.process)
+        if windows[whole] != nil {
+            if sessions[session]?.focus == whole && report.focused != false {
+                windows[whole]?.visible = false
+            } else {
+                touched.formUnion(remove(whole, at: now, &effects))
+            }
+        }
+        switch report.focused {
+        case true?: focus = .some(key)
+        case false? where sessions[session]?.focus == key || focus == .some(key): focus = .some(nil)
+        case false?, nil: break
+        }
+        return touched
+    }
+
+    private func checkLimits(
+        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
+    ) throws(Refusal) {
+        var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
+        for report in reports where windows[.reported(reporter.connection, report.number)] == nil || replacing {
+            newByOwner[owner(of: report.process.lineage), default: []].insert(report.number)
+        }
+        for (owner, new) in newByOwner {
+            let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
+            let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
+            let kept = replacing ? standing.subtracting(superseded(by: reporter, in: session(of: reporter))) : standing
+            guard kept.count + new.count <= limit else {
+                let whose = owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
+                throw .limitExceeded(whose, limit: limit)
+            }
+        }
+    }
+
+    private func unownedWindows(of user: UInt32) -> Set<WindowKey> {
+        Set(windows.filter { $0.value.owner == nil && $0.value.reporterUser == user }.keys)
+    }
+
+    /// The windows whose place a reporter's whole set takes: its own, and those of the ones before it
+    /// that are gone.
+    private func superseded(by reporter: ReporterIdentity, in session: SessionKey) -> Set<WindowKey> {
+        var keys = Set(
+            (reporters[reporter.connection]?.windows ?? []).map { WindowKey.reported(reporter.connection, $0) })
+        for key in orphans {
+            if let window = windows[key], window.session == session, window.reporterUser == reporter.user {
+                keys.insert(key)
+            }
+        }
+        return keys
+    }
+
+    /// Makes the connection a lasting reporter of its session.
+    private mutating func enlist(_ reporter: ReporterIdentity, in session: SessionKey) -> Set<ApplicationNumber> {
+        if reporters[reporter.connection] == nil {
+            reporters[reporter.connection] = Reporter(session: session, user: reporter.user)
+        }
+        sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
+        guard sessions[session]?.lostReporter == true else { return [] }
+        sessions[session]?.lostReporter = false
+        return concerned(by: session)
+    }
+
+    private func session(of reporter: ReporterIdentity) -> SessionKey {
+        reporters[reporter.connection]?.session ?? reporter.session
+    }
+
+    private func hasReportedWindows(_ process: ProcessID, in session: SessionKey) -> Bool {
+        windowsByProcess[process]?.contains { key in
+            if case .reported = key { return windows[key]?.session == session }
+            return false
+        } ?? false
+    }
+}

@@ -1,0 +1,211 @@
+import AppStateContract
+
+/// The life cycle of every registered application: facts and requests in, effects out.
+///
+/// A value without I/O and without a clock. `handle` takes what happened and cannot fail; `perform`
+/// takes what a client asks and may refuse it, and then nothing has changed; `nextDeadline` says when
+/// it wants to be told that time has passed. Effects are to be carried out in their order; what comes
+/// of them is the next fact.
+///
+/// The state of an application is `Application.target`, a pure function of the facts; `settle` walks
+/// it there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
+public struct Machine: Sendable {
+    public internal(set) var settings: Settings
+    public internal(set) var applications: [ApplicationNumber: Application] = [:]
+    var numbers: [ProcessID: ApplicationNumber] = [:]
+    var windows: [WindowKey: Window] = [:]
+    var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
+    /// Windows whose reporter is gone.
+    var orphans: Set<WindowKey> = []
+    var sessions: [SessionKey: Session] = [:]
+    var reporters: [ConnectionName: Reporter] = [:]
+    /// Applications in which a connection has a part: as delegate or as the owner of a task.
+    var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
+    var countByUser: [UInt32: Int] = [:]
+    var deadlines = Deadlines()
+    var lastNumber: UInt32 = 0
+
+    /// Windows of processes that are not registered, remembered for each user of a reporter.
+    static let rememberedWindowsPerUser = 1_024
+
+    public init(settings: Settings = Settings()) {
+        self.settings = settings
+    }
+
+    /// When `timePassed` is wanted; nil: not before something else happens.
+    public mutating func nextDeadline() -> Microseconds? { deadlines.earliest() }
+
+    // MARK: Facts
+
+    /// Takes note of what happened at `now` (CLOCK_MONOTONIC, µs) and answers what is to be done.
+    public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
+        var effects: [Effect] = []
+        switch fact {
+        case .exited(let process, let reason):
+            exited(process, reason, at: now, &effects)
+        case .stopped(let number, let holder):
+            let reason = applications[number]?.cause(ofReaching: .stopping) ?? .signal
+            update(number, reason, at: now, &effects) { $0.sawStopped(by: holder, at: now) }
+        case .continued(let number):
+            let reason = applications[number]?.cause(ofReaching: .continuing) ?? .signal
+            update(number, reason, at: now, &effects) { $0.sawContinued(at: now) }
+        case .objected(let number, let why):
+            let grace = settings.backgroundGrace
+            update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }
+        case .disconnected(let connection):
+            disconnected(connection, at: now, &effects)
+        case .session(let key, let inFront):
+            sessions[key, default: Session()].inFront = inFront
+            refreshAll(in: key, .session, at: now, &effects)
+        case .configured(let settings):
+            configured(settings, at: now, &effects)
+        case .timePassed:
+            for number in deadlines.due(at: now) { expire(number, at: now, &effects) }
+        }
+        return effects
+    }
+
+    // MARK: Requests
+
+    /// Does what a client asks, or refuses it and changes nothing.
+    public mutating func perform(
+        _ request: Request, at now: Microseconds
+    ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
+        var effects: [Effect] = []
+        var answer = Answer.done
+        switch request {
+        case .register(let registration):
+            answer = .application(try register(registration, at: now, &effects))
+        case .unregister(let number):
+            try require(number)
+            unregister(number, at: now, &effects)
+        case .finishLaunching(let number, let connection):
+            try requireDelegate(number, connection)
+            update(number, .launch, at: now, &effects) { $0.launch = nil }
+        case .becomeDelegate(let number, let connection):
+            try becomeDelegate(number, connection, at: now, &effects)
+        case .acknowledge(let number, let serial, let connection):
+            try acknowledge(number, serial, connection, at: now, &effects)
+        case .beginBackgroundTask(let number, let name, let connection):
+            answer = .task(try beginTask(number, name, connection, at: now, &effects))
+        case .endBackgroundTask(let number, let task):
+            guard try require(number).tasks.contains(where: { $0.id == task }) else { throw .noSuchTask(task) }
+            update(number, .request, at: now, &effects) { $0.tasks.removeAll { $0.id == task } }
+        case .suspend(let number, let holder):
+            if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
+            update(number, .request, at: now, &effects) { $0.hold(.request, holder) }
+        case .resume(let number, let holder):
+            try require(number)
+            resume(number, holder, at: now, &effects)
+        case .terminate(let number, let force):
+            try require(number)
+            terminate(number, force: force, at: now, &effects)
+        case .setFocus(let process, let reporter):
+            setFocus(process, reporter, at: now, &effects)
+        case .setMinimized(let process, let minimized, let reporter):
+            try setMinimized(process, minimized, reporter, at: now, &effects)
+        case .updateWindow(let report, let reporter):
+            try updateWindows([report], replacing: false, reporter, at: now, &effects)
+        case .removeWindow(let window, let reporter):
+            removeWindow(window, reporter, at: now, &effects)
+        case .replaceWindows(let reports, let reporter):
+            try updateWindows(reports, replacing: true, reporter, at: now, &effects)
+        case .setSession(let session, let reporter):
+            setSession(session, reporter, at: now, &effects)
+        }
+        return (answer, effects)
+    }
+
+    // MARK: Queries
+
+    /// The application that `process` was registered as.
+    public func application(of process: ProcessID) -> Application? {
+        numbers[process].flatMap { applications[$0] }
+    }
+
+    /// The application whose extent a process with this lineage is in: the nearest registered one.
+    public func owner(of lineage: [ProcessID]) -> ApplicationNumber? {
+        for process in lineage {
+            if let number = numbers[process] { return number }
+        }
+        return nil
+    }
+
+    /// The application that has the focus in a session.
+    public func focusedApplication(in session: SessionKey) -> ApplicationNumber? {
+        sessions[session]?.focus.flatMap { windows[$0] }.flatMap { $0.minimized ? nil : $0.owner }
+    }
+
+    /// The reporter's session, if it has said or reported something lasting.
+    public func session(ofReporter connection: ConnectionName) -> SessionKey? { reporters[connection]?.session }
+
+    /// Whether a fact about this process matters: it is registered, or has a window that is remembered.
+    public func isConcerned(with process: ProcessID) -> Bool {
+        numbers[process] != nil || windowsByProcess[process] != nil
+    }
+
+    /// What speaks against suspending an application, in words; empty: nothing (`CanSuspend`).
+    public func objections(to number: ApplicationNumber) -> [String] {
+        guard let application = applications[number] else { return [] }
+        var reasons: [String] = []
+        switch application.windowLevel {
+        case .focused: reasons.append("has the focus")
+        case .visible: reasons.append("has a visible window")
+        case .hidden: break
+        }
+        if application.isLaunching { reasons.append("is launching") }
+        if application.isTerminating { reasons.append("is being terminated") }
+        if application.suspension == .never { reasons.append("suspension is never") }
+        reasons += application.exemptions
+        if hasLostReporter(application) { reasons.append("the window reporter of its session is gone") }
+        return reasons
+    }
+
+    /// Everything about windows that `Explain` shows of an application.
+    public func windowSummary(of number: ApplicationNumber) -> [String] {
+        guard let application = applications[number] else { return [] }
+        return application.windows.compactMap { key -> String? in
+            guard let window = windows[key] else { return nil }
+            let name =
+                switch key {
+                case .process(_, let process): "all of \(process)"
+                case .reported(let reporter, let number): "\(number) of \(reporter)"
+                }
+            var words = [name]
+            if sessions[window.session]?.focus == key { words.append("focused") }
+            words.append(window.minimized ? "minimized" : window.visible ? "visible" : "hidden")
+            if window.orphaned { words.append("reporter gone") }
+            if !window.title.isEmpty { words.append("\"\(window.title)\"") }
+            return words.joined(separator: " ")
+        }.sorted()
+    }
+
+    func hasLostReporter(_ application: Application) -> Bool {
+        if sessions[application.session]?.lostReporter == true { return true }
+        return application.windows.contains { windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false }
+    }
+
+    // MARK: Helpers
+
+    @discardableResult
+    func require(_ number: ApplicationNumber) throws(Refusal) -> Application {
+        guard let application = applications[number] else { throw .noSuchApplication(number.description) }
+        return application
+    }
+
+    @discardableResult
+    func requireDelegate(
+        _ number: ApplicationNumber, _ connection: ConnectionName
+    ) throws(Refusal) -> Application {
+        let application = try require(number)
+        guard application.delegate == connection else { throw .notDelegate(connection, number) }
+        return application
+    }
+
+    private mutating func configured(_ settings: Settings, at now: Microseconds, _ effects: inout [Effect]) {
+        self.settings = settings
+        for number in applications.keys.sorted() {
+            update(number, .configuration, at: now, &effects) { $0.apply(settings) }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+public import AppStateContract
+
+/// What the configuration decides. Spans are microseconds; nil is `infinity`.
+public struct Settings: Equatable, Sendable {
+    /// `[Daemon] Mode=`
+    public enum Mode: String, Sendable, CaseIterable {
+        case enforce
+        /// Everything is decided and announced, nothing is done by policy or pressure.
+        case observe
+    }
+
+    public var mode: Mode = .enforce
+    /// Between `DidEnterBackground` and suspension. iOS gives about 5 s.
+    public var backgroundGrace: Microseconds? = 5_000_000
+    /// The limit of one background task. iOS gives about 30 s.
+    public var backgroundTaskMax: Microseconds? = 30_000_000
+    /// How long before its limit a background task is warned. OpenHarmony: 6 s.
+    public var backgroundTaskWarn: Microseconds = 6_000_000
+    /// Between `WillTerminate` and SIGKILL. iOS gives about 5 s.
+    public var terminateGrace: Microseconds? = 5_000_000
+    /// Until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
+    public var launchTimeout: Microseconds? = 20_000_000
+    public var limits = Limits()
+    /// `[Application ID]`, by id.
+    public var applications: [String: Override] = [:]
+
+    /// `[Limits]` (dbus-api, "Limits").
+    public struct Limits: Equatable, Sendable {
+        public var applicationsPerUser = 1_024
+        public var subscribersPerUser = 64
+        public var windowsPerApplication = 256
+        public var backgroundTasksPerApplication = 64
+        /// Bytes, where no other limit holds.
+        public var stringBytes = 1_024
+
+        public init() {}
+    }
+
+    /// What the user or the administrator says of one application; nil leaves it to the application.
+    public struct Override: Equatable, Sendable {
+        public var suspension: SuspensionPolicy?
+        public var reclaimable: Bool?
+        /// Background modes that the configuration grants; what is not granted does not exempt.
+        public var backgroundModes: Set<String> = []
+
+        public init() {}
+    }
+
+    public init() {}
+}

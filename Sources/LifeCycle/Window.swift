@@ -1,0 +1,53 @@
+/// Names one window in the machine.
+enum WindowKey: Hashable, Sendable {
+    /// All windows of a process, as `SetFocus` and `SetMinimized` speak of them. Where the process
+    /// has windows that are reported one by one, it only carries the focus and goes with it.
+    case process(SessionKey, ProcessID)
+    /// A reporter's own number.
+    case reported(ConnectionName, UInt64)
+}
+
+extension WindowKey {
+    /// Any order that is the same in every run: what is done about windows must not depend on hashing.
+    static func inOrder(_ left: WindowKey, _ right: WindowKey) -> Bool {
+        String(describing: left) < String(describing: right)
+    }
+}
+
+/// What reporters told of a window. Whether it has the focus stands in its session.
+struct Window: Equatable, Sendable {
+    var session: SessionKey
+    /// The process that owns the window, its parent, and so on, as they were when it was reported.
+    var lineage: [ProcessID]
+    /// The user of the reporter.
+    var reporterUser: UInt32
+    var visible = true
+    var minimized = false
+    var title = ""
+    var appID = ""
+    /// The reporter's connection has ended; the facts stay.
+    var orphaned = false
+    /// The application whose extent the window is in.
+    var owner: ApplicationNumber?
+
+    var process: ProcessID? { lineage.first }
+}
+
+/// One login session, or one user where there is no logind.
+struct Session: Equatable, Sendable {
+    /// The one window that has the focus, unless it is minimized.
+    var focus: WindowKey?
+    /// logind's `Active` and not `LockedHint`.
+    var inFront = true
+    /// Connections that have reported windows and are still there.
+    var lastingReporters: Set<ConnectionName> = []
+    /// It had a lasting reporter and has none now: nothing in it is suspended by policy (§ 2).
+    var lostReporter = false
+}
+
+/// A connection that reports windows.
+struct Reporter: Equatable, Sendable {
+    var session: SessionKey
+    var user: UInt32
+    var windows: Set<UInt64> = []
+}

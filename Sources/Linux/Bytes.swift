@@ -1,0 +1,90 @@
+/// Reads numbers and words from the text that the kernel prints. What does not fit gives nil, never a trap:
+/// the text of a file may be cut off.
+struct Bytes {
+    private var rest: Slice<UnsafeRawBufferPointer>
+
+    init(_ bytes: UnsafeRawBufferPointer) {
+        rest = bytes[...]
+    }
+
+    var isEmpty: Bool { rest.isEmpty }
+
+    /// The next byte that is no blank.
+    mutating func byte() -> UInt8? {
+        skipBlanks()
+        return rest.popFirst()
+    }
+
+    mutating func unsigned() -> UInt64? {
+        skipBlanks()
+        var value: UInt64 = 0
+        var digits = 0
+        while let digit = rest.first, digit >= 0x30, digit <= 0x39 {
+            let (product, tooLarge) = value.multipliedReportingOverflow(by: 10)
+            let (sum, overflow) = product.addingReportingOverflow(UInt64(digit - 0x30))
+            guard !tooLarge, !overflow else { return nil }
+            value = sum
+            digits += 1
+            rest.removeFirst()
+        }
+        return digits > 0 ? value : nil
+    }
+
+    mutating func unsigned32() -> UInt32? {
+        unsigned().flatMap { UInt32(exactly: $0) }
+    }
+
+    mutating func signed32() -> Int32? {
+        skipBlanks()
+        let negative = rest.first == UInt8(ascii: "-")
+        if negative { rest.removeFirst() }
+        guard let value = unsigned().flatMap({ Int64(exactly: $0) }) else { return nil }
+        return Int32(exactly: negative ? -value : value)
+    }
+
+    /// Passes over `count` fields between blanks; false where there are fewer.
+    mutating func skip(fields count: Int) -> Bool {
+        for _ in 0..<count {
+            skipBlanks()
+            guard !rest.isEmpty else { return false }
+            while let byte = rest.first, !Self.isBlank(byte) { rest.removeFirst() }
+        }
+        return true
+    }
+
+    /// Passes over `prefix`, if the rest begins with it.
+    mutating func take(_ prefix: StaticString) -> Bool {
+        let length = prefix.utf8CodeUnitCount
+        guard rest.count >= length else { return false }
+        let begins = prefix.withUTF8Buffer { rest.prefix(length).elementsEqual($0) }
+        if begins { rest.removeFirst(length) }
+        return begins
+    }
+
+    /// What is left, as text; bytes that are not UTF-8 are replaced.
+    var text: String { String(decoding: rest, as: UTF8.self) }
+
+    private mutating func skipBlanks() {
+        while let byte = rest.first, Self.isBlank(byte) { rest.removeFirst() }
+    }
+
+    private static func isBlank(_ byte: UInt8) -> Bool {
+        byte == 0x20 || byte == 0x09 || byte == 0x0A
+    }
+}
+
+/// The number that a file's or directory's name is, if it is a process id.
+func processID(named name: UnsafePointer<CChar>) -> Int32? {
+    var value: Int32 = 0
+    var next = name
+    guard next.pointee != 0 else { return nil }
+    while next.pointee != 0 {
+        guard next.pointee >= 0x30, next.pointee <= 0x39 else { return nil }
+        let (product, tooLarge) = value.multipliedReportingOverflow(by: 10)
+        let (sum, overflow) = product.addingReportingOverflow(Int32(next.pointee) - 0x30)
+        guard !tooLarge, !overflow else { return nil }
+        value = sum
+        next += 1
+    }
+    return value > 0 ? value : nil
+}

@@ -1,0 +1,52 @@
+import CLinux
+import Glibc
+
+/// An open file descriptor with one owner, closed when the owner ends.
+public struct Descriptor: ~Copyable {
+    /// The number, valid while this value lives.
+    public let rawValue: Int32
+
+    /// Takes over an open descriptor; nobody else may close it.
+    public init(owning rawValue: Int32) {
+        self.rawValue = rawValue
+    }
+
+    deinit {
+        _ = close(rawValue)
+    }
+
+    /// Gives the open descriptor away: the taker closes it.
+    public consuming func release() -> Int32 {
+        let number = rawValue
+        discard self
+        return number
+    }
+
+    /// A second descriptor of the same open file, close-on-exec (`F_DUPFD_CLOEXEC` of fcntl(2)).
+    public func duplicate() throws(KernelFailure) -> Descriptor {
+        let copy = fcntl(rawValue, F_DUPFD_CLOEXEC, 3)
+        guard copy >= 0 else {
+            throw KernelFailure(operation: "dup", subject: "descriptor \(rawValue)", errno: errno)
+        }
+        return Descriptor(owning: copy)
+    }
+}
+
+extension Descriptor {
+    /// Opens a file for reading, close-on-exec.
+    static func open(_ path: String, flags: Int32 = 0) throws(KernelFailure) -> Descriptor {
+        let number = Glibc.open(path, O_RDONLY | O_CLOEXEC | flags)
+        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
+        return Descriptor(owning: number)
+    }
+
+    /// The result of one of our own calls as an owner, or its failure.
+    static func taking(
+        _ result: Int32, _ operation: String, _ subject: String
+    ) throws(KernelFailure) -> Descriptor {
+        guard result >= 0 else {
+            throw KernelFailure(operation: operation, subject: subject, errno: -result)
+        }
+        return Descriptor(owning: result)
+    }
+}

@@ -1,0 +1,153 @@
+import Glibc
+
+/// An application's processes: the main process and its descendants, without those that are, or descend
+/// from, applications of their own.
+///
+/// A process whose parents have all ended belongs to the process that took it in, and so to no extent.
+public enum Extent {
+    /// The most processes that an extent is followed to.
+    public static let limit = 4096
+
+    /// The extent as one walk finds it, parents first; empty if `main` is gone.
+    ///
+    /// `isForeign` says whether a process is an application of its own; it is not asked about `main`.
+    public static func members(
+        of main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool
+    ) -> [ProcessIdentity] {
+        guard (try? proc.identity(of: main.pid)) == main else { return [] }
+        var found = [main]
+        var known: Set<ProcessIdentity> = [main]
+        var next = 0
+        while next < found.count {
+            for child in proc.offspring(of: found[next]) where !known.contains(child) {
+                guard found.count < limit else { return found }
+                known.insert(child)
+                if !isForeign(child) { found.append(child) }
+            }
+            next += 1
+        }
+        return found
+    }
+
+    /// Signals every process of the extent, parents first, each through its pidfd and only if all of its
+    /// four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its descendants
+    /// are left alone too. A process that is gone is no failure.
+    ///
+    /// With `SIGKILL` it looks again after each kill for children born meanwhile. An extent that grows
+    /// faster than it is walked is stopped first.
+    public static func signal(
+        _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
+        isForeign: (ProcessIdentity) -> Bool
+    ) -> [KernelFailure] {
+        var set = HeldExtent(proc: proc, main: main, owner: uid)
+        var signals = 0
+        // Two walks that agree: one that finds the set, one that finds nobody new.
+        var isStable = false
+        for _ in 0..<3 where !isStable { isStable = !set.grow(isForeign) }
+        if signal == SIGKILL {
+            for _ in 0..<64 where !isStable {
+                set.signal(SIGSTOP, from: &signals, isForeign)
+                isStable = !set.grow(isForeign)
+            }
+            signals = 0
+        }
+        set.signal(signal, from: &signals, isForeign)
+        return set.failures
+    }
+}
+
+/// A set of held processes that grows along the tree.
+struct HeldExtent {
+    let proc: Proc
+    let owner: UInt32
+    private(set) var held: [HeldProcess] = []
+    private(set) var failures: [KernelFailure] = []
+    private var known: Set<ProcessIdentity> = []
+    private var outOfReach: Set<ProcessIdentity> = []
+
+    init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
+        self.proc = proc
+        owner = uid
+        hold(main)
+    }
+
+    /// Walks the tree below all that is held; true if somebody was new.
+    mutating func grow(_ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        let before = known.count
+        var next = 0
+        while next < held.count {
+            grow(below: held[next], isForeign)
+            next += 1
+        }
+        return known.count > before
+    }
+
+    /// Signals those from `index` on, in order, and moves it past them; looks for children of those killed.
+    mutating func signal(
+        _ signal: Int32, from index: inout Int, _ isForeign: (ProcessIdentity) -> Bool
+    ) {
+        while index < held.count {
+            let process = held[index]
+            index += 1
+            guard !outOfReach.contains(process.identity) else { continue }
+            do throws(KernelFailure) {
+                try process.signal(signal, owner: owner, proc: proc)
+            } catch {
+                if !error.isNoSuchProcess { exclude(process.identity, error) }
+                continue
+            }
+            // From the moment of the kill it has no more children, and those that it has are seen until it
+            // is gone.
+            if signal == SIGKILL { grow(below: process, isForeign) }
+        }
+    }
+
+    private mutating func grow(below parent: HeldProcess, _ isForeign: (ProcessIdentity) -> Bool) {
+        guard !outOfReach.contains(parent.identity) else { return }
+        for child in proc.offspring(of: parent.identity) where !known.contains(child) {
+            guard known.count < Extent.limit else {
+                let failure = KernelFailure(
+                    operation: "walk extent", subject: "process \(held[0].identity)", errno: E2BIG)
+                if failures.last != failure { failures.append(failure) }
+                return
+            }
+            if isForeign(child) {
+                known.insert(child)
+            } else {
+                hold(child)
+            }
+        }
+    }
+
+    private mutating func hold(_ identity: ProcessIdentity) {
+        known.insert(identity)
+        do throws(KernelFailure) {
+            let process = try HeldProcess(identity, proc: proc)
+            // Looked at here already, so that nothing below a process that is not ours is walked.
+            try process.checkOwner(owner, proc: proc)
+            held.append(process)
+        } catch {
+            if !error.isNoSuchProcess { exclude(identity, error) }
+        }
+    }
+
+    private mutating func exclude(_ identity: ProcessIdentity, _ failure: KernelFailure) {
+        outOfReach.insert(identity)
+        failures.append(failure)
+    }
+}
+
+extension Proc {
+    /// The living children of a process, if it is still this process.
+    func offspring(of parent: ProcessIdentity) -> [ProcessIdentity] {
+        guard let children = try? children(of: parent.pid) else { return [] }
+        var found: [ProcessIdentity] = []
+        for child in children {
+            // Its parent is read with its start time: a number that was given again has another parent.
+            guard let stat = try? stat(child), stat.parent == parent.pid else { continue }
+            found.append(ProcessIdentity(pid: child, startTime: stat.startTime))
+        }
+        guard (try? identity(of: parent.pid)) == parent else { return [] }
+        return found
+    }
+}

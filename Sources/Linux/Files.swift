@@ -1,0 +1,117 @@
+import Glibc
+
+/// Reading of small text files of the kernel.
+enum Files {
+    /// Reads the beginning of a file in one read(2) into a buffer on the stack.
+    ///
+    /// `body` gets up to 1,024 bytes: the most that `withUnsafeTemporaryAllocation` takes from the stack.
+    static func readOnce<Value>(
+        _ path: UnsafePointer<CChar>, _ body: (UnsafeRawBufferPointer) -> Value
+    ) -> Result<Value, ErrorNumber> {
+        let file = open(path, O_RDONLY | O_CLOEXEC)
+        guard file >= 0 else { return .failure(ErrorNumber(value: errno)) }
+        defer { _ = close(file) }
+        return withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 8) { buffer in
+            let count = read(file, buffer.baseAddress, buffer.count)
+            guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
+            return .success(body(UnsafeRawBufferPointer(rebasing: buffer[..<count])))
+        }
+    }
+
+    /// Calls `body` with each line, without its end, until it returns false. Of a line longer than 8,192
+    /// bytes it gets the beginning (the `Groups:` of a process may be longer, a path may not).
+    static func forEachLine(
+        of path: String, _ body: (UnsafeRawBufferPointer) -> Bool
+    ) throws(KernelFailure) {
+        let file = try Descriptor.open(path)
+        try forEachLine(in: file, named: path, body)
+    }
+
+    static func forEachLine(
+        in file: borrowing Descriptor, named path: String, _ body: (UnsafeRawBufferPointer) -> Bool
+    ) throws(KernelFailure) {
+        let number = file.rawValue
+        let failure: Int32 = withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { buffer in
+            guard let base = buffer.baseAddress else { return ENOMEM }
+            var filled = 0
+            var cut = false
+            while true {
+                if filled == buffer.count {
+                    if !cut, !body(UnsafeRawBufferPointer(buffer)) { return 0 }
+                    cut = true
+                    filled = 0
+                }
+                let count = read(number, base + filled, buffer.count - filled)
+                if count < 0 {
+                    if errno == EINTR { continue }
+                    return errno
+                }
+                if count == 0 {
+                    if filled > 0, !cut {
+                        _ = body(UnsafeRawBufferPointer(rebasing: buffer[..<filled]))
+                    }
+                    return 0
+                }
+                filled += count
+                var start = 0
+                while let end = buffer[start..<filled].firstIndex(of: UInt8(ascii: "\n")) {
+                    if !cut, !body(UnsafeRawBufferPointer(rebasing: buffer[start..<end])) { return 0 }
+                    cut = false
+                    start = end + 1
+                }
+                if start > 0 {
+                    memmove(base, base + start, filled - start)
+                    filled -= start
+                }
+            }
+        }
+        guard failure == 0 else { throw KernelFailure(operation: "read", subject: path, errno: failure) }
+    }
+
+    /// The whole of a small file as text, at most `limit` bytes.
+    static func text(
+        in file: borrowing Descriptor, named path: String, limit: Int
+    ) throws(KernelFailure) -> String {
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 4096)
+        while bytes.count < limit {
+            let count = read(file.rawValue, &chunk, chunk.count)
+            if count < 0 {
+                if errno == EINTR { continue }
+                throw KernelFailure(operation: "read", subject: path, errno: errno)
+            }
+            if count == 0 { break }
+            bytes += chunk[..<count]
+        }
+        return String(decoding: bytes.prefix(limit), as: UTF8.self)
+    }
+
+    /// The entries of a directory whose names are numbers, in the order that the kernel gives.
+    static func numbers(in path: String) throws(KernelFailure) -> [Int32] {
+        guard let directory = opendir(path) else {
+            throw KernelFailure(operation: "opendir", subject: path, errno: errno)
+        }
+        defer { closedir(directory) }
+        var found: [Int32] = []
+        while true {
+            errno = 0
+            guard let entry = readdir(directory) else { break }
+            let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { processID(named: $0) }
+            }
+            if let number { found.append(number) }
+        }
+        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
+        return found
+    }
+
+    /// Whether the path can be looked up.
+    static func exists(_ path: String) -> Bool {
+        access(path, F_OK) == 0
+    }
+}
+
+/// An errno on its way to the one who knows what was asked.
+struct ErrorNumber: Error {
+    let value: Int32
+}

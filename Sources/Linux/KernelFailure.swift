@@ -1,0 +1,32 @@
+import Glibc
+
+/// The kernel refused something: what was asked, of what, and its errno.
+public struct KernelFailure: Error, Equatable, Sendable, CustomStringConvertible {
+    /// The call, for example `pidfd_open`.
+    public let operation: String
+    /// What it was asked of, for example `pid 12` or a path.
+    public let subject: String
+    /// The error number of errno(3), positive.
+    public let errno: Int32
+
+    /// A failure of `operation` on `subject` with a positive error number.
+    public init(operation: String, subject: String, errno: Int32) {
+        self.operation = operation
+        self.subject = subject
+        self.errno = errno
+    }
+
+    /// The process is gone (`ESRCH`).
+    public var isNoSuchProcess: Bool { errno == ESRCH }
+
+    /// We may not (`EPERM`, `EACCES`).
+    public var isPermissionDenied: Bool { errno == EPERM || errno == EACCES }
+
+    /// There is no such file (`ENOENT`).
+    public var isNoSuchFile: Bool { errno == ENOENT }
+
+    /// One sentence: the call, its subject and the C library's words for the error number.
+    public var description: String {
+        "\(operation) \(subject): \(String(cString: strerror(errno)))"
+    }
+}

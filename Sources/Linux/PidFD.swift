@@ -1,0 +1,126 @@
+import CLinux
+import Glibc
+
+/// A process held by a descriptor (pidfd_open(2)): it stays this process, even when its id is given again.
+public struct PidFD: ~Copyable {
+    private let descriptor: Descriptor
+    private let firstPID: Int32
+
+    /// Opens the process `pid`.
+    ///
+    /// Throws what the kernel gives: `ESRCH` where there is none, `EINVAL` or `ENOENT` where `pid` is a
+    /// thread that does not lead its process. Kernel threads can be opened: see `Proc.Stat.isKernelThread`.
+    public init(pid: Int32) throws(KernelFailure) {
+        let result = clinux_pidfd_open(pid, 0)
+        descriptor = try Descriptor.taking(result, "pidfd_open", "pid \(pid)")
+        firstPID = pid
+    }
+
+    /// Takes over a descriptor that somebody passed to us; closes it if it is refused.
+    ///
+    /// Throws `EBADF` for what is not a pidfd (no `Pid:` line in its fdinfo), `EINVAL` for a pidfd of a
+    /// single thread (`PIDFD_THREAD`), `ESRCH` for a process that is gone or in another PID namespace.
+    public init(adopting descriptor: consuming Descriptor) throws(KernelFailure) {
+        let info = try Self.information(of: descriptor.rawValue)
+        guard !info.isThread else {
+            throw KernelFailure(
+                operation: "adopt pidfd", subject: "descriptor \(descriptor.rawValue)", errno: EINVAL)
+        }
+        guard info.pid > 0 else {
+            throw KernelFailure(
+                operation: "adopt pidfd", subject: "descriptor \(descriptor.rawValue)", errno: ESRCH)
+        }
+        firstPID = info.pid
+        self.descriptor = descriptor
+    }
+
+    /// The descriptor's number, to be polled: readable once the process has exited.
+    public var rawValue: Int32 { descriptor.rawValue }
+
+    /// A second descriptor of the same process.
+    public func duplicate() throws(KernelFailure) -> Descriptor {
+        try descriptor.duplicate()
+    }
+
+    /// The process id, from the descriptor's fdinfo; `ESRCH` once the process has exited.
+    public func pid() throws(KernelFailure) -> Int32 {
+        let pid = try Self.information(of: rawValue).pid
+        guard pid > 0, !hasExited else {
+            throw KernelFailure(operation: "pid of pidfd", subject: "pid \(firstPID)", errno: ESRCH)
+        }
+        return pid
+    }
+
+    /// Sends a signal (pidfd_send_signal(2)); 0 only asks. `ESRCH`: it is gone; `EPERM`: we may not.
+    public func send(_ signal: Int32) throws(KernelFailure) {
+        let result = clinux_pidfd_send_signal(rawValue, signal)
+        guard result >= 0 else {
+            throw KernelFailure(
+                operation: "pidfd_send_signal \(signal)", subject: "pid \(firstPID)", errno: -result)
+        }
+    }
+
+    /// Whether the whole process has exited, threads and all; does not wait. A zombie has.
+    public var hasExited: Bool {
+        var look = pollfd(fd: rawValue, events: Int16(POLLIN), revents: 0)
+        return poll(&look, 1, 0) == 1
+    }
+
+    /// How it ended, as far as the kernel tells one who is not its parent.
+    ///
+    /// Before its parent has waited for it: field 52 of `/proc/PID/stat` (the kernel shows it to those who
+    /// may trace the process). After that: ioctl `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT`, since Linux 6.15.
+    public func exitStatus() -> ExitStatus {
+        guard hasExited else { return .unknown }
+        let reaped = statusAfterReaping()
+        guard reaped == .unknown else { return reaped }
+        let zombie = statusOfZombie()
+        // Its parent may have waited for it between the two looks.
+        return zombie == .unknown ? statusAfterReaping() : zombie
+    }
+
+    private func statusAfterReaping() -> ExitStatus {
+        var info = clinux_pidfd_info()
+        info.mask = clinux_pidfd_info_exit()
+        guard clinux_pidfd_get_info(rawValue, &info) >= 0,
+            info.mask & clinux_pidfd_info_exit() != 0
+        else { return .unknown }
+        return ExitStatus(waitStatus: info.exit_code)
+    }
+
+    private func statusOfZombie() -> ExitStatus {
+        guard let info = try? Self.information(of: rawValue), info.pid > 0,
+            let word = Proc().zombieExitCode(of: info.pid),
+            // Still held by our zombie after the look: the number cannot have been given again.
+            let after = try? Self.information(of: rawValue), after.pid == info.pid
+        else { return .unknown }
+        return ExitStatus(waitStatus: word)
+    }
+
+    private struct Information {
+        var pid: Int32
+        var isThread: Bool
+    }
+
+    private static func information(of number: Int32) throws(KernelFailure) -> Information {
+        var pid: Int32?
+        var flags: UInt64 = 0
+        let path = "/proc/self/fdinfo/\(number)"
+        try Files.forEachLine(of: path) { line in
+            var bytes = Bytes(line)
+            if bytes.take("Pid:") {
+                pid = bytes.signed32()
+                return false
+            }
+            if bytes.take("flags:") {
+                flags = UInt64(bytes.text.filter { $0.isASCII && $0.isNumber }, radix: 8) ?? 0
+            }
+            return true
+        }
+        guard let pid else {
+            throw KernelFailure(operation: "adopt pidfd", subject: "descriptor \(number)", errno: EBADF)
+        }
+        // PIDFD_THREAD is O_EXCL (Linux 6.9).
+        return Information(pid: pid, isThread: flags & UInt64(O_EXCL) != 0)
+    }
+}

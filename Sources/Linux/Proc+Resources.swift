@@ -1,0 +1,25 @@
+import Glibc
+
+extension Proc {
+    /// Bytes of memory that are in RAM: field 2 of `/proc/PID/statm`, in pages, as bytes.
+    public func residentBytes(_ pid: Int32) throws(KernelFailure) -> UInt64 {
+        let pages: UInt64 = try readOnce(pid, "statm") { line in
+            var bytes = Bytes(line)
+            return bytes.skip(fields: 1) ? bytes.unsigned() : nil
+        }
+        return pages.multipliedReportingOverflow(by: UInt64(sysconf(Int32(_SC_PAGESIZE)))).partialValue
+    }
+
+    /// The process's cgroup in the unified hierarchy, as a path from that hierarchy's root: the line `0::`
+    /// of `/proc/PID/cgroup` (cgroups(7)); nil if there is none. A removed cgroup ends in ` (deleted)`.
+    public func unifiedCgroup(of pid: Int32) throws(KernelFailure) -> String? {
+        var path: String?
+        try forEachLine(pid, "cgroup") { line in
+            var bytes = Bytes(line)
+            guard bytes.take("0::") else { return true }
+            path = bytes.text
+            return false
+        }
+        return path
+    }
+}

@@ -1,0 +1,147 @@
+import Glibc
+
+extension Proc {
+    /// `/proc/PID/stat`, as far as field 22.
+    public struct Stat: Equatable, Sendable {
+        /// What the leading thread does: field 3.
+        public enum State: Equatable, Sendable {
+            /// `R`
+            case running
+            /// `S`
+            case sleeping
+            /// `D`: cannot be interrupted, nor stopped before it returns.
+            case diskSleep
+            /// `T`: stopped by a signal.
+            case stopped
+            /// `t`: stopped by its tracer.
+            case tracingStop
+            /// `Z`: has exited, its parent has not waited for it; other threads of it may live on.
+            case zombie
+            /// `X` or `x`
+            case dead
+            /// `I`: a kernel thread without work.
+            case idle
+            /// A letter of a kernel that we do not know.
+            case other(UInt8)
+
+            /// The state that a letter stands for.
+            public init(letter: UInt8) {
+                switch letter {
+                case UInt8(ascii: "R"): self = .running
+                case UInt8(ascii: "S"): self = .sleeping
+                case UInt8(ascii: "D"): self = .diskSleep
+                case UInt8(ascii: "T"): self = .stopped
+                case UInt8(ascii: "t"): self = .tracingStop
+                case UInt8(ascii: "Z"): self = .zombie
+                case UInt8(ascii: "X"), UInt8(ascii: "x"): self = .dead
+                case UInt8(ascii: "I"): self = .idle
+                default: self = .other(letter)
+                }
+            }
+        }
+
+        /// The process or thread id.
+        public let pid: Int32
+        /// The name, at most 15 bytes for a user's process; bytes that are not UTF-8 are replaced.
+        public let comm: String
+        /// What the leading thread does.
+        public let state: State
+        /// The parent's process id; 0 where it is outside the namespace.
+        public let parent: Int32
+        /// The process group.
+        public let processGroup: Int32
+        /// The session.
+        public let session: Int32
+        /// The device number of the controlling terminal, if there is one.
+        public let terminal: Int32?
+        /// The kernel's `PF_` flags (include/linux/sched.h).
+        public let flags: UInt32
+        /// Clock ticks since boot: field 22.
+        public let startTime: UInt64
+
+        /// `PF_KTHREAD` (0x00200000) is set.
+        public var isKernelThread: Bool { flags & 0x0020_0000 != 0 }
+
+        /// The identity that these figures are of.
+        public var identity: ProcessIdentity { ProcessIdentity(pid: pid, startTime: startTime) }
+
+        /// Reads the line; nil if it is cut off before field 22 or is none.
+        init?(parsing line: UnsafeRawBufferPointer) {
+            var head = Bytes(line)
+            // The name may hold blanks and parentheses; nothing after it does.
+            guard let pid = head.signed32(), head.byte() == UInt8(ascii: "("),
+                let open = line.firstIndex(of: UInt8(ascii: "(")),
+                let close = line.lastIndex(of: UInt8(ascii: ")")), close > open
+            else { return nil }
+            var tail = Bytes(UnsafeRawBufferPointer(rebasing: line[(close + 1)...]))
+            guard let letter = tail.byte(), let parent = tail.signed32(),
+                let processGroup = tail.signed32(), let session = tail.signed32(),
+                let terminal = tail.signed32(), tail.skip(fields: 1), let flags = tail.unsigned32(),
+                tail.skip(fields: 12), let startTime = tail.unsigned(), !tail.isEmpty
+            else { return nil }
+            self.pid = pid
+            comm = String(decoding: line[(open + 1)..<close], as: UTF8.self)
+            state = State(letter: letter)
+            self.parent = parent
+            self.processGroup = processGroup
+            self.session = session
+            self.terminal = terminal == 0 ? nil : terminal
+            self.flags = flags
+            self.startTime = startTime
+        }
+    }
+
+    /// Reads `/proc/PID/stat` once, without an allocation beyond the name; also of a thread's id.
+    ///
+    /// Throws `ESRCH` where there is no such process, `EBADMSG` for a line that is cut off.
+    public func stat(_ pid: Int32) throws(KernelFailure) -> Stat {
+        try readOnce(pid, "stat") { Stat(parsing: $0) }
+    }
+
+    /// Whether the process is stopped by a signal (`T`): its leading thread, or where that has exited and
+    /// others live on, one of those. A tracer's stop (`t`) is none.
+    ///
+    /// Throws `ESRCH` if it is gone, also where its id was given to another.
+    public func isStopped(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
+        try state(of: identity) == .stopped
+    }
+
+    /// The state of a live thread of the process: of the leading one, or where that is a zombie of the
+    /// first that is not (a stopped one before others); `zombie` where there is none.
+    func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
+        let leader = try stat(identity.pid)
+        guard leader.startTime == identity.startTime else {
+            throw KernelFailure(operation: "stat", subject: "process \(identity)", errno: ESRCH)
+        }
+        guard leader.state == .zombie else { return leader.state }
+        let threads = try self.threads(of: identity.pid)
+        var state = Stat.State.zombie
+        for thread in threads where thread != identity.pid {
+            // One that has ended meanwhile tells nothing.
+            guard let one = try? readOnce(identity.pid, "task/\(thread)/stat", { Stat(parsing: $0) })
+            else { continue }
+            switch one.state {
+            case .stopped: return .stopped
+            case .zombie, .dead: continue
+            default: state = one.state
+            }
+        }
+        return state
+    }
+
+    /// The status word of wait(2) that a zombie left, field 52; nil if it is none or we may not see it.
+    func zombieExitCode(of pid: Int32) -> Int32? {
+        let word: Int32? = try? readOnce(pid, "stat") { line in
+            guard let close = line.lastIndex(of: UInt8(ascii: ")")) else { return nil }
+            var tail = Bytes(UnsafeRawBufferPointer(rebasing: line[(close + 1)...]))
+            guard tail.byte() == UInt8(ascii: "Z"), tail.skip(fields: 48) else { return nil }
+            return tail.signed32()
+        }
+        // Who may not trace the process reads 0, and may not read this link either (proc(5)).
+        if word == 0 {
+            var target: CChar = 0
+            guard readlink(path(pid, "ns/pid"), &target, 1) == 1 else { return nil }
+        }
+        return word
+    }
+}

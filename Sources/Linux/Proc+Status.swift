@@ -1,0 +1,104 @@
+import Glibc
+
+extension Proc {
+    /// The four user ids of a process (credentials(7)).
+    public struct Owner: Equatable, Sendable {
+        /// Who started it.
+        public let real: UInt32
+        /// Whose rights it uses.
+        public let effective: UInt32
+        /// Whose rights it may take again.
+        public let saved: UInt32
+        /// Whose files it may touch.
+        public let filesystem: UInt32
+
+        /// An owner with these four ids.
+        public init(real: UInt32, effective: UInt32, saved: UInt32, filesystem: UInt32) {
+            self.real = real
+            self.effective = effective
+            self.saved = saved
+            self.filesystem = filesystem
+        }
+
+        /// Whether all four are `uid`: false for a set-user-ID program, whoever started it.
+        public func isWholly(_ uid: UInt32) -> Bool {
+            real == uid && effective == uid && saved == uid && filesystem == uid
+        }
+    }
+
+    /// What we need of `/proc/PID/status`.
+    public struct Status: Equatable, Sendable {
+        /// The four user ids: `Uid`.
+        public let owner: Owner
+        /// The process that a thread belongs to: `Tgid`.
+        public let threadGroup: Int32
+        /// The parent: `PPid`.
+        public let parent: Int32
+        /// How many PID namespaces show it, from the mount's own on: 1 where it lives in that one. The
+        /// number of ids in `NSpid`; 1 where the kernel has no such line.
+        public let namespaceDepth: Int
+        /// The process that traces it, 0 for none: `TracerPid`.
+        public let tracer: Int32
+        /// `Kthread`, since Linux 6.8; nil where the kernel has no such line (`Stat.isKernelThread` knows).
+        public let isKernelThread: Bool?
+    }
+
+    /// Reads `/proc/PID/status`; also of a thread's id, which no directory lists.
+    ///
+    /// Throws `ESRCH` where there is no such process, `EBADMSG` for a file that is cut off.
+    public func status(_ pid: Int32) throws(KernelFailure) -> Status {
+        var lines = StatusLines()
+        try forEachLine(pid, "status") { lines.take($0) }
+        guard let status = lines.status else {
+            throw KernelFailure(operation: "parse", subject: path(pid, "status"), errno: EBADMSG)
+        }
+        return status
+    }
+}
+
+/// Gathers the lines of a status file.
+struct StatusLines {
+    private var owner: Proc.Owner?
+    private var threadGroup: Int32?
+    private var parent: Int32?
+    private var namespaceDepth: Int?
+    private var tracer: Int32?
+    private var isKernelThread: Bool?
+
+    /// Takes one line; false once nothing more is needed.
+    mutating func take(_ line: UnsafeRawBufferPointer) -> Bool {
+        var bytes = Bytes(line)
+        if bytes.take("Tgid:") {
+            threadGroup = bytes.signed32()
+        } else if bytes.take("PPid:") {
+            parent = bytes.signed32()
+        } else if bytes.take("TracerPid:") {
+            tracer = bytes.signed32()
+        } else if bytes.take("Uid:") {
+            if let real = bytes.unsigned32(), let effective = bytes.unsigned32(),
+                let saved = bytes.unsigned32(), let filesystem = bytes.unsigned32()
+            {
+                owner = Proc.Owner(
+                    real: real, effective: effective, saved: saved, filesystem: filesystem)
+            }
+        } else if bytes.take("NSpid:") {
+            var depth = 0
+            while bytes.unsigned() != nil { depth += 1 }
+            namespaceDepth = depth
+        } else if bytes.take("Kthread:") {
+            isKernelThread = bytes.unsigned().map { $0 != 0 }
+            return false
+        } else if bytes.take("VmPeak:") || bytes.take("Threads:") {
+            // Past the place of Kthread on kernels that have it.
+            return false
+        }
+        return true
+    }
+
+    var status: Proc.Status? {
+        guard let owner, let threadGroup, let parent, let tracer else { return nil }
+        return Proc.Status(
+            owner: owner, threadGroup: threadGroup, parent: parent,
+            namespaceDepth: max(1, namespaceDepth ?? 1), tracer: tracer, isKernelThread: isKernelThread)
+    }
+}

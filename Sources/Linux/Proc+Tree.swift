@@ -1,0 +1,64 @@
+import Glibc
+
+extension Proc {
+    /// The children of all threads of a process, in ascending order.
+    ///
+    /// From `/proc/PID/task/*/children` (needs `CONFIG_PROC_CHILDREN`); where the kernel has no such file,
+    /// one pass over all processes. A child born or gone while it reads may be missing: look again where it
+    /// matters. Throws `ESRCH` if there is no such process.
+    public func children(of pid: Int32) throws(KernelFailure) -> [Int32] {
+        var found: Set<Int32> = []
+        for thread in try threads(of: pid) {
+            let path = path(pid, "task/\(thread)/children")
+            do throws(KernelFailure) {
+                try read(children: path, into: &found)
+            } catch {
+                // A thread that has ended meanwhile left its children to another.
+                guard error.isNoSuchFile, Files.exists(self.path(pid, "task/\(thread)/stat")) else {
+                    continue
+                }
+                return try childrenByScan(of: pid)
+            }
+        }
+        return found.sorted()
+    }
+
+    /// The process, its parent and so on, without process 1 and kernel threads: at most `limit`, empty if
+    /// there is no such process.
+    public func lineage(of pid: Int32, limit: Int = 64) -> [ProcessIdentity] {
+        var line: [ProcessIdentity] = []
+        var next = pid
+        while line.count < limit, next > 1, let stat = try? stat(next), !stat.isKernelThread {
+            // A parent is older; a younger one has taken the id of one that is gone.
+            if let child = line.last, stat.startTime > child.startTime { break }
+            line.append(ProcessIdentity(pid: next, startTime: stat.startTime))
+            next = stat.parent
+        }
+        return line
+    }
+
+    /// The threads of a process; `ESRCH` if it is gone.
+    func threads(of pid: Int32) throws(KernelFailure) -> [Int32] {
+        do throws(KernelFailure) {
+            return try Files.numbers(in: path(pid, "task"))
+        } catch {
+            throw failure(error.operation, pid, "task", error.errno)
+        }
+    }
+
+    func childrenByScan(of pid: Int32) throws(KernelFailure) -> [Int32] {
+        var found: [Int32] = []
+        for process in try processes() where process != pid {
+            if let stat = try? stat(process), stat.parent == pid { found.append(process) }
+        }
+        return found.sorted()
+    }
+
+    private func read(children path: String, into found: inout Set<Int32>) throws(KernelFailure) {
+        let file = try Descriptor.open(path)
+        let text = try Files.text(in: file, named: path, limit: 1 << 20)
+        for word in text.utf8.split(separator: UInt8(ascii: " ")) {
+            if let child = Int32(Substring(word)), child > 0 { found.insert(child) }
+        }
+    }
+}

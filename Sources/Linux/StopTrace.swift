@@ -1,0 +1,146 @@
+import CLinux
+import Glibc
+
+/// Job-control signals as the kernel generates them, whoever sends them: one perf event per online CPU on
+/// the tracepoint `signal:signal_generate`, filtered in the kernel.
+///
+/// A hint says that a signal was sent, not that it worked: it comes in the sender's context, before the
+/// target has stopped, and for signals that are ignored too. Look with `Proc.isStopped(_:)`, and once more
+/// shortly after. A CPU that goes online later is not watched.
+public final class StopTrace {
+    /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU on its way.
+    public struct Hint: Equatable, Sendable {
+        /// The thread that it was generated for: for kill(2) the leading one. `Proc.status(_:)` tells its
+        /// process.
+        public let target: Int32
+        /// Its number.
+        public let signal: Int32
+        /// The process that ran at that moment: the sender; for a terminal's key, whoever the interrupt met.
+        public let sender: Int32
+
+        /// A hint with these figures.
+        public init(target: Int32, signal: Int32, sender: Int32) {
+            self.target = target
+            self.signal = signal
+            self.sender = sender
+        }
+    }
+
+    /// Whether a drain gave all there was.
+    public enum Drained: Equatable, Sendable {
+        /// Every hint was given.
+        case complete
+        /// The kernel dropped some, or there were more than `StopTrace.mostHints`: scan the processes.
+        case lost
+    }
+
+    /// The most hints of one drain; more than that is a flood, and a scan is cheaper.
+    public static let mostHints = 200
+
+    private let rings: [PerfRing]
+    private let format: SignalTracepoint.Format
+
+    /// Opens the trace, and proves it with a SIGCONT to our own process, which must come out of it.
+    ///
+    /// Scan the processes once after it: what was sent before it, or during its proof, is not hinted.
+    /// `root` is where tracefs is mounted; without it the usual places are tried, then a mount attached
+    /// nowhere. Needs `CAP_PERFMON`, and root's eyes for tracefs.
+    ///
+    /// Throws `EXDEV` in another PID namespace than the machine's first, whose ids the records hold;
+    /// `EBUSY` if SIGCONT has a handler in this process; `ENODATA` if the proof failed; else what the
+    /// kernel gave.
+    public static func open(
+        proc: Proc = Proc(), tracefs root: String? = nil
+    ) throws(KernelFailure) -> StopTrace {
+        guard proc.isInitialPIDNamespace else {
+            throw KernelFailure(
+                operation: "trace signals", subject: "from another PID namespace", errno: EXDEV)
+        }
+        let trace = try StopTrace(SignalTracepoint.find(root: root), cpus: CPUList.online())
+        try trace.prove()
+        return trace
+    }
+
+    private init(_ tracepoint: SignalTracepoint, cpus: [Int32]) throws(KernelFailure) {
+        // The numbers differ between architectures.
+        let filter = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
+            .joined(separator: "||")
+        var rings: [PerfRing] = []
+        for cpu in cpus {
+            rings.append(try PerfRing(tracepoint: tracepoint.id, cpu: cpu, filter: filter))
+        }
+        self.rings = rings
+        format = tracepoint.format
+    }
+
+    /// One for each CPU, to be polled for readability; they live as long as this value.
+    public var descriptors: [Int32] { rings.map(\.descriptor) }
+
+    /// Takes what is in the ring of one of `descriptors`, oldest first.
+    public func drain(_ descriptor: Int32, _ body: (Hint) -> Void) -> Drained {
+        guard let ring = rings.first(where: { $0.descriptor == descriptor }) else {
+            preconditionFailure("a descriptor of another trace")
+        }
+        var count = 0
+        let complete = drain(ring) { hint in
+            count += 1
+            if count <= Self.mostHints { body(hint) }
+        }
+        return complete && count <= Self.mostHints ? .complete : .lost
+    }
+
+    private func drain(_ ring: PerfRing, _ body: (Hint) -> Void) -> Bool {
+        var isWhole = true
+        let drained = ring.drain { type, record in
+            switch type {
+            case UInt32(PERF_RECORD_SAMPLE.rawValue):
+                if let hint = Hint(record: record, format: format) {
+                    body(hint)
+                } else {
+                    isWhole = false
+                }
+            case UInt32(PERF_RECORD_LOST.rawValue), UInt32(PERF_RECORD_THROTTLE.rawValue):
+                isWhole = false
+            default:
+                break
+            }
+        }
+        return drained && isWhole
+    }
+
+    private func prove() throws(KernelFailure) {
+        let subject = "of signal:signal_generate with our own SIGCONT"
+        guard clinux_has_handler(SIGCONT) == 0 else {
+            throw KernelFailure(operation: "self-test", subject: subject, errno: EBUSY)
+        }
+        // A flood of others may crowd ours out.
+        for _ in 0..<8 {
+            guard kill(getpid(), SIGCONT) == 0 else {
+                throw KernelFailure(operation: "self-test", subject: subject, errno: errno)
+            }
+            var isSeen = false
+            for ring in rings {
+                _ = drain(ring) { hint in
+                    if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
+                }
+            }
+            if isSeen { return }
+        }
+        throw KernelFailure(operation: "self-test", subject: subject, errno: ENODATA)
+    }
+}
+
+extension StopTrace.Hint {
+    /// A sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the sender's process and thread id, the length
+    /// of the raw data, the raw data. Nil where it is too short.
+    init?(record: UnsafeRawBufferPointer, format: SignalTracepoint.Format) {
+        let rawStart = 12
+        guard record.count >= rawStart else { return nil }
+        let length = Int(record.loadUnaligned(fromByteOffset: 8, as: UInt32.self))
+        guard length <= record.count - rawStart, format.signal + 4 <= length, format.target + 4 <= length
+        else { return nil }
+        sender = record.loadUnaligned(fromByteOffset: 0, as: Int32.self)
+        signal = record.loadUnaligned(fromByteOffset: rawStart + format.signal, as: Int32.self)
+        target = record.loadUnaligned(fromByteOffset: rawStart + format.target, as: Int32.self)
+    }
+}

@@ -1,0 +1,253 @@
+import Glibc
+
+/// The processes of one application that we stop by signal: SIGSTOP through pidfds, parents first, repeated
+/// until the set is stable; SIGCONT in the reverse order, only to those that we stopped.
+///
+/// Nobody's children are signalled before the process itself stands (`T`): one that stands has no more
+/// children, so the set closes from the top; and one that waits in vfork(2) for its child to execute cannot
+/// stand while that child is stopped. Only a process that does not stand after several passes is passed by.
+public final class StoppedExtent {
+    /// How far the stopping has come.
+    public enum Progress: Equatable, Sendable {
+        /// The main process is `T`, every member is stopped, gone or out of our reach, and a further scan
+        /// found nobody new.
+        case complete
+        /// Call `proceed(isForeign:)` again shortly after.
+        case pending
+    }
+
+    /// The process that the extent begins with.
+    public let main: ProcessIdentity
+
+    /// What could not be done, each once: `EPERM` for a process whose user ids are not all the owner's (it
+    /// and its descendants are left alone), `E2BIG` once for an extent of more than `Extent.limit`
+    /// processes, `EMFILE` where our descriptors do not suffice.
+    public private(set) var failures: [KernelFailure] = []
+
+    private let proc: Proc
+    private let owner: UInt32
+    private var held: [Member] = []
+    private var known: Set<ProcessIdentity> = []
+
+    private final class Member {
+        enum Phase: Equatable {
+            case found
+            case signalled(passes: Int)
+            case stopped(byUs: Bool)
+        }
+
+        let process: HeldProcess
+        var phase: Phase
+
+        init(_ process: HeldProcess, _ phase: Phase = .found) {
+            self.process = process
+            self.phase = phase
+        }
+
+        var isOurs: Bool {
+            switch phase {
+            case .found, .stopped(byUs: false): false
+            case .signalled, .stopped(byUs: true): true
+            }
+        }
+    }
+
+    /// What became of one member in one pass.
+    private enum Step {
+        /// Stands, or is as far as it will come; its children are next.
+        case settled
+        /// Something was done to it: look again.
+        case changed
+        /// Has its signal and does not stand yet.
+        case waiting
+        /// Waits for so long that its children are stopped all the same.
+        case stubborn
+        /// Has exited, or is not ours to stop: no member any more.
+        case left
+    }
+
+    /// Stops nothing yet. `uid` owns the application: only processes that are wholly its are signalled.
+    public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
+        self.proc = proc
+        self.main = main
+        owner = uid
+    }
+
+    /// The extent as far as it was found, without those that are gone or out of reach, parents first.
+    public var members: [ProcessIdentity] { held.map(\.process.identity) }
+
+    /// The members that have our SIGSTOP, parents first: to be written down, and to be continued.
+    public var stoppedByUs: [ProcessIdentity] { held.filter(\.isOurs).map(\.process.identity) }
+
+    /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
+    /// continue. What is gone, or no longer stopped, is passed over.
+    public func adopt(_ stopped: [ProcessIdentity]) {
+        for identity in stopped where !known.contains(identity) && known.count < Extent.limit {
+            guard let process = try? HeldProcess(identity, proc: proc),
+                (try? proc.isStopped(identity)) == true
+            else { continue }
+            known.insert(identity)
+            held.append(Member(process, .stopped(byUs: true)))
+        }
+    }
+
+    /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own: the
+    /// extent ends there. It is not asked about the main process, nor about one that is a member already.
+    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        if !known.contains(main) { hold(main) }
+        return proceed(isForeign: isForeign)
+    }
+
+    /// Scans again and goes on; call it shortly after while it gives `pending`. A member that somebody else
+    /// continued meanwhile is stopped again.
+    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        // Bounds one call against a tree that grows as fast as it is walked.
+        for _ in 0..<64 {
+            let (changed, settled) = pass(isForeign)
+            guard changed else { return settled ? .complete : .pending }
+        }
+        return .pending
+    }
+
+    /// SIGCONT in the reverse order to those that this value stopped, except the spared; forgets them all.
+    public func release(sparing spared: Set<ProcessIdentity> = []) {
+        for member in held.reversed() where member.isOurs && !spared.contains(member.process.identity) {
+            do throws(KernelFailure) {
+                switch member.phase {
+                case .signalled: try member.process.takeBack(SIGCONT)
+                case .found, .stopped: try member.process.signal(SIGCONT, owner: owner, proc: proc)
+                }
+            } catch {
+                if !error.isNoSuchProcess { failures.append(error) }
+            }
+        }
+        held = []
+        known = []
+    }
+
+    private func pass(_ isForeign: (ProcessIdentity) -> Bool) -> (changed: Bool, settled: Bool) {
+        var changed = false
+        var settled = false
+        var everyoneSettled = true
+        var left: Set<ProcessIdentity> = []
+        var next = 0
+        // The array grows behind `next`: children come after their parents.
+        while next < held.count {
+            let member = held[next]
+            next += 1
+            let step = advance(member)
+            switch step {
+            case .settled:
+                if member.process.identity == main, case .stopped = member.phase { settled = true }
+                if holdChildren(of: member, isForeign) { changed = true }
+            case .changed:
+                changed = true
+            case .waiting:
+                everyoneSettled = false
+            case .stubborn:
+                everyoneSettled = false
+                if holdChildren(of: member, isForeign) { changed = true }
+            case .left:
+                left.insert(member.process.identity)
+            }
+        }
+        if !left.isEmpty {
+            held.removeAll { left.contains($0.process.identity) }
+        }
+        return (changed, settled && everyoneSettled)
+    }
+
+    private func advance(_ member: Member) -> Step {
+        let process = member.process
+        guard !process.hasExited else { return leave(member, nil) }
+        do throws(KernelFailure) {
+            switch try proc.state(of: process.identity) {
+            case .stopped:
+                return try stands(member)
+            case .zombie, .dead:
+                return leave(member, nil)
+            case .tracingStop where member.isOurs && process.identity != main:
+                // Its tracer has our signal and decides; it executes nothing until then.
+                return .settled
+            case .running, .sleeping, .diskSleep, .tracingStop, .idle, .other:
+                return try press(member)
+            }
+        } catch {
+            return leave(member, error)
+        }
+    }
+
+    private func stands(_ member: Member) throws(KernelFailure) -> Step {
+        switch member.phase {
+        case .stopped:
+            return .settled
+        case .found:
+            try member.process.checkOwner(owner, proc: proc)
+            member.phase = .stopped(byUs: false)
+        case .signalled:
+            do throws(KernelFailure) {
+                try member.process.checkOwner(owner, proc: proc)
+            } catch {
+                // It executed a set-user-ID program between our look and our signal.
+                try member.process.takeBack(SIGCONT)
+                throw error
+            }
+            member.phase = .stopped(byUs: true)
+        }
+        return .settled
+    }
+
+    private func press(_ member: Member) throws(KernelFailure) -> Step {
+        // One signal is enough, unless somebody's SIGCONT takes it away before it works.
+        let patience = 8
+        if case .signalled(let passes) = member.phase, (passes + 1) % patience != 0 {
+            member.phase = .signalled(passes: passes + 1)
+            return passes < patience ? .waiting : .stubborn
+        }
+        var passes = 0
+        if case .signalled(let before) = member.phase { passes = before + 1 }
+        try member.process.signal(SIGSTOP, owner: owner, proc: proc)
+        member.phase = .signalled(passes: passes)
+        return passes == 0 ? .changed : .stubborn
+    }
+
+    private func leave(_ member: Member, _ failure: KernelFailure?) -> Step {
+        if let failure, !failure.isNoSuchProcess {
+            // Stays known, so that later passes leave it and what is below it alone.
+            failures.append(failure)
+        } else {
+            known.remove(member.process.identity)
+        }
+        return .left
+    }
+
+    private func holdChildren(of member: Member, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        var anyNew = false
+        for child in proc.offspring(of: member.process.identity)
+        where !known.contains(child) && !isForeign(child) {
+            guard known.count < Extent.limit else {
+                let failure = KernelFailure(
+                    operation: "stop extent", subject: "process \(main)", errno: E2BIG)
+                if !failures.contains(failure) { failures.append(failure) }
+                return anyNew
+            }
+            if hold(child) { anyNew = true }
+        }
+        return anyNew
+    }
+
+    @discardableResult
+    private func hold(_ identity: ProcessIdentity) -> Bool {
+        do throws(KernelFailure) {
+            held.append(Member(try HeldProcess(identity, proc: proc)))
+            known.insert(identity)
+            return true
+        } catch {
+            if !error.isNoSuchProcess {
+                known.insert(identity)
+                failures.append(error)
+            }
+            return false
+        }
+    }
+}

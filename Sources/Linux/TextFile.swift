@@ -1,0 +1,39 @@
+import Glibc
+
+/// Text files of the administrator's, such as the configuration.
+public enum TextFile {
+    /// The most bytes that are read of one file.
+    public static let limit = 1 << 20
+
+    /// The whole text of a regular file.
+    ///
+    /// Anything else (a FIFO, a device) is refused, so that reading never waits for somebody.
+    public static func read(_ path: String) throws(KernelFailure) -> String {
+        // O_NONBLOCK: opening a FIFO does not wait for its writer.
+        let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
+        let file = Descriptor(owning: number)
+        var status = stat()
+        guard fstat(file.rawValue, &status) == 0 else {
+            throw KernelFailure(operation: "fstat", subject: path, errno: errno)
+        }
+        guard status.st_mode & S_IFMT == S_IFREG else {
+            throw KernelFailure(operation: "read", subject: path, errno: EINVAL)
+        }
+        return try Files.text(in: file, named: path, limit: limit)
+    }
+
+    /// The names of the entries of a directory, sorted bytewise; none where there is no such directory.
+    public static func names(inDirectory path: String) -> [String] {
+        guard let directory = opendir(path) else { return [] }
+        defer { closedir(directory) }
+        var names: [String] = []
+        while let entry = readdir(directory) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
+                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if name != "." && name != ".." { names.append(name) }
+        }
+        return names.sorted { Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8)) }
+    }
+}

@@ -1,0 +1,51 @@
+import Daemon
+
+/// The command line: nothing in normal use.
+enum Arguments: Equatable {
+    case run(Configuration.Source)
+    case help
+    case version
+    case wrong(String)
+
+    static let usage = """
+        appstated [--config FILE]
+
+        The application life cycle as a D-Bus system service, org.appstate1. Takes no
+        arguments in normal use; the configuration is /etc/appstated/appstated.conf and
+        /etc/appstated/appstated.conf.d/*.conf.
+
+          --config FILE  read this file alone
+          --version      print the version
+          --help         print this
+
+        Environment: DBUS_SYSTEM_BUS_ADDRESS, NOTIFY_SOCKET, RUNTIME_DIRECTORY,
+        STATE_DIRECTORY; SYSTEMD_LOG_LEVEL=debug shows every edge in the journal.
+        """
+
+    init(_ words: some Sequence<String>) {
+        var source = Configuration.Source.system
+        var rest = Array(words)[...]
+        while let word = rest.popFirst() {
+            switch word {
+            case "--help", "-h":
+                self = .help
+                return
+            case "--version":
+                self = .version
+                return
+            case "--config":
+                guard let file = rest.popFirst() else {
+                    self = .wrong("--config needs a file")
+                    return
+                }
+                source = .file(file)
+            case let word where word.hasPrefix("--config="):
+                source = .file(String(word.dropFirst("--config=".count)))
+            default:
+                self = .wrong("there is no argument \"\(word)\"")
+                return
+            }
+        }
+        self = .run(source)
+    }
+}

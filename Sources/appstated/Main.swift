@@ -1,0 +1,57 @@
+import AppStateBus
+import AppStateContract
+import Daemon
+import Glibc
+import Linux
+
+/// The daemon's main: arguments, checks with a sentence of refusal each, start, loop.
+@main
+enum Main {
+    static func main() {
+        switch Arguments(CommandLine.arguments.dropFirst()) {
+        case .help:
+            print(Arguments.usage)
+        case .version:
+            print("appstated \(Product.version)")
+        case .wrong(let what):
+            refuse("\(what); see appstated --help", status: 2)
+        case .run(let configuration):
+            exit(run(configuration))
+        }
+    }
+
+    private static func run(_ configuration: Configuration.Source) -> Int32 {
+        let journal = Journal(identifier: "appstated", minimum: wantsDebug ? .debug : .info)
+        do {
+            try ResourceLimit.raiseOpenFiles()
+        } catch {
+            journal.log(.warning, "\(error)")
+        }
+        let loop: EventLoop
+        let bus: Bus
+        do {
+            loop = try EventLoop()
+            bus = try Bus.system()
+        } catch {
+            refuse("there is no system bus to serve: \(error)", status: 1)
+        }
+        do {
+            let daemon = try Daemon(loop: loop, bus: bus, configuration: configuration, journal: journal)
+            try daemon.start()
+            return try loop.run()
+        } catch {
+            refuse("cannot serve \(BusNames.service): \(error)", status: 1)
+        }
+    }
+
+    /// systemd's own variable for it (systemd(1), "Environment").
+    private static var wantsDebug: Bool {
+        guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return false }
+        return ["debug", "7"].contains(String(cString: level))
+    }
+
+    private static func refuse(_ sentence: String, status: Int32) -> Never {
+        Journal(identifier: "appstated").log(.error, sentence)
+        exit(status)
+    }
+}
