@@ -7,6 +7,7 @@ let settings: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
     .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
 let package = Package(
@@ -39,6 +40,12 @@ let package = Package(
                 "AppStateContract", "AppStateBus",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
+            swiftSettings: settings),
+
+        .target(name: "TestSupport", path: "Tests/Support", swiftSettings: settings),
+        .testTarget(
+            name: "DaemonTests",
+            dependencies: ["Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated"],
             swiftSettings: settings),
     ]
 )

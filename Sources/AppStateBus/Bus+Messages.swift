@@ -17,7 +17,8 @@ extension Bus {
         let message = try Self.taken(made, "make signal", member)
         if let destination {
             try check(
-                sd_bus_message_set_destination(message.pointer, destination), "address \(member)", destination)
+                sd_bus_message_set_destination(message.pointer, destination), "address \(member)", destination
+            )
         }
         return message
     }
@@ -145,7 +146,8 @@ private final class FilterContext {
 }
 
 private func handleReply(
-    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     let context = Unmanaged<ReplyContext>.fromOpaque(userdata).takeUnretainedValue()
@@ -156,7 +158,8 @@ private func handleReply(
 }
 
 private func handleMatch(
-    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().handler(Message(retaining: message))
@@ -164,7 +167,8 @@ private func handleMatch(
 }
 
 private func handleInstall(
-    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     if let refusal = Message(retaining: message).error {
@@ -174,7 +178,8 @@ private func handleInstall(
 }
 
 private func handleFilter(
-    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     let context = Unmanaged<FilterContext>.fromOpaque(userdata).takeUnretainedValue()

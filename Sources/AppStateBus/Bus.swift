@@ -33,7 +33,6 @@ public final class Bus {
         try check(sd_bus_new(&made), "open", address)
         guard let made else { throw BusFailure(operation: "open", subject: address, errno: ENOMEM) }
         let bus = Bus(made)
-        try check(sd_bus_set_description(made, address), "describe", address)
         try check(sd_bus_set_address(made, address), "set the address", address)
         try check(sd_bus_set_bus_client(made, 1), "be a client of", address)
         try check(sd_bus_start(made), "open", address)

@@ -101,6 +101,8 @@ public final class PendingCall {
         isAnswered = true
         do {
             try Answer.reply(to: message, body)
+        } catch let failure as BusFailure where Answer.isGone(failure.errno) {
+            return
         } catch {
             Answer.broken("answer \(message.subject): \(error)")
             Answer.fail(message, Answer.error(for: error))
@@ -126,7 +128,8 @@ enum Answer {
         guard let made else { throw BusFailure(operation: "answer", subject: call.subject, errno: ENOMEM) }
         let reply = Message(owning: made)
         try body(reply)
-        try check(sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
+        try check(
+            sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
     }
 
     /// A connection that is closing takes no answers, and nobody waits for one there.
@@ -138,9 +141,13 @@ enum Answer {
                 return sd_bus_reply_method_error(call.pointer, &answer)
             }
         }
-        if result < 0, result != -ENOTCONN, result != -ECONNRESET {
+        if result < 0, !isGone(-result) {
             broken("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
         }
+    }
+
+    static func isGone(_ errno: Int32) -> Bool {
+        errno == ENOTCONN || errno == ECONNRESET
     }
 
     /// The error to answer for whatever a handler threw.

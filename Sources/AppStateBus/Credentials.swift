@@ -11,13 +11,6 @@ public struct Credentials: ~Copyable {
     /// A pidfd of the process, where the bus gives one (dbus 1.15.8 and later); closed with the credentials.
     public private(set) var pidDescriptor: Int32?
 
-    init(uid: UInt32, pid: Int32, securityLabel: String?, pidDescriptor: Int32?) {
-        self.uid = uid
-        self.pid = pid
-        self.securityLabel = securityLabel
-        self.pidDescriptor = pidDescriptor
-    }
-
     deinit {
         if let pidDescriptor {
             Glibc.close(pidDescriptor)

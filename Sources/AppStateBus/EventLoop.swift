@@ -19,7 +19,7 @@ public final class EventLoop {
         sd_event_unref(pointer)
     }
 
-    /// Dispatches events until `exit(code:)` and gives its code.
+    /// Dispatches events until `exit(code:)` and gives its code. A loop runs once.
     public func run() throws(BusFailure) -> Int32 {
         try check(sd_event_loop(pointer), "run", "the event loop")
     }
@@ -47,7 +47,8 @@ public final class EventLoop {
 
     /// Calls `handler` whenever `descriptor` is ready.
     ///
-    /// The descriptor stays the caller's and must stay open until the source is cancelled.
+    /// The descriptor stays the caller's and must stay open until the source is cancelled: epoll(7) may go on
+    /// reporting what was closed before, which libsystemd takes for a broken program and aborts.
     ///
     /// - Parameters:
     ///   - descriptor: a descriptor that epoll(7) accepts.
@@ -64,7 +65,8 @@ public final class EventLoop {
             })
     }
 
-    /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows.
+    /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows. Of several that
+    /// come due before the loop turns, any may be first.
     ///
     /// - Parameter handler: called once for each time the timer was armed and came due.
     public func timer(_ handler: @escaping () -> Void) throws(BusFailure) -> Timer {

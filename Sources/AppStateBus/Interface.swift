@@ -1,15 +1,18 @@
 /// A method of an interface.
 public struct Method {
+    /// The member.
     public let name: String
+    /// Name and type of each argument.
     public let arguments: [(name: String, type: String)]
+    /// Name and type of each result.
     public let results: [(name: String, type: String)]
     let handler: (borrowing Call) throws -> Void
 
     /// - Parameters:
     ///   - name: the member.
-    ///   - arguments: name and type of each argument, for introspection; calls with another signature are
-    ///     answered with `InvalidArgs` and do not come here.
-    ///   - results: name and type of each result.
+    ///   - arguments: name and one complete type of each argument, for introspection; calls with another
+    ///     signature are answered with `InvalidArgs` and do not come here.
+    ///   - results: name and one complete type of each result.
     ///   - handler: answers the call, keeps it with `deferred()`, or throws. A `MethodError` becomes the
     ///     answer; a `BusFailure` becomes `InvalidArgs` when it comes from reading, else `Failed`.
     public init(
@@ -38,14 +41,17 @@ public struct Property {
         case none
     }
 
+    /// The property's name.
     public let name: String
+    /// Its signature.
     public let type: String
+    /// What peers are told when it changes.
     public let changes: Changes
     let value: (borrowing Message, String) throws -> Void
 
     /// - Parameters:
     ///   - name: the property.
-    ///   - type: its signature.
+    ///   - type: its signature, one complete type.
     ///   - changes: what peers are told when it changes.
     ///   - value: appends the value, one complete type, to the message for the object at the path. A
     ///     `MethodError` it throws becomes the answer.
@@ -62,12 +68,14 @@ public struct Property {
 
 /// A signal of an interface, as introspection shows it.
 public struct Signal {
+    /// The member.
     public let name: String
+    /// Name and type of each argument.
     public let arguments: [(name: String, type: String)]
 
     /// - Parameters:
     ///   - name: the member.
-    ///   - arguments: name and type of each argument.
+    ///   - arguments: name and one complete type of each argument.
     public init(_ name: String, _ arguments: [(String, String)] = []) {
         self.name = name
         self.arguments = arguments.map { (name: $0.0, type: $0.1) }
@@ -76,9 +84,13 @@ public struct Signal {
 
 /// A D-Bus interface and what it does. It can be put on any number of objects.
 public final class Interface {
+    /// The interface's name.
     public let name: String
+    /// What can be called.
     public let methods: [Method]
+    /// What can be read.
     public let properties: [Property]
+    /// What may be sent.
     public let signals: [Signal]
 
     /// - Parameters:

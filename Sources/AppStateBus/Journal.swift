@@ -52,9 +52,14 @@ public struct Journal: Sendable {
             ] + fields
         Self.send(entries.map { Array("\($0.0)=\($0.1)".utf8) })
         if let line {
-            let bytes = Array("\(identifier): \(message)\n".utf8)
+            let bytes = Array("\(identifier): \(Self.line(message))\n".utf8)
             bytes.withUnsafeBytes { _ = write(line, $0.baseAddress, $0.count) }
         }
+    }
+
+    /// What others named must not look like a line of its own.
+    private static func line(_ message: String) -> String {
+        String(String.UnicodeScalarView(message.unicodeScalars.map { $0.value < 0x20 ? " " : $0 }))
     }
 
     /// A journal that cannot be reached is no reason to fail: there is nobody left to tell.

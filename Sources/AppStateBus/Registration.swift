@@ -53,7 +53,8 @@ final class Registration {
     ///
     /// - Parameter add: calls libsystemd with the vtable and the userdata.
     consuming func slot(
-        _ path: String, _ add: (inout OpaquePointer?, UnsafePointer<sd_bus_vtable>, UnsafeMutableRawPointer) -> Int32
+        _ path: String,
+        _ add: (inout OpaquePointer?, UnsafePointer<sd_bus_vtable>, UnsafeMutableRawPointer) -> Int32
     ) throws(BusFailure) -> Slot {
         var slot: OpaquePointer?
         let result = add(&slot, vtable, rows)
@@ -130,7 +131,8 @@ extension Property.Changes {
 }
 
 private func callMethod(
-    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?, _ error: UnsafeMutablePointer<sd_bus_error>?
+    _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
+    _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     let (registration, index) = Registration.row(userdata)
@@ -146,7 +148,8 @@ private func callMethod(
             }
         } catch {
             if answered.pointee {
-                Answer.broken("\(registration.interface.name).\(method.name) failed after its answer: \(error)")
+                Answer.broken(
+                    "\(registration.interface.name).\(method.name) failed after its answer: \(error)")
             } else {
                 call.fail(Answer.error(for: error))
             }

@@ -2,6 +2,8 @@ import CSystemd
 
 /// Something that a bus was told to keep: an object, a match, a filter, a call under way. It ends with
 /// `cancel()` or when it is let go, also from within its own handler.
+///
+/// The slot keeps its handlers: one that holds on to the owner of its slot keeps both, until `cancel()`.
 public final class Slot {
     private var pointer: OpaquePointer?
 

@@ -3,8 +3,10 @@ import Glibc
 
 /// What a descriptor is ready for: the bits of epoll_ctl(2).
 public struct Readiness: OptionSet, Sendable {
+    /// Bits of epoll_event's events.
     public let rawValue: UInt32
 
+    /// - Parameter rawValue: bits of epoll_event's events.
     public init(rawValue: UInt32) {
         self.rawValue = rawValue
     }
@@ -22,7 +24,7 @@ public struct Readiness: OptionSet, Sendable {
 }
 
 /// A watch on a descriptor or a signal. It ends with `cancel()` or when it is let go, also from within its own
-/// handler.
+/// handler. It keeps its handler: one that holds on to the owner of the source keeps both, until `cancel()`.
 public final class Source {
     private var pointer: OpaquePointer?
 
@@ -62,7 +64,10 @@ public final class Timer {
         guard let pointer else { return }
         let moved = sd_event_source_set_time(pointer, time)
         let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
-        precondition(moved >= 0 && enabled >= 0, "a timer of a living loop cannot refuse to be armed")
+        // ESTALE: the loop has ended, and nothing comes due any more.
+        precondition(
+            (moved >= 0 && enabled >= 0) || moved == -ESTALE,
+            "a timer of a living loop cannot refuse to be armed")
     }
 
     /// Takes the appointment back; the timer can be armed again.

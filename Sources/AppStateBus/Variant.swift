@@ -2,17 +2,29 @@ import Glibc
 
 /// A value with its D-Bus type, for `v` and `a{sv}`.
 public indirect enum Variant: Equatable {
+    /// `s`.
     case string(String)
+    /// `o`.
     case objectPath(String)
+    /// `g`.
     case signature(String)
+    /// `b`.
     case bool(Bool)
+    /// `y`.
     case byte(UInt8)
+    /// `n`.
     case int16(Int16)
+    /// `q`.
     case uint16(UInt16)
+    /// `i`.
     case int32(Int32)
+    /// `u`.
     case uint32(UInt32)
+    /// `x`.
     case int64(Int64)
+    /// `t`.
     case uint64(UInt64)
+    /// `d`.
     case double(Double)
     /// `ay`.
     case bytes([UInt8])
@@ -165,7 +177,8 @@ extension Message {
         }
     }
 
-    private borrowing func readMembers(_ kind: Container, _ contents: String) throws(BusFailure) -> [Variant] {
+    private borrowing func readMembers(_ kind: Container, _ contents: String) throws(BusFailure) -> [Variant]
+    {
         guard try enter(kind, contents) else { throw mismatch(kind.signature(of: contents), 0) }
         var members: [Variant] = []
         while !atEnd {

@@ -4,79 +4,79 @@
 #ifndef CLINUX_H
 #define CLINUX_H
 
-#include <errno.h>
+// Only the kernel's own headers: what a header of the C library declares would belong to this module as well
+// as to Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
+#include <asm/unistd.h>
 #include <linux/ioctl.h>
 #include <linux/perf_event.h>
 #include <linux/types.h>
-#include <signal.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-// The numbers are the same on all architectures; C libraries and headers older than the call lack them.
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
+// The numbers are the same on all architectures; headers older than the call lack them.
+#ifndef __NR_pidfd_send_signal
+#define __NR_pidfd_send_signal 424
 #endif
-#ifndef SYS_fsopen
-#define SYS_fsopen 430
+#ifndef __NR_fsopen
+#define __NR_fsopen 430
 #endif
-#ifndef SYS_fsconfig
-#define SYS_fsconfig 431
+#ifndef __NR_fsconfig
+#define __NR_fsconfig 431
 #endif
-#ifndef SYS_fsmount
-#define SYS_fsmount 432
+#ifndef __NR_fsmount
+#define __NR_fsmount 432
 #endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
+#ifndef __NR_pidfd_open
+#define __NR_pidfd_open 434
 #endif
+
+// syscall(2) and errno(3) of the C library under names of our own, for the reason above.
+extern long clinux_syscall(long number, ...) __asm__("syscall");
+extern int *clinux_errno(void) __asm__("__errno_location");
 
 static inline int clinux_result(long result) {
-    return result < 0 ? -errno : (int)result;
+    return result < 0 ? -*clinux_errno() : (int)result;
 }
 
 // Since Linux 5.3; glibc wraps it only since 2.36, in a header outside its module map.
 static inline int clinux_pidfd_open(int pid, unsigned int flags) {
-    return clinux_result(syscall(SYS_pidfd_open, pid, flags));
+    return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
 }
 
 // Since Linux 5.1; without a siginfo the kernel fills one as kill(2) does.
 static inline int clinux_pidfd_send_signal(int pidfd, int signal) {
-    return clinux_result(syscall(SYS_pidfd_send_signal, pidfd, signal, (void *)0, 0u));
+    return clinux_result(clinux_syscall(__NR_pidfd_send_signal, pidfd, signal, (void *)0, 0));
 }
 
 // struct pidfd_info of Linux 6.13 in its first size, defined here because Debian 12's headers (6.1) lack it:
 // the kernel takes every size from this one on. exit_code was spare until 6.15, and says nothing unless
 // CLINUX_PIDFD_INFO_EXIT is set in the mask that comes back.
 struct clinux_pidfd_info {
-    uint64_t mask;
-    uint64_t cgroupid;
-    uint32_t pid, tgid, ppid;
-    uint32_t ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid;
-    int32_t exit_code;
+    __u64 mask;
+    __u64 cgroupid;
+    __u32 pid, tgid, ppid;
+    __u32 ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid;
+    __s32 exit_code;
 };
 
 _Static_assert(sizeof(struct clinux_pidfd_info) == 64, "PIDFD_INFO_SIZE_VER0");
 
-#define CLINUX_PIDFD_INFO_EXIT (UINT64_C(1) << 3)
+#define CLINUX_PIDFD_INFO_EXIT ((__u64)1 << 3)
 #define CLINUX_PIDFD_GET_INFO _IOWR(0xFF, 11, struct clinux_pidfd_info)
 
 // A function, because Swift imports no macro that computes.
-static inline uint64_t clinux_pidfd_info_exit(void) {
+static inline __u64 clinux_pidfd_info_exit(void) {
     return CLINUX_PIDFD_INFO_EXIT;
 }
 
 // ioctl(2) takes variable arguments, which Swift does not import for a pointer to a structure of ours.
 static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *info) {
-    return clinux_result(ioctl(pidfd, CLINUX_PIDFD_GET_INFO, info));
+    return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
 }
 
 // perf_event_attr is a wall of bit fields and unions: filled in here. One tracepoint on one CPU, every
 // process; each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
-static inline int clinux_open_tracepoint(uint64_t id, int cpu) {
+static inline int clinux_open_tracepoint(__u64 id, int cpu) {
     struct perf_event_attr attr;
-    memset(&attr, 0, sizeof(attr));
+    __builtin_memset(&attr, 0, sizeof(attr));
     attr.size = sizeof(attr);
     attr.type = PERF_TYPE_TRACEPOINT;
     attr.config = id;
@@ -84,57 +84,50 @@ static inline int clinux_open_tracepoint(uint64_t id, int cpu) {
     attr.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_RAW;
     attr.wakeup_events = 1;
     attr.disabled = 1;
-    return clinux_result(syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
+    return clinux_result(clinux_syscall(__NR_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
 // The request numbers are computed macros, which Swift does not import.
 static inline int clinux_perf_set_filter(int event, const char *filter) {
-    return clinux_result(ioctl(event, PERF_EVENT_IOC_SET_FILTER, filter));
+    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_FILTER, filter));
 }
 
 static inline int clinux_perf_enable(int event) {
-    return clinux_result(ioctl(event, PERF_EVENT_IOC_ENABLE, 0));
+    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_ENABLE, 0));
 }
 
 // Swift has no barriers for memory that the kernel writes: what lies before data_head is whole once
 // data_head is read with acquire …
-static inline uint64_t clinux_perf_head(const void *page) {
+static inline __u64 clinux_perf_head(const void *page) {
     return __atomic_load_n(&((const struct perf_event_mmap_page *)page)->data_head, __ATOMIC_ACQUIRE);
 }
 
-static inline uint64_t clinux_perf_tail(const void *page) {
+static inline __u64 clinux_perf_tail(const void *page) {
     return __atomic_load_n(&((const struct perf_event_mmap_page *)page)->data_tail, __ATOMIC_RELAXED);
 }
 
 // … and the kernel may write over it only once data_tail is stored with release.
-static inline void clinux_perf_set_tail(void *page, uint64_t tail) {
+static inline void clinux_perf_set_tail(void *page, __u64 tail) {
     __atomic_store_n(&((struct perf_event_mmap_page *)page)->data_tail, tail, __ATOMIC_RELEASE);
-}
-
-// The handler is in a union, and SIG_DFL and SIG_IGN are casts: Swift imports neither well.
-static inline int clinux_has_handler(int signal) {
-    struct sigaction action;
-    if (sigaction(signal, (void *)0, &action) < 0) return -errno;
-    return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
 }
 
 // The mount calls of Linux 5.2 are in <sys/mount.h> and <linux/mount.h>, which cannot be included together
 // with every C library; the few numbers are part of the kernel's interface.
 static inline int clinux_fsopen(const char *filesystem) {
-    return clinux_result(syscall(SYS_fsopen, filesystem, 1u /* FSOPEN_CLOEXEC */));
+    return clinux_result(clinux_syscall(__NR_fsopen, filesystem, 1 /* FSOPEN_CLOEXEC */));
 }
 
 static inline int clinux_fsconfig_create(int context) {
     return clinux_result(
-        syscall(SYS_fsconfig, context, 6u /* FSCONFIG_CMD_CREATE */, (void *)0, (void *)0, 0));
+        clinux_syscall(__NR_fsconfig, context, 6 /* FSCONFIG_CMD_CREATE */, (void *)0, (void *)0, 0));
 }
 
 // A mount that is attached nowhere, read-only, without suid, devices and programs: it ends with its
 // descriptor.
 static inline int clinux_fsmount(int context) {
-    return clinux_result(syscall(
-        SYS_fsmount, context, 1u /* FSMOUNT_CLOEXEC */,
-        0x1u | 0x2u | 0x4u | 0x8u /* MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC */));
+    return clinux_result(clinux_syscall(
+        __NR_fsmount, context, 1 /* FSMOUNT_CLOEXEC */,
+        0x1 | 0x2 | 0x4 | 0x8 /* MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC */));
 }
 
 #endif

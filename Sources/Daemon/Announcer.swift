@@ -29,7 +29,7 @@ final class Announcer {
         manager(.applicationAdded, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
-            try message.append(UInt32(application.process.pid))
+            try message.append(application.pid)
         }
         guard let interface = applicationInterface else { return }
         delivery.send(
@@ -53,7 +53,7 @@ final class Announcer {
         manager(.applicationRemoved, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
-            try message.append(UInt32(application.process.pid))
+            try message.append(application.pid)
             try message.append(reason.rawValue)
         }
         delivery.send(
@@ -90,7 +90,7 @@ final class Announcer {
         manager(.stateChanged, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
-            try message.append(UInt32(application.process.pid))
+            try message.append(application.pid)
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)
             try message.append(reason.rawValue)

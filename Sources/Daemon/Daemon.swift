@@ -23,7 +23,7 @@ public final class Daemon {
     private let source: Configuration.Source
     private var isStepping = false
     /// Calls that are answered when their application has come to rest.
-    private var waiting: [ApplicationNumber: [(call: PendingCall, until: Microseconds)]] = [:]
+    private var waiting: [ApplicationNumber: [Waiting]] = [:]
     private var timer: Timer?
     private var sources: [Source] = []
     private var slots: [Slot] = []
@@ -164,9 +164,17 @@ public final class Daemon {
 
     // MARK: Calls that wait
 
+    private struct Waiting {
+        let call: PendingCall
+        let until: Microseconds
+        /// It was to suspend: that it could not be is an error.
+        let wantsHold: Bool
+    }
+
     /// Answers the call once the stop or continuation that was ordered has been seen.
-    func answer(_ call: PendingCall, whenAtRest number: ApplicationNumber) {
-        waiting[number, default: []].append((call, Self.now + Self.longestWait))
+    func answer(_ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool) {
+        waiting[number, default: []].append(
+            Waiting(call: call, until: Self.now + Self.longestWait, wantsHold: wantsHold))
         answerWaiting()
         arm()
     }
@@ -180,7 +188,14 @@ public final class Daemon {
             guard !ready.isEmpty else { continue }
             let rest = calls.filter { !isAtRest && $0.until > now }
             waiting[number] = rest.isEmpty ? nil : rest
-            for entry in ready { entry.call.reply() }
+            for entry in ready {
+                if entry.wantsHold, let application = machine.applications[number], application.holds.isEmpty {
+                    let why = application.objection ?? "it was resumed meanwhile"
+                    entry.call.fail(MethodError(.notSuspendable(number, why)))
+                } else {
+                    entry.call.reply()
+                }
+            }
         }
     }
 

@@ -109,7 +109,13 @@ final class Executor {
             report(.stopped(number, holder: nil))
             return true
         case .pending:
-            return false
+            guard let application = registered[number], application.extent.members.isEmpty,
+                let failure = application.extent.failures.last
+            else { return false }
+            // Its main process is out of our reach: that will not change by waiting.
+            logFailures(of: number)
+            report(.stopFailed(number, failure.description))
+            return true
         }
     }
 

@@ -18,6 +18,8 @@ final class Registered {
     let extent: StoppedExtent
 
     let path: String
+    /// As the D-Bus API writes it.
+    var pid: UInt32 { UInt32(process.pid) }
 
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,

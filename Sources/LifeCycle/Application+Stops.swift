@@ -10,6 +10,8 @@ extension Application {
     /// A live task of the process is in the state T. `holder`: somebody else who was seen to stop it.
     mutating func sawStopped(by holder: String?, at now: Microseconds) {
         isStopped = true
+        // A stop voids an acknowledgement that is awaited (§ 2); the grace went with the state.
+        termination?.serial = 0
         switch enforcement {
         case .stopping:
             enforcement = .stopped

@@ -11,6 +11,8 @@ public enum Fact: Equatable, Sendable {
     case continued(ApplicationNumber)
     /// A stop that policy or pressure wanted was not carried out: a debugger, say.
     case objected(ApplicationNumber, String)
+    /// A stop cannot be carried out at all: the process runs as another user since, say.
+    case stopFailed(ApplicationNumber, String)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
     /// logind: the session is in front and unlocked, or not.

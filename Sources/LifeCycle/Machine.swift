@@ -52,6 +52,12 @@ public struct Machine: Sendable {
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }
+        case .stopFailed(let number, let why):
+            let grace = settings.backgroundGrace
+            update(number, .request, at: now, &effects) {
+                $0.holds = []
+                $0.giveWay(to: why, grace: grace, at: now)
+            }
         case .disconnected(let connection):
             disconnected(connection, at: now, &effects)
         case .session(let key, let inFront):

@@ -8,7 +8,7 @@ public enum Extent {
     /// The most processes that an extent is followed to.
     public static let limit = 4096
 
-    /// The extent as one walk finds it, parents first; empty if `main` is gone.
+    /// The extent as one walk finds it, parents first, without zombies; empty if `main` is gone.
     ///
     /// `isForeign` says whether a process is an application of its own; it is not asked about `main`.
     public static func members(
@@ -145,7 +145,9 @@ extension Proc {
         for child in children {
             // Its parent is read with its start time: a number that was given again has another parent.
             guard let stat = try? stat(child), stat.parent == parent.pid else { continue }
-            found.append(ProcessIdentity(pid: child, startTime: stat.startTime))
+            // A zombie whose last thread has ended has nothing that could be signalled.
+            if stat.state == .zombie, (try? state(of: stat.identity)) ?? .zombie == .zombie { continue }
+            found.append(stat.identity)
         }
         guard (try? identity(of: parent.pid)) == parent else { return [] }
         return found

@@ -129,6 +129,20 @@ extension Proc {
         return state
     }
 
+    /// Whether no thread of the process runs or can: a stop reaches them one by one, and one that is in the
+    /// middle of fork(2) ends that first.
+    func everyThreadStands(of identity: ProcessIdentity) throws(KernelFailure) -> Bool {
+        for thread in try self.threads(of: identity.pid) {
+            guard let one = try? readOnce(identity.pid, "task/\(thread)/stat", { Stat(parsing: $0) })
+            else { continue }
+            switch one.state {
+            case .stopped, .tracingStop, .zombie, .dead: continue
+            case .running, .sleeping, .diskSleep, .idle, .other: return false
+            }
+        }
+        return true
+    }
+
     /// The status word of wait(2) that a zombie left, field 52; nil if it is none or we may not see it.
     func zombieExitCode(of pid: Int32) -> Int32? {
         let word: Int32? = try? readOnce(pid, "stat") { line in

@@ -3,9 +3,10 @@ import Glibc
 /// The processes of one application that we stop by signal: SIGSTOP through pidfds, parents first, repeated
 /// until the set is stable; SIGCONT in the reverse order, only to those that we stopped.
 ///
-/// Nobody's children are signalled before the process itself stands (`T`): one that stands has no more
-/// children, so the set closes from the top; and one that waits in vfork(2) for its child to execute cannot
-/// stand while that child is stopped. Only a process that does not stand after several passes is passed by.
+/// Nobody's children are signalled before the process itself stands (`T`) with all its threads: one that
+/// stands has no more children, so the set closes from the top; and one that waits in vfork(2) for its child
+/// to execute cannot stand while that child is stopped. Only a process that does not stand after several
+/// calls is passed by.
 public final class StoppedExtent {
     /// How far the stopping has come.
     public enum Progress: Equatable, Sendable {
@@ -19,7 +20,7 @@ public final class StoppedExtent {
     /// The process that the extent begins with.
     public let main: ProcessIdentity
 
-    /// What could not be done, each once: `EPERM` for a process whose user ids are not all the owner's (it
+    /// What could not be done since the extent was last begun, each once: `EPERM` for a process whose user ids are not all the owner's (it
     /// and its descendants are left alone), `E2BIG` once for an extent of more than `Extent.limit`
     /// processes, `EMFILE` where our descriptors do not suffice.
     public private(set) var failures: [KernelFailure] = []
@@ -28,11 +29,13 @@ public final class StoppedExtent {
     private let owner: UInt32
     private var held: [Member] = []
     private var known: Set<ProcessIdentity> = []
+    private var call = 0
 
     private final class Member {
         enum Phase: Equatable {
             case found
-            case signalled(passes: Int)
+            /// In which call, and whether its children still wait for it to stand.
+            case signalled(call: Int, isAwaited: Bool)
             case stopped(byUs: Bool)
         }
 
@@ -51,6 +54,9 @@ public final class StoppedExtent {
             }
         }
     }
+
+    /// After so many calls a member that does not stand is signalled again, and its children no longer wait.
+    private static let patience = 32
 
     /// What became of one member in one pass.
     private enum Step {
@@ -94,13 +100,17 @@ public final class StoppedExtent {
     /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own: the
     /// extent ends there. It is not asked about the main process, nor about one that is a member already.
     public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
-        if !known.contains(main) { hold(main) }
+        if !known.contains(main) {
+            failures = []
+            hold(main)
+        }
         return proceed(isForeign: isForeign)
     }
 
     /// Scans again and goes on; call it shortly after while it gives `pending`. A member that somebody else
     /// continued meanwhile is stopped again.
     public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        call += 1
         // Bounds one call against a tree that grows as fast as it is walked.
         for _ in 0..<64 {
             let (changed, settled) = pass(isForeign)
@@ -113,16 +123,25 @@ public final class StoppedExtent {
     public func release(sparing spared: Set<ProcessIdentity> = []) {
         for member in held.reversed() where member.isOurs && !spared.contains(member.process.identity) {
             do throws(KernelFailure) {
-                switch member.phase {
-                case .signalled: try member.process.takeBack(SIGCONT)
-                case .found, .stopped: try member.process.signal(SIGCONT, owner: owner, proc: proc)
-                }
+                try resume(member)
             } catch {
                 if !error.isNoSuchProcess { failures.append(error) }
             }
         }
         held = []
         known = []
+    }
+
+    private func resume(_ member: Member) throws(KernelFailure) {
+        if case .stopped = member.phase {
+            do throws(KernelFailure) {
+                try member.process.checkOwner(owner, proc: proc)
+            } catch {
+                // That we cannot look, for want of descriptors, must leave nobody stopped.
+                if error.errno == EPERM { throw error }
+            }
+        }
+        try member.process.takeBack(SIGCONT)
     }
 
     private func pass(_ isForeign: (ProcessIdentity) -> Bool) -> (changed: Bool, settled: Bool) {
@@ -159,13 +178,13 @@ public final class StoppedExtent {
 
     private func advance(_ member: Member) -> Step {
         let process = member.process
-        guard !process.hasExited else { return leave(member, nil) }
+        guard !process.hasExited else { return leave(member) }
         do throws(KernelFailure) {
             switch try proc.state(of: process.identity) {
             case .stopped:
                 return try stands(member)
             case .zombie, .dead:
-                return leave(member, nil)
+                return leave(member)
             case .tracingStop where member.isOurs && process.identity != main:
                 // Its tracer has our signal and decides; it executes nothing until then.
                 return .settled
@@ -173,7 +192,7 @@ public final class StoppedExtent {
                 return try press(member)
             }
         } catch {
-            return leave(member, error)
+            return fail(member, error)
         }
     }
 
@@ -184,14 +203,11 @@ public final class StoppedExtent {
         case .found:
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: false)
-        case .signalled:
-            do throws(KernelFailure) {
-                try member.process.checkOwner(owner, proc: proc)
-            } catch {
-                // It executed a set-user-ID program between our look and our signal.
-                try member.process.takeBack(SIGCONT)
-                throw error
+        case .signalled(_, let isAwaited):
+            if isAwaited, try !proc.everyThreadStands(of: member.process.identity) {
+                return try press(member)
             }
+            try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
         }
         return .settled
@@ -199,25 +215,30 @@ public final class StoppedExtent {
 
     private func press(_ member: Member) throws(KernelFailure) -> Step {
         // One signal is enough, unless somebody's SIGCONT takes it away before it works.
-        let patience = 8
-        if case .signalled(let passes) = member.phase, (passes + 1) % patience != 0 {
-            member.phase = .signalled(passes: passes + 1)
-            return passes < patience ? .waiting : .stubborn
+        if case .signalled(let before, let isAwaited) = member.phase, call - before < Self.patience {
+            return isAwaited ? .waiting : .stubborn
         }
-        var passes = 0
-        if case .signalled(let before) = member.phase { passes = before + 1 }
+        let isFirst: Bool
+        if case .signalled = member.phase { isFirst = false } else { isFirst = true }
         try member.process.signal(SIGSTOP, owner: owner, proc: proc)
-        member.phase = .signalled(passes: passes)
-        return passes == 0 ? .changed : .stubborn
+        member.phase = .signalled(call: call, isAwaited: isFirst)
+        return isFirst ? .changed : .stubborn
     }
 
-    private func leave(_ member: Member, _ failure: KernelFailure?) -> Step {
-        if let failure, !failure.isNoSuchProcess {
-            // Stays known, so that later passes leave it and what is below it alone.
-            failures.append(failure)
-        } else {
-            known.remove(member.process.identity)
-        }
+    private func leave(_ member: Member) -> Step {
+        known.remove(member.process.identity)
+        return .left
+    }
+
+    private func fail(_ member: Member, _ failure: KernelFailure) -> Step {
+        if failure.isNoSuchProcess { return leave(member) }
+        if !failures.contains(failure) { failures.append(failure) }
+        // Stays known, so that later passes leave it and what is below it alone.
+        guard member.isOurs else { return .left }
+        // What has our signal is not forgotten because we could not look at it.
+        guard failure.errno == EPERM else { return .waiting }
+        // It executed a set-user-ID program between our look and our signal.
+        try? member.process.takeBack(SIGCONT)
         return .left
     }
 

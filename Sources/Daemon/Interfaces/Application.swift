@@ -63,12 +63,12 @@ extension Daemon {
             Method("Suspend") { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
                 try perform(.suspend(application.number, holder: connection.holder))
-                answer(call.deferred(), whenAtRest: application.number)
+                answer(call.deferred(), whenAtRest: application.number, wantsHold: true)
             },
             Method("Resume") { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
                 try perform(.resume(application.number, holder: connection.holder))
-                answer(call.deferred(), whenAtRest: application.number)
+                answer(call.deferred(), whenAtRest: application.number, wantsHold: false)
             },
             Method("CanSuspend", out: [("objections", "as")]) { [unowned self] call in
                 let (application, _) = try managedApplication(call)
