@@ -43,6 +43,12 @@ let package = Package(
             swiftSettings: settings),
 
         .target(name: "TestSupport", path: "Tests/Support", swiftSettings: settings),
+        .executableTarget(
+            name: "BusProbe", dependencies: ["AppStateBus"], path: "Tests/BusProbe", swiftSettings: settings),
+        .testTarget(
+            name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport", "BusProbe"],
+            swiftSettings: settings),
+        .testTarget(name: "LinuxTests", dependencies: ["Linux", "CLinux"], swiftSettings: settings),
         .testTarget(
             name: "DaemonTests",
             dependencies: ["Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated"],

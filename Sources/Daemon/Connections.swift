@@ -72,6 +72,7 @@ final class Connection {
 final class Connections {
     private let bus: Bus
     private let proc: Proc
+    private let journal: Journal
     private let left: (ConnectionName) -> Void
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: Slot] = [:]
@@ -81,9 +82,10 @@ final class Connections {
     /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
     private static let ownRules = 256
 
-    init(bus: Bus, proc: Proc, left: @escaping (ConnectionName) -> Void) {
+    init(bus: Bus, proc: Proc, journal: Journal, left: @escaping (ConnectionName) -> Void) {
         self.bus = bus
         self.proc = proc
+        self.journal = journal
         self.left = left
     }
 
@@ -109,12 +111,17 @@ final class Connections {
 
     private func watch(_ name: ConnectionName) throws(BusFailure) {
         if watches.count < Self.ownRules {
-            watches[name] = try bus.match(Self.rule + ",arg0='\(name)'") { [weak self] message in
-                self?.ownerChanged(message)
-            }
+            watches[name] = try match(Self.rule + ",arg0='\(name)'")
         } else if generalWatch == nil {
-            generalWatch = try bus.match(Self.rule) { [weak self] message in self?.ownerChanged(message) }
+            generalWatch = try match(Self.rule)
         }
+    }
+
+    /// A rule that the bus refuses would close the connection where nobody takes the error.
+    private func match(_ rule: String) throws(BusFailure) -> Slot {
+        try bus.match(
+            rule, failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
+            handler: { [weak self] message in self?.ownerChanged(message) })
     }
 
     private static let rule =

@@ -44,7 +44,7 @@ public final class Daemon {
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
-        connections = Connections(bus: bus, proc: proc) { core.report(.disconnected($0)) }
+        connections = Connections(bus: bus, proc: proc, journal: journal) { core.report(.disconnected($0)) }
         processes = Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)

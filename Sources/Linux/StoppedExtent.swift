@@ -20,9 +20,9 @@ public final class StoppedExtent {
     /// The process that the extent begins with.
     public let main: ProcessIdentity
 
-    /// What could not be done since the extent was last begun, each once: `EPERM` for a process whose user ids are not all the owner's (it
-    /// and its descendants are left alone), `E2BIG` once for an extent of more than `Extent.limit`
-    /// processes, `EMFILE` where our descriptors do not suffice.
+    /// What could not be done since the extent was last begun, each once: `EPERM` for a process whose user
+    /// ids are not all the owner's (it and its descendants are left alone), `E2BIG` once for an extent of
+    /// more than `Extent.limit` processes, `EMFILE` where our descriptors do not suffice.
     public private(set) var failures: [KernelFailure] = []
 
     private let proc: Proc

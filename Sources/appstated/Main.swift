@@ -22,6 +22,8 @@ enum Main {
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
         let journal = Journal(identifier: "appstated", minimum: wantsDebug ? .debug : .info)
+        // Standard error may be a pipe that nobody reads any more.
+        signal(SIGPIPE, SIG_IGN)
         do {
             try ResourceLimit.raiseOpenFiles()
         } catch {

@@ -1,0 +1,188 @@
+import AppStateBus
+import Glibc
+import TestSupport
+import Testing
+
+@Suite(.enabled(if: hasBus, noBus)) struct BusTests {
+    @Test func aBlockingCallReturnsTheReplyOrTheError() throws {
+        let daemon = try PrivateBus()
+        let bus = try Bus.open(address: daemon.address)
+        let list = try bus.newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "ListNames")
+        let names = try bus.call(list).readStrings()
+        #expect(names.contains(bus.uniqueName))
+        let owner = try bus.newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "GetNameOwner")
+        try owner.append("org.appstate1.Nobody")
+        do {
+            _ = try bus.call(owner)
+            Issue.record("a name nobody has, has an owner")
+        } catch {
+            #expect(error.name == "org.freedesktop.DBus.Error.NameHasNoOwner")
+            #expect(error.operation == "call" && error.subject == "GetNameOwner")
+            #expect(error.description.contains("org.appstate1.Nobody"))
+        }
+    }
+
+    @Test func anAddressWithoutABusFails() throws {
+        #expect(throws: BusFailure.self) { try Bus.open(address: "unix:path=/nonexistent/bus") }
+    }
+
+    @Test func aNameHasOneOwner() throws {
+        let peers = try Peers()
+        #expect(throws: BusFailure(operation: "request the name", subject: Peers.name, errno: EEXIST)) {
+            try peers.client.requestName(Peers.name)
+        }
+        try peers.service.releaseName(Peers.name)
+        try peers.client.requestName(Peers.name)
+    }
+
+    @Test func theStockPolicyDeniesWhatIsNotAllowed() throws {
+        let peers = try Peers()
+        do {
+            try peers.client.requestName("org.appstate1.Other")
+            Issue.record("a name that no policy allows was given")
+        } catch {
+            #expect(error.errno == EACCES)
+        }
+        let refused = try peers.client.newCall(
+            destination: peers.service.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
+        // Sent to a connection that owns an allowed name, so the policy of that name lets it pass.
+        #expect(try peers.answer(to: refused).error?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        let denied = try peers.service.newCall(
+            destination: peers.client.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
+        let answer = Answer()
+        let slot = try peers.service.callAsync(denied) { answer.message = $0.retained() }
+        try peers.run { answer.message != nil }
+        #expect(answer.taken()?.error?.name == "org.freedesktop.DBus.Error.AccessDenied")
+        slot.cancel()
+    }
+
+    @Test func aCancelledCallIsNotHeardOf() throws {
+        let peers = try Peers()
+        var called = 0
+        try peers.serve(
+            Method("Count") { call in
+                called += 1
+                try call.reply()
+            })
+        let kept = try peers.client.callAsync(peers.newCall("Count")) { _ in Issue.record("it was cancelled")
+        }
+        kept.cancel()
+        _ = try peers.client.callAsync(peers.newCall("Count")) { _ in Issue.record("it was let go") }
+        #expect(try peers.refusal("Count") == nil)
+        #expect(called == 3)
+        try peers.settle()
+    }
+
+    @Test func aCallMayEndItselfInItsHandler() throws {
+        let peers = try Peers()
+        try peers.serve(Method("Now") { call in try call.reply() })
+        var slot: Slot?
+        var heard = 0
+        slot = try peers.client.callAsync(peers.newCall("Now")) { _ in
+            heard += 1
+            slot?.cancel()
+            slot = nil
+        }
+        try peers.run { heard == 1 }
+        #expect(slot == nil)
+    }
+
+    @Test func aCallIsAnsweredForWhoDoesNot() throws {
+        let peers = try Peers()
+        var kept: [PendingCall] = []
+        try peers.serve(Method("Never") { call in kept.append(call.deferred()) })
+        let answer = Answer()
+        let slot = try peers.client.callAsync(peers.newCall("Never"), timeout: 1) {
+            answer.message = $0.retained()
+        }
+        try peers.run { answer.message != nil }
+        let name = answer.taken()?.error?.name
+        #expect(name?.hasPrefix("org.freedesktop.DBus.Error.") == true)
+        slot.cancel()
+    }
+
+    @Test func aMatchHearsNamesComeAndGo() throws {
+        let peers = try Peers()
+        var changes: [[String]] = []
+        let match = try peers.client.match(
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Peers.name)'"
+        ) { message in
+            changes.append((0..<3).map { _ in (try? message.readString()) ?? "unread" })
+        }
+        try peers.settle()
+        let owner = peers.service.uniqueName
+        try peers.service.releaseName(Peers.name)
+        try peers.service.requestName(Peers.name)
+        try peers.run { changes.count == 2 }
+        #expect(changes == [[Peers.name, owner, ""], [Peers.name, "", owner]])
+        match.cancel()
+        try peers.service.releaseName(Peers.name)
+        try peers.settle()
+        #expect(changes.count == 2)
+    }
+
+    @Test func aRuleThatIsRefusedIsReported() throws {
+        let peers = try Peers()
+        var refusal: MethodError?
+        #expect(throws: BusFailure.self) { try peers.client.match("no rule") { _ in } }
+        // libsystemd checks the rule less strictly than the bus does.
+        let match = try peers.client.match(
+            "type='signal',sender='org.freedesktop.DBus',interface='in..valid'",
+            failed: { refusal = $0 }, handler: { _ in })
+        try peers.run { refusal != nil }
+        #expect(refusal?.name == "org.freedesktop.DBus.Error.MatchRuleInvalid")
+        match.cancel()
+        #expect(peers.client.isOpen)
+    }
+
+    @Test func aUnicastSignalReachesItsDestinationOnly() throws {
+        let peers = try Peers()
+        let other = try Bus.open(address: peers.daemon.address)
+        try other.attach(to: peers.loop)
+        var heard: [String] = []
+        let rule = "type='signal',interface='\(Peers.interface)'"
+        let matches = [
+            try peers.client.match(rule) { heard.append("client " + ($0.member ?? "")) },
+            try other.match(rule) { heard.append("other " + ($0.member ?? "")) },
+        ]
+        _ = other.uniqueName
+        try peers.settle()
+        try peers.run { !(try peers.loop.runOnce(timeout: 0)) }
+        for (member, destination) in [("One", peers.client.uniqueName), ("Two", other.uniqueName)] {
+            let signal = try peers.service.newSignal(
+                path: Peers.path, interface: Peers.interface, member: member, to: destination)
+            try peers.service.send(signal)
+        }
+        try peers.service.send(
+            peers.service.newSignal(path: Peers.path, interface: Peers.interface, member: "All"))
+        try peers.run { heard.count == 4 }
+        #expect(heard.sorted() == ["client All", "client One", "other All", "other Two"])
+        for match in matches {
+            match.cancel()
+        }
+    }
+
+    @Test func aLostBusIsReported() throws {
+        let peers = try Peers()
+        var lost = 0
+        var failures: [String?] = []
+        try peers.service.onDisconnect { lost += 1 }
+        let call = try peers.service.newCall(
+            destination: peers.client.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
+        #expect(peers.service.isOpen)
+        peers.daemon.stop()
+        let slot = try? peers.service.callAsync(call) { failures.append($0.error?.name) }
+        try peers.run { lost == 1 }
+        #expect(!peers.service.isOpen)
+        // Reported once, and the call that was under way failed.
+        #expect(slot == nil || failures.count == 1)
+        #expect(throws: BusFailure.self) {
+            try peers.service.send(
+                peers.service.newSignal(path: "/", interface: Peers.interface, member: "X"))
+        }
+    }
+}

@@ -1,0 +1,137 @@
+import AppStateBus
+import Glibc
+import TestSupport
+import Testing
+
+@Suite struct EventLoopTests {
+    @Test func aTimerFiresAtItsTimeAndNotBefore() throws {
+        let loop = try EventLoop()
+        let start = loop.now
+        let hour: UInt64 = 3_600_000_000
+        var order: [String] = []
+        let later = try loop.timer {
+            order.append("later")
+            loop.exit(code: 7)
+        }
+        let sooner = try loop.timer {
+            order.append("sooner")
+            #expect(loop.now >= start + 2_000)
+            // Replaces what it was armed for.
+            later.arm(at: start + 1_000)
+        }
+        later.arm(at: start + hour)
+        sooner.arm(at: start + 2_000)
+        #expect(try loop.run() == 7)
+        #expect(order == ["sooner", "later"])
+        // The loop has ended: harmless.
+        sooner.arm(at: 0)
+        sooner.disarm()
+    }
+
+    @Test func aTimerIsArmedAndDisarmedInHandlers() throws {
+        let loop = try EventLoop()
+        var fired = 0
+        var again: Timer?
+        let never = try loop.timer { Issue.record("it was disarmed") }
+        again = try loop.timer {
+            fired += 1
+            never.disarm()
+            if fired < 3 {
+                again?.arm(at: loop.now)
+            } else {
+                loop.exit(code: 0)
+            }
+        }
+        let start = loop.now
+        again?.arm(at: start)
+        never.arm(at: start + 60_000_000)
+        #expect(try loop.run() == 0)
+        #expect(fired == 3)
+        again = nil
+    }
+
+    @Test func aTimerFiresOnceForEachTimeItIsArmed() throws {
+        let loop = try EventLoop()
+        var fired = 0
+        let timer = try loop.timer { fired += 1 }
+        for round in 1...2 {
+            timer.arm(at: loop.now)
+            #expect(try loop.runOnce(timeout: nil))
+            #expect(try loop.runOnce(timeout: 0) == false)
+            #expect(fired == round)
+        }
+    }
+
+    @Test func aTimerThatWasNotArmedOrCancelledDoesNotFire() throws {
+        let loop = try EventLoop()
+        let idle = try loop.timer { Issue.record("it was not armed") }
+        let cancelled = try loop.timer { Issue.record("it was cancelled") }
+        cancelled.arm(at: loop.now)
+        cancelled.cancel()
+        cancelled.arm(at: loop.now)
+        #expect(try loop.runOnce(timeout: 0) == false)
+        idle.disarm()
+        #expect(try loop.runOnce(timeout: 0) == false)
+    }
+
+    @Test func aDescriptorIsReportedReadableAndHungUp() throws {
+        let loop = try EventLoop()
+        let pipe = try PipeEnds()
+        var seen: [Readiness] = []
+        let source = try loop.watch(pipe.read) { seen.append($0) }
+        #expect(try loop.runOnce(timeout: 0) == false)
+        #expect(write(pipe.write, "x", 1) == 1)
+        #expect(try loop.runOnce(timeout: nil))
+        #expect(seen == [.readable])
+        var byte: UInt8 = 0
+        #expect(read(pipe.read, &byte, 1) == 1)
+        close(pipe.takeWrite())
+        #expect(try loop.runOnce(timeout: nil))
+        #expect(seen.last?.contains(.hangUp) == true)
+        source.cancel()
+        #expect(try loop.runOnce(timeout: 0) == false)
+    }
+
+    @Test func aSourceMayEndItselfInItsHandler() throws {
+        let loop = try EventLoop()
+        let pipe = try PipeEnds()
+        var calls = 0
+        var source: Source?
+        source = try loop.watch(pipe.write, for: .writable) { readiness in
+            #expect(readiness == .writable)
+            calls += 1
+            source?.cancel()
+            source = nil
+        }
+        #expect(try loop.runOnce(timeout: nil))
+        #expect(try loop.runOnce(timeout: 0) == false)
+        #expect(calls == 1)
+        #expect(source == nil)
+    }
+
+    @Test func aDescriptorThatCannotBeWatchedIsAFailure() throws {
+        let loop = try EventLoop()
+        let before = LiveHandles.sources
+        #expect(throws: BusFailure.self) { try loop.watch(-1) { _ in } }
+        #expect(LiveHandles.sources == before)
+    }
+
+    @Test func aSignalIsHandledInTheLoop() throws {
+        let loop = try EventLoop()
+        var signals = 0
+        let source = try loop.onSignal(SIGUSR2) {
+            signals += 1
+            loop.exit(code: 0)
+        }
+        // To this thread: others of the test runner have not blocked it.
+        #expect(pthread_kill(pthread_self(), SIGUSR2) == 0)
+        #expect(try loop.run() == 0)
+        #expect(signals == 1)
+        source.cancel()
+    }
+
+    @Test func theWatchdogNeedsNoServiceManager() throws {
+        try EventLoop().watchdog(enabled: true)
+        try EventLoop().watchdog(enabled: false)
+    }
+}

@@ -1,0 +1,143 @@
+import AppStateBus
+import Glibc
+import TestSupport
+import Testing
+
+@Suite(.enabled(if: hasBus, noBus)) struct LeakTests {
+    private struct Counts: Equatable {
+        let messages = LiveHandles.messages
+        let slots = LiveHandles.slots
+        let sources = LiveHandles.sources
+        let buses = LiveHandles.buses
+    }
+
+    /// Told when it goes.
+    private final class Captured {
+        let gone: () -> Void
+        init(_ gone: @escaping () -> Void) { self.gone = gone }
+        deinit { gone() }
+    }
+
+    @Test func tenThousandMixedCallsLeaveNothing() throws {
+        let before = Counts()
+        var captured = 0
+        try mixedCalls {
+            captured -= 1
+        } made: {
+            captured += 1
+        }
+        #expect(Counts() == before)
+        #expect(captured == 0)
+    }
+
+    private func mixedCalls(gone: @escaping () -> Void, made: () -> Void) throws {
+        let peers = try Peers()
+        var kept: [PendingCall] = []
+        try peers.serve(
+            Method("Echo", in: [("s", "s")], out: [("s", "s")]) { call in
+                let text = try call.message.readString()
+                try call.reply { try $0.append(text) }
+            },
+            Method("Fail", in: [("s", "s")]) { call in call.fail(.failed("on purpose")) },
+            Method("Throw", in: [("s", "s")]) { _ in throw MethodError.failed("on purpose") },
+            Method("Later", in: [("s", "s")], out: [("s", "s")]) { call in
+                kept.append(call.deferred())
+                if kept.count > 5 {
+                    kept.removeFirst().reply { try $0.append("late") }
+                }
+            },
+            Method("Dropped", in: [("s", "s")]) { call in _ = call.deferred() },
+            Method("Wrong", in: [("s", "s")]) { call in _ = try call.message.readUInt32() },
+            Method("Cancel", in: [("s", "s")]) { call in try call.reply() },
+            properties: [Property("Text", "s") { message, _ in try message.append("text") }])
+        var ticks = 0
+        let filter = try peers.service.addFilter { _ in false }
+        let match = try peers.client.match("type='signal',member='Tick'") { _ in ticks += 1 }
+        #expect(LiveHandles.slots > 2)
+        #expect(LiveHandles.buses >= 2)
+        let members = [
+            "Echo", "Fail", "Throw", "Later", "Dropped", "Wrong", "Unknown", "Cancel", "Echo", "Get",
+        ]
+        var answered = 0
+        var expected = 0
+        var slots: [Slot] = []
+        for round in 1...1_000 {
+            for member in members {
+                let isProperty = member == "Get"
+                let call = try peers.newCall(
+                    member, interface: isProperty ? "org.freedesktop.DBus.Properties" : Peers.interface)
+                try call.append(isProperty ? Peers.interface : "text")
+                if isProperty { try call.append("Text") }
+                made()
+                let capture = Captured(gone)
+                let slot = try peers.client.callAsync(call) { _ in
+                    withExtendedLifetime(capture) { answered += 1 }
+                }
+                if member == "Cancel" {
+                    slot.cancel()
+                } else {
+                    expected += 1
+                    slots.append(slot)
+                }
+            }
+            let signal = try peers.service.newSignal(
+                path: Peers.path, interface: Peers.interface, member: "Tick", to: peers.client.uniqueName)
+            try peers.service.send(signal)
+            try peers.run { answered == expected - kept.count && ticks == round }
+        }
+        #expect(kept.count == 5)
+        #expect(LiveHandles.messages >= 5)
+        filter.cancel()
+        match.cancel()
+    }
+
+    @Test func aCallLetsItsHandlerGoWhenItIsAnswered() throws {
+        let peers = try Peers()
+        try peers.serve(Method("Now") { call in try call.reply() })
+        var (heard, gone) = (false, false)
+        var capture: Captured? = Captured { gone = true }
+        let slot = try peers.client.callAsync(peers.newCall("Now")) { [capture] _ in
+            withExtendedLifetime(capture) { heard = true }
+        }
+        capture = nil
+        #expect(!gone)
+        try peers.run { heard }
+        #expect(gone)
+        slot.cancel()
+    }
+
+    @Test func sourcesAndTimersLeaveNothing() throws {
+        let before = Counts()
+        do {
+            let loop = try EventLoop()
+            let pipe = try PipeEnds()
+            var sources: [Source] = []
+            var timers: [Timer] = []
+            for _ in 0..<100 {
+                timers.append(try loop.timer {})
+                timers.last?.arm(at: 0)
+                let duplicate = fcntl(pipe.write, F_DUPFD_CLOEXEC, 3)
+                let source = try loop.watch(duplicate, for: .writable) { _ in }
+                sources.append(source)
+                try loop.runOnce(timeout: 0)
+                source.cancel()
+                close(duplicate)
+            }
+            #expect(LiveHandles.sources == before.sources + 100)
+            for timer in timers.prefix(50) {
+                timer.cancel()
+            }
+            #expect(LiveHandles.sources == before.sources + 50)
+        }
+        #expect(Counts() == before)
+    }
+
+    @Test func aThreadCountsItsOwn() throws {
+        let loop = try EventLoop()
+        let timer = try loop.timer {}
+        let elsewhere = try onThread { LiveHandles.sources }
+        #expect(elsewhere == 0)
+        #expect(LiveHandles.sources > 0)
+        timer.cancel()
+    }
+}

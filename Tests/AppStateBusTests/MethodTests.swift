@@ -1,0 +1,188 @@
+import AppStateBus
+import TestSupport
+import Testing
+
+@Suite(.enabled(if: hasBus, noBus)) struct MethodTests {
+    private static let invalidArgs = "org.freedesktop.DBus.Error.InvalidArgs"
+    private static let failed = "org.freedesktop.DBus.Error.Failed"
+
+    private struct Odd: Error {}
+
+    @Test func errorsTravelByName() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Throw") { _ throws(MethodError) in
+                throw MethodError("org.appstate1.Error.NoSuchTask", "7")
+            },
+            Method("Fail") { call in call.fail(MethodError("org.appstate1.Error.TooLarge", "8")) },
+            Method("Odd") { _ in throw Odd() })
+        #expect(try peers.refusal("Throw") == MethodError("org.appstate1.Error.NoSuchTask", "7"))
+        #expect(try peers.refusal("Fail") == MethodError("org.appstate1.Error.TooLarge", "8"))
+        #expect(try peers.refusal("Odd")?.name == Self.failed)
+    }
+
+    @Test func wrongArgumentsAreInvalidArgs() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Take", in: [("a", "s"), ("b", "u")]) { call in try call.reply() },
+            Method("Read", in: [("a", "s")]) { call in
+                _ = try call.message.readUInt32()
+                try call.reply()
+            },
+            Method("TooFar", in: [("a", "s")]) { call throws(MethodError) in
+                _ = try call.read { (try $0.readString(), try $0.readString()) }
+                try call.reply()
+            })
+        #expect(try peers.refusal("Take") { try $0.append("one") }?.name == Self.invalidArgs)
+        #expect(try peers.refusal("Take")?.name == Self.invalidArgs)
+        let read = try peers.refusal("Read") { try $0.append("text") }
+        #expect(read == .invalidArgs("Read: expected u, found s"))
+        let far = try peers.refusal("TooFar") { try $0.append("text") }
+        #expect(far == .invalidArgs("TooFar: expected s, found nothing more"))
+    }
+
+    @Test func whatIsNotThereIsUnknown() throws {
+        let peers = try Peers()
+        try peers.serve(Method("Known") { call in try call.reply() })
+        #expect(try peers.refusal("Unknown")?.name == "org.freedesktop.DBus.Error.UnknownMethod")
+        #expect(
+            try peers.refusal("Known", path: "/elsewhere")?.name == "org.freedesktop.DBus.Error.UnknownObject"
+        )
+        let get = try peers.refusal("Get", interface: "org.freedesktop.DBus.Properties") {
+            try $0.append(Peers.interface)
+            try $0.append("Unknown")
+        }
+        #expect(get?.name == "org.freedesktop.DBus.Error.UnknownProperty")
+    }
+
+    @Test func aHandlerWithoutAnAnswerFails() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Silent") { _ in },
+            Method("Swallowed", out: [("s", "s")]) { call in
+                try? call.reply { try $0.append("nul \0") }
+            },
+            Method("Broken", out: [("s", "s")]) { call in
+                try call.reply { reply in
+                    try reply.append("half")
+                    throw MethodError("org.appstate1.Error.NoSuchTask", "after all")
+                }
+            })
+        #expect(try peers.refusal("Silent") == .failed("Silent gave no answer"))
+        #expect(try peers.refusal("Swallowed")?.name == Self.failed)
+        #expect(try peers.refusal("Broken") == MethodError("org.appstate1.Error.NoSuchTask", "after all"))
+    }
+
+    @Test func anAnswerCanWait() throws {
+        let peers = try Peers()
+        var kept: [PendingCall] = []
+        try peers.serve(
+            Method("Later", in: [("s", "s")], out: [("s", "s")]) { call in kept.append(call.deferred()) },
+            Method("Now") { call in try call.reply() })
+        let answers = [Answer(), Answer(), Answer(), Answer()]
+        let slots = try answers.map { answer in
+            let call = try peers.newCall("Later")
+            try call.append("x")
+            return try peers.client.callAsync(call) { answer.message = $0.retained() }
+        }
+        #expect(slots.count == 4)
+        #expect(try peers.refusal("Now") == nil)
+        try peers.run { kept.count == 4 }
+        #expect(answers.allSatisfy { $0.message == nil })
+        #expect(kept.allSatisfy { !$0.isAnswered && $0.member == "Later" && $0.path == Peers.path })
+        kept[0].reply { try $0.append("late") }
+        kept[0].fail(.failed("too late"))
+        kept[1].fail(MethodError("org.appstate1.Error.NotSuspendable", "no"))
+        kept[2].reply { try $0.append("nul \0") }
+        kept = []
+        try peers.run { answers.allSatisfy { $0.message != nil } }
+        let texts = answers.map { answer -> String in
+            let message = answer.taken()
+            switch consume message {
+            case .some(let message): return message.error?.name ?? (try? message.readString()) ?? "none"
+            case .none: return "none"
+            }
+        }
+        #expect(texts == ["late", "org.appstate1.Error.NotSuspendable", Self.failed, Self.failed])
+    }
+
+    @Test func aCallerMayLeaveBeforeItsAnswer() throws {
+        let peers = try Peers()
+        var kept: PendingCall?
+        var gone = false
+        try peers.serve(
+            Method("Later") { call in kept = call.deferred() }, Method("Now") { call in try call.reply() })
+        let leaver = try Bus.open(address: peers.daemon.address)
+        let name = leaver.uniqueName
+        let match = try peers.service.match(
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'"
+        ) { _ in gone = true }
+        try peers.settle()
+        try leaver.send(
+            leaver.newCall(
+                destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later"))
+        let call = try leaver.newCall(
+            destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later")
+        let slot = try leaver.callAsync(call) { _ in Issue.record("it has left") }
+        try leaver.flush()
+        try peers.run { kept?.message.expectsReply == true }
+        leaver.close()
+        try peers.run { gone }
+        kept?.reply()
+        kept = nil
+        #expect(try peers.refusal("Now") == nil)
+        slot.cancel()
+        match.cancel()
+    }
+
+    @Test func aHandlerMayRemoveItself() throws {
+        let peers = try Peers()
+        var slot: Slot?
+        func add() throws {
+            let interface = Interface(
+                Peers.interface,
+                methods: [
+                    Method("Remove", in: [("s", "s")], out: [("s", "s")]) { call in
+                        slot?.cancel()
+                        slot = nil
+                        let text = try call.message.readString()
+                        try call.reply { try $0.append(text) }
+                    }
+                ],
+                properties: [
+                    Property("Remove", "s") { message, _ in
+                        slot = nil
+                        try message.append("gone")
+                    },
+                    Property("Second", "s") { message, _ in try message.append("second") },
+                ])
+            slot = try peers.service.add(interface, at: Peers.path)
+        }
+        try add()
+        let reply = try peers.call("Remove") { try $0.append("me") }
+        #expect(try reply.readString() == "me")
+        #expect(slot == nil)
+        #expect(try peers.refusal("Remove") { try $0.append("me") } != nil)
+        try add()
+        _ = try peers.call("GetAll", interface: "org.freedesktop.DBus.Properties") {
+            try $0.append(Peers.interface)
+        }
+        #expect(slot == nil)
+        try add()
+        #expect(try peers.refusal("Remove") { try $0.append("again") } == nil)
+    }
+
+    @Test func anAnswerNobodyWantsIsNotSent() throws {
+        let peers = try Peers()
+        var seen = 0
+        try peers.serve(
+            Method("Count") { call in
+                #expect(call.message.expectsReply == false)
+                seen += 1
+                try call.reply()
+            })
+        try peers.client.send(peers.newCall("Count"))
+        try peers.run { seen == 1 }
+        try peers.settle()
+    }
+}

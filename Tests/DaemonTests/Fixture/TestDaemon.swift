@@ -1,0 +1,114 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+
+/// The real daemon on a real bus of its own, with our own bus policy. Ended when it is let go.
+final class TestDaemon {
+    let bus: PrivateBus
+    let process: Child
+    private static let source = #filePath
+
+    /// The root of the source tree.
+    static var root: String {
+        URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent().path
+    }
+
+    /// What a machine must have for these tests.
+    static let isAvailable = PrivateBus.isAvailable && Programs.built("appstated") != nil
+    static let whatIsMissing: String = "needs dbus-daemon, and appstated built beside the tests"
+    /// Other users can be had, through setpriv(1).
+    static let canBeOthers = isAvailable && getuid() == 0 && Programs.inPath("setpriv") != nil
+
+    /// Starts a daemon and waits until it says READY=1.
+    ///
+    /// - Parameters:
+    ///   - configuration: the text of its configuration file.
+    ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
+    init(configuration: String = "", withoutCapabilities: [String] = []) throws {
+        // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
+        bus = try PrivateBus(
+            policyDirectories: [Self.root + "/dbus"],
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+        let file = bus.directory + "/appstated.conf"
+        try configuration.write(toFile: file, atomically: true, encoding: .utf8)
+        let ready = try NotifySocket(in: bus.directory)
+        let daemon = Programs.built("appstated") ?? "appstated"
+        var command = [daemon, "--config", file]
+        if !withoutCapabilities.isEmpty {
+            let list = withoutCapabilities.map { "-" + $0 }.joined(separator: ",")
+            command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command
+        }
+        process = try Child(
+            command[0], Array(command.dropFirst()),
+            environment: bus.environment.merging(["NOTIFY_SOCKET": ready.path]) { $1 })
+        try ready.wait(for: "READY=1", from: process)
+    }
+
+    /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
+    var configurationFile: String { bus.directory + "/appstated.conf" }
+
+    /// A client that has called `Subscribe` and keeps every signal it is sent.
+    func subscriber() throws -> Client {
+        let client = try Client(bus)
+        try client.call(BusNames.root, BusNames.manager, "Subscribe")
+        return client
+    }
+
+    func client() throws -> Client { try Client(bus) }
+
+    /// busctl as some user, on this bus; its output, standard error included, and its exit status.
+    func busctl(_ arguments: [String], uid: UInt32? = nil) throws -> (output: String, status: Child.Ending) {
+        let child = try Child(
+            "busctl", ["--address=\(bus.address)", "--no-pager"] + arguments, environment: bus.environment, uid: uid)
+        let status = try child.waitForExit()
+        return (child.output + child.errors, status)
+    }
+}
+
+/// The receiving end of sd_notify(3).
+final class NotifySocket {
+    let path: String
+    private let descriptor: Int32
+
+    init(in directory: String) throws {
+        path = directory + "/notify"
+        descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { throw TestFailure("socket: \(String(cString: strerror(errno)))") }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { buffer in
+            buffer.copyBytes(from: path.utf8.prefix(buffer.count - 1))
+        }
+        let result = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        guard result == 0 else { throw TestFailure("bind \(path): \(String(cString: strerror(errno)))") }
+        chmod(path, 0o666)
+    }
+
+    deinit { close(descriptor) }
+
+    /// Waits for a message with this line; fails when the sender ends before.
+    func wait(for line: String, from child: Child, timeout: Int32 = 30_000) throws {
+        while true {
+            var ready = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)]
+            ready += child.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+            guard poll(&ready, nfds_t(ready.count), timeout) > 0 else {
+                throw TestFailure("no \(line) within \(timeout) ms\n\(child.errors)")
+            }
+            if ready[0].revents != 0 {
+                var buffer = [UInt8](repeating: 0, count: 4_096)
+                let count = recv(descriptor, &buffer, buffer.count, 0)
+                let text = String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
+                if text.split(separator: "\n").contains(Substring(line)) { return }
+            } else if let ending = child.advance() {
+                throw TestFailure("the daemon ended (\(ending)) before it was ready\n\(child.errors)")
+            }
+        }
+    }
+}

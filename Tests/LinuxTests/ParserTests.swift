@@ -1,0 +1,249 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+/// Calls `body` with the bytes of the text.
+private func bytes<Value>(_ text: String, _ body: (UnsafeRawBufferPointer) -> Value) -> Value {
+    Array(text.utf8).withUnsafeBytes(body)
+}
+
+@Suite("Parsers, on made-up text")
+struct ParserTests {
+    static let line =
+        "12 (a) b) T 1 2 3 34816 5 4194304 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21 22\n"
+
+    @Test("a stat line")
+    func stat() throws {
+        let stat = try #require(bytes(Self.line) { Proc.Stat(parsing: $0) })
+        #expect(stat.pid == 12)
+        #expect(stat.comm == "a) b")
+        #expect(stat.state == .stopped)
+        #expect(stat.parent == 1)
+        #expect(stat.processGroup == 2)
+        #expect(stat.session == 3)
+        #expect(stat.terminal == 34816)
+        #expect(stat.flags == 4_194_304)
+        #expect(stat.startTime == 4242)
+        #expect(stat.identity == ProcessIdentity(pid: 12, startTime: 4242))
+    }
+
+    @Test("a stat line that is cut off anywhere before the end of its start time is none")
+    func truncatedStat() throws {
+        let whole = Array(Self.line.utf8)
+        let end = try #require(Self.line.range(of: " 4242 ")).upperBound
+        let needed = Self.line.utf8.distance(from: Self.line.startIndex, to: end)
+        for count in 0..<needed {
+            let cut = Array(whole[..<count])
+            #expect(cut.withUnsafeBytes { Proc.Stat(parsing: $0) } == nil, "\(count) bytes")
+        }
+        #expect(Array(whole[..<needed]).withUnsafeBytes { Proc.Stat(parsing: $0) }?.startTime == 4242)
+    }
+
+    @Test(
+        "letters of states",
+        arguments: [
+            ("R", Proc.Stat.State.running), ("S", .sleeping), ("D", .diskSleep), ("T", .stopped),
+            ("t", .tracingStop), ("Z", .zombie), ("X", .dead), ("x", .dead), ("I", .idle),
+            ("P", .other(UInt8(ascii: "P"))),
+        ])
+    func states(letter: String, state: Proc.Stat.State) throws {
+        #expect(Proc.Stat.State(letter: try #require(letter.utf8.first)) == state)
+    }
+
+    @Test("a made-up tree: whole, cut off and missing files")
+    func tree() throws {
+        let status = """
+            Name:\ta\\nUid:\t5\t5\t5\t5
+            Tgid:\t7
+            Pid:\t8
+            PPid:\t1
+            TracerPid:\t3
+            Uid:\t1000\t0\t1000\t1000
+            Groups:\t\(String(repeating: "4294967294 ", count: 20_000))
+            NSpid:\t8\t2\t1
+            Kthread:\t1
+            VmPeak:\t  100 kB
+            """
+        let tree = try MadeUpTree([
+            "8/stat": "8 (x) R 1 8",
+            "8/status": status,
+            "8/statm": "100 25 3\n",
+            "8/cgroup": "12:cpu:/a\n0::/user.slice/a:b c\n",
+            "9/stat": "",
+            "9/status": "Name:\tx\nTgid:\t9\n",
+            "9/statm": "100",
+            "9/cgroup": "12:cpu:/a\n",
+            "10/other": "",
+            "11/stat": "11 (p) S 1 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n",
+            "11/task/11/stat": "",
+            "12/stat": "12 (c) S 11 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 200 20\n",
+            "13/stat": "13 (c) S 12 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 150 20\n",
+            "13/task/13/children": "14 15 ",
+        ])
+        let proc = Proc(root: tree.root)
+        #expect(failure { _ = try proc.stat(8) }?.errno == EBADMSG)
+        #expect(failure { _ = try proc.stat(9) }?.errno == EBADMSG)
+        #expect(failure { _ = try proc.stat(10) }?.isNoSuchFile == true)
+        #expect(failure { _ = try proc.stat(99) }?.isNoSuchProcess == true)
+        #expect(failure { _ = try proc.stat(-1) }?.isNoSuchProcess == true)
+        #expect(
+            try proc.status(8)
+                == Proc.Status(
+                    owner: Proc.Owner(real: 1000, effective: 0, saved: 1000, filesystem: 1000),
+                    threadGroup: 7,
+                    parent: 1, namespaceDepth: 3, tracer: 3, isKernelThread: true))
+        #expect(failure { _ = try proc.status(9) }?.errno == EBADMSG)
+        #expect(try proc.residentBytes(8) == 25 * UInt64(sysconf(Int32(_SC_PAGESIZE))))
+        #expect(failure { _ = try proc.residentBytes(9) }?.errno == EBADMSG)
+        #expect(try proc.unifiedCgroup(of: 8) == "/user.slice/a:b c")
+        #expect(try proc.unifiedCgroup(of: 9) == nil)
+        #expect(failure { _ = try proc.unifiedCgroup(of: 10) }?.isNoSuchFile == true)
+        #expect(try proc.processes().sorted() == [8, 9, 10, 11, 12, 13])
+        #expect(!proc.isInitialPIDNamespace)
+        // No `children` file: found by the scan.
+        #expect(try proc.children(of: 11) == [12])
+        #expect(try proc.children(of: 13) == [14, 15])
+        // A parent that is younger than its child has the id of one that is gone.
+        #expect(proc.lineage(of: 12).map(\.pid) == [12, 11])
+        #expect(proc.lineage(of: 13).map(\.pid) == [13])
+    }
+
+    @Test("the tracepoint's format")
+    func format() throws {
+        let format = try #require(SignalTracepoint.Format(parsing: signalGenerateFormat))
+        #expect(format.signal == 8)
+        #expect(format.target == 36)
+        #expect(SignalTracepoint.Format(parsing: "") == nil)
+        let wide = signalGenerateFormat.replacingOccurrences(
+            of: "offset:36;\tsize:4", with: "offset:36;\tsize:8")
+        #expect(SignalTracepoint.Format(parsing: wide) == nil)
+        let moved = signalGenerateFormat.replacingOccurrences(of: "offset:36", with: "offset:52")
+        #expect(SignalTracepoint.Format(parsing: moved)?.target == 52)
+    }
+
+    @Test(
+        "lists of CPUs",
+        arguments: [
+            ("0\n", [0] as [Int32]?), ("0-3\n", [0, 1, 2, 3]), ("0,2-3,8\n", [0, 2, 3, 8]), ("3-1", nil),
+            ("-1", nil), ("a", nil), ("0-99999999", nil), ("1-2-3", nil), ("", []),
+        ])
+    func cpus(text: String, list: [Int32]?) {
+        #expect(CPUList.parse(text) == list)
+    }
+
+    @Test("records that go around the end of the ring come whole")
+    func wrap() {
+        for start in stride(from: UInt64(0), to: 512, by: 8) {
+            var ring = [UInt8](repeating: 0, count: 256)
+            var position = start
+            var expected: [[UInt8]] = []
+            for (index, length) in [16, 72, 8, 40].enumerated() {
+                var record = [UInt8](repeating: UInt8(index + 1), count: length)
+                record.replaceSubrange(
+                    0..<8, with: [UInt8(index), 0, 0, 0, 0, 0, UInt8(length), 0])
+                for byte in record {
+                    ring[Int(position % 256)] = byte
+                    position += 1
+                }
+                expected.append([UInt8(index)] + record[8...])
+            }
+            var seen: [[UInt8]] = []
+            let whole = ring.withUnsafeBytes { memory in
+                PerfRecords(ring: memory).forEach(from: start, to: position) { type, body in
+                    seen.append([UInt8(type)] + Array(body))
+                }
+            }
+            #expect(whole)
+            #expect(seen == expected)
+        }
+    }
+
+    @Test("a ring that holds no whole records is lost, not read")
+    func brokenRing() {
+        var ring = [UInt8](repeating: 0, count: 256)
+        func walk(_ tail: UInt64, _ head: UInt64) -> Bool {
+            ring.withUnsafeBytes { PerfRecords(ring: $0).forEach(from: tail, to: head) { _, _ in } }
+        }
+        #expect(walk(0, 0))
+        // A length of zero, of less than a header, of more than there is.
+        #expect(!walk(0, 8))
+        ring[6] = 7
+        #expect(!walk(0, 8))
+        ring[6] = 16
+        #expect(!walk(0, 8))
+        #expect(!walk(0, 4))
+        // More than the ring, and backwards.
+        #expect(!walk(0, 257))
+        #expect(!walk(8, 0))
+    }
+}
+
+@Suite("Parsers, on noise")
+struct FuzzTests {
+    @Test("no bytes make them trap, and what they read can be written again")
+    func noise() {
+        let seed = UInt64.random(in: .min ... .max)
+        print("seed of the noise: \(seed)")
+        var random = SplitMix(state: seed)
+        let format = SignalTracepoint.Format(parsing: signalGenerateFormat)
+        let base = Array(ParserTests.line.utf8)
+        var read = 0
+        for _ in 0..<20_000 {
+            // A whole line with some bytes changed, cut off, or nothing but noise.
+            var input = base
+            for _ in 0..<Int.random(in: 0...4, using: &random) {
+                input[Int.random(in: 0..<input.count, using: &random)] = random.byte()
+            }
+            if Bool.random(using: &random) {
+                input.removeLast(Int.random(in: 0...input.count, using: &random))
+            }
+            if Int.random(in: 0..<4, using: &random) == 0 {
+                input = (0..<Int.random(in: 0...600, using: &random)).map { _ in random.byte() }
+            }
+            input.withUnsafeBytes { bytes in
+                if let stat = Proc.Stat(parsing: bytes) {
+                    read += 1
+                    #expect(stat.comm.utf8.count <= 3 * bytes.count, "seed \(seed)")
+                }
+                var lines = StatusLines()
+                for prefix in ["Uid:", "NSpid:", "Tgid:", "PPid:", "TracerPid:", "Kthread:"] {
+                    Array(prefix.utf8 + input).withUnsafeBytes { _ = lines.take($0) }
+                }
+                if let status = lines.status {
+                    #expect(status.namespaceDepth >= 1, "seed \(seed)")
+                }
+                if let format { _ = StopTrace.Hint(record: bytes, format: format) }
+            }
+            let text = String(decoding: input, as: UTF8.self)
+            _ = CPUList.parse(text)
+            _ = SignalTracepoint.Format(parsing: "field:int sig;" + text)
+            let ring = (0..<256).map { _ in random.byte() & (Bool.random(using: &random) ? 0x1F : 0xFF) }
+            ring.withUnsafeBytes { memory in
+                let tail = UInt64.random(in: 0...1000, using: &random)
+                let head = tail + UInt64.random(in: 0...300, using: &random)
+                var total = 0
+                let whole = PerfRecords(ring: memory).forEach(from: tail, to: head) { total += 8 + $1.count }
+                #expect(UInt64(total) <= head - tail, "seed \(seed)")
+                #expect(!whole || UInt64(total) == head - tail, "seed \(seed)")
+            }
+        }
+        #expect(read > 100, "seed \(seed)")
+    }
+}
+
+/// A small generator, so that a seed tells the whole run (SplitMix64).
+struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+
+    mutating func byte() -> UInt8 { UInt8(truncatingIfNeeded: next()) }
+}

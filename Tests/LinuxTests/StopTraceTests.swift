@@ -1,0 +1,326 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+extension SignalTests {
+    @Suite(
+        "StopTrace, on the running kernel",
+        .enabled(if: Machine.canTrace, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
+    struct StopTraceTests {
+        static let python = Machine.hasPython
+
+        /// Drains until `isDone`, waiting for the descriptors; false after half a minute of silence.
+        private func watch(
+            _ trace: StopTrace, until isDone: (StopTrace.Hint?) -> Bool
+        ) throws -> Bool {
+            var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+            var done = false
+            while !done {
+                guard poll(&looks, nfds_t(looks.count), 30_000) > 0 else { return false }
+                for descriptor in trace.descriptors {
+                    let drained = trace.drain(descriptor) { if isDone($0) { done = true } }
+                    if drained == .lost, isDone(nil) { done = true }
+                }
+            }
+            return true
+        }
+
+        @Test("a stop and a continue by another process are hinted, with the sender")
+        func stopAndContinue() throws {
+            let target = try Child.idle()
+            let trace = try StopTrace.open()
+            let sender = try Child(["sh", "-c", "while read s; do kill -$s \(target.pid); done"])
+            for (name, signal) in [
+                ("STOP", SIGSTOP), ("CONT", SIGCONT), ("TSTP", SIGTSTP), ("CONT", SIGCONT), ("TTIN", SIGTTIN),
+                ("TTOU", SIGTTOU), ("CONT", SIGCONT),
+            ] {
+                sender.tell(name)
+                let expected = StopTrace.Hint(target: target.pid, signal: signal, sender: sender.pid)
+                #expect(try watch(trace) { $0 == expected })
+            }
+        }
+
+        @Test("other signals are not hinted")
+        func otherSignals() throws {
+            let target = try Child.idle()
+            let trace = try StopTrace.open()
+            kill(target.pid, SIGWINCH)
+            kill(target.pid, SIGURG)
+            kill(target.pid, SIGCHLD)
+            kill(target.pid, SIGCONT)
+            var seen: [Int32] = []
+            #expect(
+                try watch(trace) { hint in
+                    if let hint, hint.target == target.pid { seen.append(hint.signal) }
+                    return hint?.target == target.pid && hint?.signal == SIGCONT
+                })
+            #expect(seen == [SIGCONT])
+        }
+
+        @Test(
+            "a stop that is ignored or handled is hinted all the same", .enabled(if: python, "needs python3"))
+        func ignored() throws {
+            let trace = try StopTrace.open()
+            for handler in ["signal.SIG_IGN", "lambda *a: say('handled')"] {
+                let target = try Child(python: "signal.signal(signal.SIGTSTP, \(handler)); say('on'); hold()")
+                _ = try target.line()
+                kill(target.pid, SIGTSTP)
+                let expected = StopTrace.Hint(target: target.pid, signal: SIGTSTP, sender: getpid())
+                #expect(try watch(trace) { $0 == expected })
+                #expect(try !Proc().isStopped(Proc().identity(of: target.pid)))
+            }
+        }
+
+        @Test("a signal to one thread names that thread", .enabled(if: python, "needs python3"))
+        func thread() throws {
+            let target = try Child(
+                python: """
+                    import threading
+                    def other():
+                        say(threading.get_native_id())
+                        sys.stdin.readline()
+                        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+                    threading.Thread(target=other).start()
+                    """)
+            let thread = try target.numbers()[0]
+            let trace = try StopTrace.open()
+            target.tell("")
+            let expected = StopTrace.Hint(target: thread, signal: SIGSTOP, sender: target.pid)
+            #expect(try watch(trace) { $0 == expected })
+            try target.waitUntilStopped()
+            #expect(try Proc().status(thread).threadGroup == target.pid)
+        }
+
+        @Test("two traces see the same")
+        func two() throws {
+            let target = try Child.idle()
+            let one = try StopTrace.open()
+            let other = try StopTrace.open()
+            kill(target.pid, SIGSTOP)
+            let expected = StopTrace.Hint(target: target.pid, signal: SIGSTOP, sender: getpid())
+            #expect(try watch(one) { $0 == expected })
+            #expect(try watch(other) { $0 == expected })
+        }
+
+        @Test(
+            "a flood that nobody drains is lost, and what comes after it is hinted",
+            .enabled(if: python, "needs python3"))
+        func flood() throws {
+            let target = try Child.idle()
+            let trace = try StopTrace.open()
+            let sender = try Child(
+                python: "for i in range(20000): os.kill(\(target.pid), signal.SIGCONT)\nsay('end')")
+            _ = try sender.line()
+            var count = 0
+            var wrong = 0
+            var isLost = false
+            for descriptor in trace.descriptors {
+                let drained = trace.drain(descriptor) { hint in
+                    guard hint.sender == sender.pid else { return }
+                    count += 1
+                    if hint.target != target.pid || hint.signal != SIGCONT { wrong += 1 }
+                }
+                if drained == .lost { isLost = true }
+            }
+            #expect(isLost)
+            #expect(wrong == 0)
+            #expect(count > 0 && count <= StopTrace.mostHints * trace.descriptors.count)
+            kill(target.pid, SIGSTOP)
+            let expected = StopTrace.Hint(target: target.pid, signal: SIGSTOP, sender: getpid())
+            #expect(try watch(trace) { $0 == expected })
+        }
+
+        @Test(
+            "a flood that is drained comes whole, or says that it did not",
+            .enabled(if: python, "needs python3"))
+        func drainedFlood() throws {
+            let target = try Child.idle()
+            let trace = try StopTrace.open()
+            let sender = try Child(
+                python: """
+                    for i in range(20000): os.kill(\(target.pid), signal.SIGCONT)
+                    os.kill(\(target.pid), signal.SIGSTOP)
+                    """)
+            var count = 0
+            var wrong = 0
+            var isLost = false
+            #expect(
+                try watch(trace) { hint in
+                    guard let hint else {
+                        // The stop may be among the lost: then only a look tells.
+                        isLost = true
+                        return eventually { (try? Proc().stat(target.pid).state) == .stopped }
+                    }
+                    guard hint.sender == sender.pid else { return false }
+                    if hint.target != target.pid { wrong += 1 }
+                    count += hint.signal == SIGCONT ? 1 : 0
+                    return hint.signal == SIGSTOP
+                })
+            #expect(wrong == 0)
+            // The sender may change its CPU, and a ring drained before may have the rest.
+            for descriptor in trace.descriptors {
+                let drained = trace.drain(descriptor) { if $0.sender == sender.pid { count += 1 } }
+                if drained == .lost { isLost = true }
+            }
+            #expect(isLost || count == 20000)
+        }
+
+        @Test("slow floods come whole, many times around the ring", .enabled(if: python, "needs python3"))
+        func manyRounds() throws {
+            let target = try Child.idle()
+            let trace = try StopTrace.open()
+            let sender = try Child(
+                python: """
+                    for line in sys.stdin:
+                        for i in range(50): os.kill(\(target.pid), signal.SIGCONT)
+                        say('on')
+                    """)
+            // 60 times 50 records of some 72 bytes: six times around a ring of 32 KiB.
+            for _ in 0..<60 {
+                sender.tell("")
+                _ = try sender.line()
+                var count = 0
+                for descriptor in trace.descriptors {
+                    let drained = trace.drain(descriptor) { hint in
+                        guard hint.sender == sender.pid else { return }
+                        #expect(
+                            hint == StopTrace.Hint(target: target.pid, signal: SIGCONT, sender: sender.pid))
+                        count += 1
+                    }
+                    #expect(drained == .complete)
+                }
+                #expect(count == 50)
+            }
+        }
+
+        @Test("release continues in the reverse order", .enabled(if: python, "needs python3"))
+        func releaseOrder() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let proc = Proc()
+            let extent = StoppedExtent(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
+            #expect(complete(extent))
+            let all = extent.members.map(\.pid)
+            let trace = try StopTrace.open()
+            // One CPU, one ring: its order is the order of the signals.
+            let cpus = try CPUList.online()
+            try bindThread(to: cpus.prefix(1))
+            defer { try? bindThread(to: cpus[...]) }
+            extent.release()
+            var order: [Int32] = []
+            for descriptor in trace.descriptors {
+                let drained = trace.drain(descriptor) { hint in
+                    if hint.sender == getpid(), hint.signal == SIGCONT, all.contains(hint.target) {
+                        order.append(hint.target)
+                    }
+                }
+                #expect(drained == .complete)
+            }
+            #expect(order == all.reversed())
+        }
+
+        /// Runs this thread on these CPUs; util-linux's program knows the call that Swift's Glibc lacks.
+        private func bindThread(to cpus: ArraySlice<Int32>) throws {
+            var path = [CChar](repeating: 0, count: 64)
+            let count = readlink("/proc/thread-self", &path, 63)
+            let link = String(decoding: path.prefix(max(0, count)).map { UInt8($0) }, as: UTF8.self)
+            let thread = try #require(link.split(separator: "/").last)
+            let list = cpus.map { "\($0)" }.joined(separator: ",")
+            let taskset = try Child(["taskset", "-cp", list, String(thread)])
+            #expect(try taskset.reap() == 0)
+        }
+
+        @Test("nothing is left mounted, and nothing open")
+        func leavesNothing() throws {
+            let mounts = try Files.text(
+                in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
+            var numbers: [Int32] = []
+            do {
+                let trace = try StopTrace.open()
+                numbers = trace.descriptors
+                #expect(numbers.count == (try CPUList.online().count))
+                for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
+            }
+            for number in numbers {
+                var path = [CChar](repeating: 0, count: 64)
+                let count = readlink("/proc/self/fd/\(number)", &path, 63)
+                let name = count > 0 ? String(decoding: path[..<count].map { UInt8($0) }, as: UTF8.self) : ""
+                #expect(!name.contains("perf_event"))
+            }
+            let after = try Files.text(
+                in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
+            #expect(mounts == after)
+        }
+
+        @Test("a tracepoint that is not this one does not pass the self-test")
+        func wrongTracepoint() throws {
+            let real = try SignalTracepoint.find(root: nil)
+            // signal_deliver is the tracepoint after it: it has a sig, and no pid.
+            let tree = try MadeUpTree([
+                "events/signal/signal_generate/id": "\(real.id - 1)\n",
+                "events/signal/signal_generate/format": signalGenerateFormat,
+            ])
+            let thrown = failure { _ = try StopTrace.open(tracefs: tree.root) }
+            #expect(thrown != nil)
+        }
+    }
+}
+
+@Suite("StopTrace, where it cannot be opened")
+struct StopTraceRefusalTests {
+    @Test(
+        "a root that is not there, empty, or holds nonsense gives a sentence",
+        .enabled(if: Proc().isInitialPIDNamespace, "needs the first PID namespace"))
+    func noTracefs() throws {
+        let missing = failure { _ = try StopTrace.open(tracefs: "/nonexistent") }
+        #expect(missing?.description == "open /nonexistent: No such file or directory")
+        let empty = try MadeUpTree(["nothing": ""])
+        let path = "\(empty.root)/events/signal/signal_generate"
+        #expect(
+            failure { _ = try StopTrace.open(tracefs: empty.root) }?.description
+                == "open \(path)/id: No such file or directory")
+        let nonsense = try MadeUpTree([
+            "events/signal/signal_generate/id": "many\n",
+            "events/signal/signal_generate/format": signalGenerateFormat,
+        ])
+        #expect(failure { _ = try StopTrace.open(tracefs: nonsense.root) }?.errno == EBADMSG)
+    }
+
+    @Test(
+        "without privileges it is refused with a sentence",
+        .enabled(if: !Machine.isRoot, "needs not to be root"))
+    func unprivileged() throws {
+        let thrown = failure { _ = try StopTrace.open() }
+        #expect(thrown?.isPermissionDenied == true)
+        #expect(thrown?.description == "fsopen tracefs: Operation not permitted")
+    }
+
+    @Test("another PID namespace is refused")
+    func otherNamespace() throws {
+        let tree = try MadeUpTree(["self/ns/pid": ""])
+        let thrown = failure { _ = try StopTrace.open(proc: Proc(root: tree.root)) }
+        #expect(thrown?.errno == EXDEV)
+    }
+}
+
+/// As Linux 6.18 gives it.
+let signalGenerateFormat = """
+    name: signal_generate
+    ID: 212
+    format:
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+    \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+    \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+    \tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;
+    \tfield:int errno;\toffset:12;\tsize:4;\tsigned:1;
+    \tfield:int code;\toffset:16;\tsize:4;\tsigned:1;
+    \tfield:char comm[16];\toffset:20;\tsize:16;\tsigned:0;
+    \tfield:pid_t pid;\toffset:36;\tsize:4;\tsigned:1;
+    \tfield:int group;\toffset:40;\tsize:4;\tsigned:1;
+    \tfield:int result;\toffset:44;\tsize:4;\tsigned:1;
+
+    print fmt: "sig=%d errno=%d code=%d comm=%s pid=%d grp=%d res=%d", REC->sig, REC->errno
+    """

@@ -1,0 +1,295 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+extension SignalTests {
+    @Suite("StoppedExtent, on real processes")
+    struct StoppedExtentTests {
+        let proc = Proc()
+        static let python = Machine.hasPython
+
+        @Test("a single process stops and goes on")
+        func single() throws {
+            let child = try Child.idle()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(extent.members == [])
+            #expect(complete(extent))
+            #expect(extent.members == [main])
+            #expect(extent.stoppedByUs == [main])
+            #expect(extent.failures == [])
+            #expect(try proc.isStopped(main))
+            extent.release()
+            #expect(extent.members == [])
+            #expect(try eventually { try !proc.isStopped(main) })
+            // The value can be used again.
+            #expect(complete(extent))
+            #expect(try proc.isStopped(main))
+            extent.release()
+        }
+
+        @Test(
+            "a tree stops whole, but for the foreign in it; release continues it",
+            .enabled(if: python, "needs python3"))
+        func tree() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let all = Extent.members(of: main, proc: proc) { _ in false }
+            let foreign = Extent.members(of: all[1], proc: proc) { _ in false }
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent) { $0 == all[1] })
+            #expect(extent.members.count == 4)
+            #expect(extent.members.first == main)
+            #expect(extent.stoppedByUs == extent.members)
+            for process in all {
+                #expect(try proc.isStopped(process) == !foreign.contains(process))
+            }
+            extent.release()
+            #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
+        }
+
+        @Test(
+            "one that was stopped before is a member, and is not continued",
+            .enabled(if: python, "needs python3"))
+        func stoppedBefore() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let all = Extent.members(of: main, proc: proc) { _ in false }
+            kill(all[2].pid, SIGSTOP)
+            #expect(try eventually { try proc.isStopped(all[2]) })
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(Set(extent.members) == Set(all))
+            #expect(Set(extent.stoppedByUs) == Set(all).subtracting([all[2]]))
+            extent.release()
+            #expect(try eventually { try all.allSatisfy { try proc.isStopped($0) == ($0 == all[2]) } })
+        }
+
+        @Test("the spared stay stopped", .enabled(if: python, "needs python3"))
+        func spared() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            let all = extent.members
+            extent.release(sparing: [all[3], main])
+            #expect(
+                try eventually {
+                    try all.allSatisfy { try proc.isStopped($0) == ($0 == all[3] || $0 == main) }
+                })
+            #expect(extent.stoppedByUs == [])
+        }
+
+        @Test(
+            "a tree that keeps forking becomes stable, and goes on to its end after the release",
+            .enabled(if: python, "needs python3"))
+        func spawner() throws {
+            let child = try Child(python: spawnerScript)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(extent.failures == [])
+            let group = try livingMembers(ofGroup: child.pid)
+            #expect(Set(group.map(\.identity)) == Set(extent.members))
+            #expect(group.allSatisfy { $0.state == .stopped })
+            // Nobody new, and nobody went on.
+            #expect(extent.proceed { _ in false } == .complete)
+            #expect(try livingMembers(ofGroup: child.pid).count == group.count)
+            extent.release()
+            #expect(try child.line() == "end")
+            #expect(try eventually { try livingMembers(ofGroup: child.pid).count == 401 })
+        }
+
+        @Test(
+            "a thread that keeps forking is caught, too", .enabled(if: python, "needs python3"))
+        func forkingThread() throws {
+            let child = try Child(
+                python: """
+                    import threading
+                    def work():
+                        blocks = [bytearray(b'x') * (64 << 20)]
+                        say('on')
+                        for i in range(60):
+                            if os.fork() == 0:
+                                while True: signal.pause()
+                        say('end')
+                    threading.Thread(target=work).start()
+                    signal.pause()
+                    """)
+            _ = try child.line()
+            let extent = StoppedExtent(
+                proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
+            for _ in 0..<20 {
+                #expect(complete(extent))
+                let members = Set(extent.members)
+                for _ in 0..<5 {
+                    poll(nil, 0, 1)
+                    #expect(Set(try livingMembers(ofGroup: child.pid).map(\.identity)) == members)
+                }
+                extent.release()
+                poll(nil, 0, 2)
+            }
+            #expect(try child.line() == "end")
+        }
+
+        @Test(
+            "one that starts programs all the time stops each time: vfork does not hold it up",
+            .enabled(if: python, "needs python3"))
+        func vfork() throws {
+            let child = try Child(
+                python: """
+                    say('on')
+                    while True:
+                        os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)
+                    """)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            for _ in 0..<100 {
+                #expect(complete(extent))
+                #expect(try proc.isStopped(main))
+                extent.release()
+                #expect(try eventually { try !proc.isStopped(main) })
+            }
+            #expect(extent.failures == [])
+        }
+
+        @Test(
+            "another user's child and what is below it are left alone, and recorded once",
+            .enabled(if: Machine.isRoot && python, "needs root and python3"))
+        func otherOwner() throws {
+            let child = try Child(python: otherOwnerScript)
+            let pids = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let other = try proc.identity(of: pids[1])
+            let below = try proc.identity(of: pids[2])
+            let ours = try proc.identity(of: pids[3])
+            #expect(try proc.status(below.pid).owner.isWholly(0))
+            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
+            #expect(complete(extent))
+            #expect(extent.proceed { _ in false } == .complete)
+            #expect(extent.members == [main, ours])
+            #expect(try proc.isStopped(main) && proc.isStopped(ours))
+            #expect(try !proc.isStopped(other) && !proc.isStopped(below))
+            #expect(
+                extent.failures == [
+                    KernelFailure(operation: "check owner 0", subject: "process \(other)", errno: EPERM)
+                ])
+            extent.release()
+        }
+
+        @Test(
+            "setpriv: a child of another uid altogether",
+            .enabled(if: Machine.isRoot, "needs root"))
+        func otherUser() throws {
+            let child = try Child(
+                [
+                    "sh", "-c",
+                    "exec 3<&0; setpriv --reuid=65534 --clear-groups sh -c 'echo $$; read x' <&3 & wait",
+                ])
+            let other = try proc.identity(of: child.numbers()[0])
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
+            #expect(complete(extent))
+            #expect(extent.failures.map(\.errno) == [EPERM])
+            #expect(try !proc.isStopped(other))
+            extent.release()
+        }
+
+        @Test(
+            "a main process of another user is never stopped",
+            .enabled(if: Machine.isRoot, "needs root"))
+        func foreignMain() throws {
+            let child = try Child.idle()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: 65534)
+            for _ in 0..<5 { #expect(extent.stop { _ in false } == .pending) }
+            #expect(extent.failures.map(\.errno) == [EPERM])
+            #expect(extent.members == [])
+            #expect(try !proc.isStopped(main))
+        }
+
+        @Test("an impostor with the same id is not stopped")
+        func impostor() throws {
+            let child = try Child.idle()
+            let main = try proc.identity(of: child.pid)
+            let other = ProcessIdentity(pid: main.pid, startTime: main.startTime + 1)
+            let extent = StoppedExtent(proc: proc, main: other, owner: getuid())
+            #expect(extent.stop { _ in false } == .pending)
+            #expect(extent.members == [])
+            #expect(try !proc.isStopped(main))
+        }
+
+        @Test("one that somebody continued meanwhile is stopped again")
+        func continued() throws {
+            let child = try Child.idle()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            kill(child.pid, SIGCONT)
+            #expect(try eventually { try !proc.isStopped(main) })
+            #expect(eventually { extent.proceed { _ in false } == .complete })
+            #expect(try proc.isStopped(main))
+        }
+
+        @Test(
+            "a member that ended while it was stopped is none any more", .enabled(if: python, "needs python3")
+        )
+        func ended() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            let victim = extent.members[2]
+            let pidfd = try PidFD(pid: victim.pid)
+            try pidfd.send(SIGKILL)
+            #expect(try ready(pidfd.rawValue))
+            #expect(extent.proceed { _ in false } == .complete)
+            #expect(!extent.members.contains(victim))
+            #expect(extent.failures == [])
+            extent.release()
+        }
+
+        @Test("another value takes up what an earlier one stopped", .enabled(if: python, "needs python3"))
+        func adopt() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let earlier = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(earlier))
+            let all = earlier.stoppedByUs
+            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            later.adopt(all + [ProcessIdentity(pid: main.pid, startTime: 1)])
+            #expect(later.stoppedByUs == all)
+            #expect(later.stop { _ in false } == .complete)
+            later.release()
+            #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
+        }
+
+        @Test("a zombie leader's threads stop, too", .enabled(if: python, "needs python3"))
+        func zombieLeader() throws {
+            let child = try zombieLeaderChild()
+            let main = try proc.identity(of: child.pid)
+            #expect(try eventually { try proc.stat(child.pid).state == .zombie })
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(extent.stoppedByUs == [main])
+            extent.release()
+            #expect(try eventually { try !proc.isStopped(main) })
+        }
+    }
+}
+
+/// Stops it as the caller is to: again shortly after while it is pending.
+func complete(
+    _ extent: StoppedExtent, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+) -> Bool {
+    if extent.stop(isForeign: isForeign) == .complete { return true }
+    return eventually { extent.proceed(isForeign: isForeign) == .complete }
+}

@@ -1,0 +1,233 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+/// One after the other: a burst of signals by one is a flood for a trace that another has open.
+@Suite("Signals", .serialized)
+enum SignalTests {}
+
+extension SignalTests {
+    @Suite("Children, lineage and extent, on real processes")
+    struct TreeTests {
+        let proc = Proc()
+        static let python = Machine.hasPython
+
+        @Test(
+            "children of all threads, as the scan finds them too",
+            .enabled(if: python, "needs python3"))
+        func children() throws {
+            let child = try Child(
+                python: """
+                    import threading
+                    def fork():
+                        pid = os.fork()
+                        if pid == 0: signal.pause()
+                        return pid
+                    mine = [fork(), fork()]
+                    def other(): mine.append(fork()); say(*mine); hold()
+                    threading.Thread(target=other).start()
+                    """)
+            let expected = try child.numbers().sorted()
+            #expect(expected.count == 3)
+            #expect(try proc.children(of: child.pid) == expected)
+            #expect(try proc.childrenByScan(of: child.pid) == expected)
+            #expect(try proc.children(of: expected[0]) == [])
+        }
+
+        @Test("lineage: the process, its parent, and so on to what has no parent but process 1")
+        func lineage() throws {
+            let child = try Child(["sh", "-c", "exec 3<&0; cat <&3 & echo $!; wait"])
+            let grandchild = try child.numbers()[0]
+            let line = proc.lineage(of: grandchild)
+            #expect(line.prefix(3).map(\.pid) == [grandchild, child.pid, getpid()])
+            #expect(line[2] == (try proc.identity(of: getpid())))
+            #expect(!line.contains { $0.pid <= 1 })
+            #expect(proc.lineage(of: grandchild, limit: 2).count == 2)
+            #expect(proc.lineage(of: 1) == [])
+        }
+
+        @Test(
+            "lineage of a double fork no longer holds the one who started it",
+            .enabled(if: python, "needs python3"))
+        func doubleFork() throws {
+            let child = try Child(python: doubleForkScript)
+            let daemon = try child.numbers()[0]
+            #expect(eventually { !proc.lineage(of: daemon).contains { $0.pid == child.pid } })
+            #expect(proc.lineage(of: daemon).first?.pid == daemon)
+            let main = try proc.identity(of: child.pid)
+            #expect(Extent.members(of: main, proc: proc) { _ in false } == [main])
+            kill(daemon, SIGKILL)
+        }
+
+        @Test(
+            "an extent is the whole tree, parents first, and ends at a foreign process",
+            .enabled(if: python, "needs python3"))
+        func extent() throws {
+            let child = try Child(python: treeScript)
+            let tree = try child.numbers()
+            #expect(tree.count == 7)
+            let main = try proc.identity(of: child.pid)
+            let all = Extent.members(of: main, proc: proc) { _ in false }
+            #expect(all.first == main)
+            #expect(Set(all.map(\.pid)) == Set(tree))
+            for (index, member) in all.enumerated().dropFirst() {
+                let parent = try proc.stat(member.pid).parent
+                #expect(all[..<index].contains { $0.pid == parent })
+            }
+            let foreign = all[1]
+            let below = Extent.members(of: foreign, proc: proc) { _ in false }
+            #expect(below.count == 3)
+            let rest = Extent.members(of: main, proc: proc) { $0 == foreign }
+            #expect(Set(rest) == Set(all).subtracting(below))
+        }
+
+        @Test("an extent of an impostor is empty")
+        func impostor() throws {
+            let child = try Child.idle()
+            let identity = try proc.identity(of: child.pid)
+            let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
+            #expect(Extent.members(of: other, proc: proc) { _ in false } == [])
+            #expect(Extent.signal(SIGKILL, to: other, owner: getuid(), proc: proc) { _ in false } == [])
+            #expect(try PidFD(pid: child.pid).hasExited == false)
+        }
+
+        @Test("what is held is the very process, and alive")
+        func held() throws {
+            let child = try Child.idle()
+            let identity = try proc.identity(of: child.pid)
+            let held = try HeldProcess(identity, proc: proc)
+            #expect(!held.hasExited)
+            let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
+            #expect(failure { _ = try HeldProcess(other, proc: proc) }?.isNoSuchProcess == true)
+            kill(child.pid, SIGKILL)
+            try child.waitUntilZombie()
+            #expect(held.hasExited)
+            #expect(failure { _ = try HeldProcess(identity, proc: proc) }?.isNoSuchProcess == true)
+        }
+
+        @Test("SIGKILL ends the extent and spares the foreign", .enabled(if: python, "needs python3"))
+        func killExtent() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let all = Extent.members(of: main, proc: proc) { _ in false }
+            let spared = Extent.members(of: all[1], proc: proc) { _ in false }
+            let failures = Extent.signal(SIGKILL, to: main, owner: getuid(), proc: proc) { $0 == all[1] }
+            #expect(failures == [])
+            for member in all where !spared.contains(member) {
+                #expect(eventually { isGone(member) })
+            }
+            for member in spared { #expect(!isGone(member)) }
+        }
+
+        @Test("SIGKILL catches up with a tree that keeps forking", .enabled(if: python, "needs python3"))
+        func killSpawner() throws {
+            let child = try Child(python: spawnerScript)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            let failures = Extent.signal(SIGKILL, to: main, owner: getuid(), proc: proc) { _ in false }
+            #expect(failures == [])
+            // The tree keeps its process group, wherever its orphans end.
+            #expect(try eventually { try livingMembers(ofGroup: child.pid).isEmpty })
+        }
+
+        @Test(
+            "another user's process and what is below it are left alone, and recorded",
+            .enabled(if: Machine.isRoot && python, "needs root and python3"))
+        func killSparesOthers() throws {
+            let child = try Child(python: otherOwnerScript)
+            let pids = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let others = try pids[1...2].map { try proc.identity(of: $0) }
+            let ours = try proc.identity(of: pids[3])
+            let failures = Extent.signal(SIGKILL, to: main, owner: 0, proc: proc) { _ in false }
+            #expect(failures.map(\.errno) == [EPERM])
+            #expect(failures.first?.subject == "process \(others[0])")
+            #expect(eventually { isGone(main) && isGone(ours) })
+            for other in others {
+                #expect(!isGone(other))
+                kill(other.pid, SIGKILL)
+            }
+        }
+
+        private func isGone(_ identity: ProcessIdentity) -> Bool {
+            guard let stat = try? proc.stat(identity.pid), stat.startTime == identity.startTime else {
+                return true
+            }
+            return stat.state == .zombie || stat.state == .dead
+        }
+    }
+}
+
+/// The processes of a process group that are not zombies.
+func livingMembers(ofGroup group: Int32) throws -> [Proc.Stat] {
+    let proc = Proc()
+    return try proc.processes().compactMap { try? proc.stat($0) }
+        .filter { $0.processGroup == group && $0.state != .zombie && $0.state != .dead }
+}
+
+let doubleForkScript = """
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            say(os.getpid())
+            signal.pause()
+        os._exit(0)
+    os.wait()
+    hold()
+    """
+
+/// Main, two children, each with two: prints the seven ids.
+let treeScript = """
+    ids = [os.getpid()]
+    def branch(depth):
+        r, w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            mine = [os.getpid()]
+            if depth > 1:
+                for i in range(2): mine += branch(depth - 1)
+            os.write(w, (" ".join(map(str, mine)) + "\\n").encode())
+            while True: signal.pause()
+        return [int(n) for n in os.read(r, 400).split()]
+    for i in range(2): ids += branch(2)
+    say(*ids)
+    while True: signal.pause()
+    """
+
+/// Prints a line once it is at work, then forks some 400 processes in three layers, prints "end" and waits.
+let spawnerScript = """
+    for i in range(100):
+        if os.fork() == 0:
+            for j in range(3):
+                if os.fork() == 0:
+                    while True: signal.pause()
+            while True: signal.pause()
+        if i == 5: say('on')
+    say('end')
+    while True: signal.pause()
+    """
+
+/// Main; a child that is set to another user; its child, which is wholly root's again; a child of main's:
+/// prints the four ids.
+let otherOwnerScript = """
+    r, w = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.seteuid(65534)
+        second = os.fork()
+        if second == 0:
+            os.seteuid(0)
+            os.write(w, b'x')
+            while True: signal.pause()
+        os.write(w, ("%d\\n" % second).encode())
+        while True: signal.pause()
+    got = b''
+    while b'x' not in got or b'\\n' not in got: got += os.read(r, 100)
+    third = os.fork()
+    if third == 0:
+        while True: signal.pause()
+    say(os.getpid(), first, int(got.replace(b'x', b'')), third)
+    while True: signal.pause()
+    """

@@ -1,0 +1,222 @@
+import Foundation
+import Glibc
+
+/// A program that a test runs: its output is caught, and it is killed when it is let go.
+public final class Child {
+    /// Something a test can say about a child that did not do what was awaited.
+    public struct Failure: Error, CustomStringConvertible {
+        public let description: String
+    }
+
+    /// How a child ended.
+    public enum Ending: Equatable, Sendable {
+        case exited(Int32)
+        case signalled(Int32)
+    }
+
+    public let pid: Int32
+    /// What it has written to standard output so far, as far as it was awaited.
+    public private(set) var output = ""
+    /// What it has written to standard error so far, as far as it was awaited.
+    public private(set) var errors = ""
+    private let program: String
+    private var ending: Ending?
+    /// Read ends, by what they carry; -1 once they have ended.
+    private var pipes: [Int32]
+    /// Becomes readable when the process has ended.
+    private let ended: Int32
+
+    /// Starts a program.
+    ///
+    /// - Parameters:
+    ///   - program: its path, or a name to look up in PATH.
+    ///   - arguments: without the program's name.
+    ///   - environment: added to this process's own; `nil` removes a variable.
+    ///   - uid: another user to be, through setpriv(1), with a group of the same number; needs root.
+    ///   - descriptors: further descriptors it gets, by the number they have there.
+    public init(
+        _ program: String, _ arguments: [String] = [], environment: [String: String?] = [:],
+        uid: UInt32? = nil,
+        descriptors: [Int32: Int32] = [:]
+    ) throws {
+        var command = [program] + arguments
+        if let uid {
+            command = ["setpriv", "--reuid=\(uid)", "--regid=\(uid)", "--clear-groups", "--"] + command
+        }
+        var variables: [String: String?] = ProcessInfo.processInfo.environment
+        variables.merge(environment) { $1 }
+        let output = try PipeEnds()
+        let errors = try PipeEnds()
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_adddup2(&actions, output.write, STDOUT_FILENO)
+        posix_spawn_file_actions_adddup2(&actions, errors.write, STDERR_FILENO)
+        for (number, descriptor) in descriptors {
+            posix_spawn_file_actions_adddup2(&actions, descriptor, number)
+        }
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        // A test may have blocked or ignored signals that the program wants.
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigaddset(&signals, SIGPIPE)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        var pid: pid_t = 0
+        let name = command[0]
+        let list = variables.compactMap { name, value in value.map { "\(name)=\($0)" } }
+        let result = withStrings(command) { command in
+            withStrings(list) { list in
+                PipeEnds.spawning.withLock { posix_spawnp(&pid, name, &actions, &attributes, command, list) }
+            }
+        }
+        guard result == 0 else {
+            throw Failure(description: "cannot start \(program): \(String(cString: strerror(result)))")
+        }
+        self.program = program
+        self.pid = pid
+        pipes = [output.takeRead(), errors.takeRead()]
+        ended = try Self.watch(pid)
+    }
+
+    deinit {
+        if ending == nil {
+            Glibc.kill(pid, SIGKILL)
+            waitpid(pid, nil, 0)
+        }
+        for pipe in pipes where pipe >= 0 {
+            close(pipe)
+        }
+        close(ended)
+    }
+
+    /// Sends it a signal; nothing when it has ended and was awaited.
+    public func kill(_ signal: Int32) {
+        if ending == nil {
+            Glibc.kill(pid, signal)
+        }
+    }
+
+    /// Waits until it has ended and all its output is read.
+    ///
+    /// - Parameter timeout: milliseconds for all of it; an error after that.
+    @discardableResult
+    public func waitForExit(timeout: Int = 30_000) throws -> Ending {
+        try pump(until: { self.ending != nil && self.pipes == [-1, -1] }, timeout, "end")
+        guard let ending else { throw Failure(description: "\(program) has not ended") }
+        return ending
+    }
+
+    /// Waits for a line on standard output or standard error.
+    ///
+    /// - Parameters:
+    ///   - text: what the line must contain.
+    ///   - timeout: milliseconds; an error after that, or when the program ends before.
+    /// - Returns: the line.
+    @discardableResult
+    public func waitForLine(containing text: String, timeout: Int = 30_000) throws -> String {
+        var line: String?
+        try pump(
+            until: {
+                line =
+                    Self.line(containing: text, in: self.output)
+                    ?? Self.line(containing: text, in: self.errors)
+                return line != nil || self.pipes == [-1, -1]
+            }, timeout, "say \"\(text)\"")
+        guard let line else { throw failure("ended before it said \"\(text)\"") }
+        return line
+    }
+
+    /// Descriptors that become readable when `advance()` has something to do, for a test that runs a loop of its
+    /// own beside the child.
+    public var descriptors: [Int32] { pipes.filter { $0 >= 0 } + (ending == nil ? [ended] : []) }
+
+    /// Takes what is there, without waiting.
+    ///
+    /// - Returns: how it ended, once it has and all its output is read.
+    public func advance() -> Ending? {
+        _ = step(milliseconds: 0)
+        return pipes == [-1, -1] ? ending : nil
+    }
+
+    private static func line(containing text: String, in output: String) -> String? {
+        let lines = output.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+        return lines.first { $0.contains(text) }.map(String.init)
+    }
+
+    private func pump(until done: () -> Bool, _ timeout: Int, _ aim: String) throws {
+        let deadline = ContinuousClock.now + .milliseconds(timeout)
+        while !done() {
+            let left = ContinuousClock.now.duration(to: deadline)
+            let milliseconds =
+                left.components.seconds * 1000 + left.components.attoseconds / 1_000_000_000_000_000
+            guard milliseconds > 0 else { throw failure("did not \(aim) in \(timeout) ms") }
+            guard step(milliseconds: Int32(milliseconds) + 1) else {
+                throw failure("poll: \(String(cString: strerror(errno)))")
+            }
+        }
+    }
+
+    private func step(milliseconds: Int32) -> Bool {
+        // A negative descriptor is passed over: poll(2).
+        var polls = [pipes[0], pipes[1], ending == nil ? ended : -1].map {
+            pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+        }
+        guard poll(&polls, nfds_t(polls.count), milliseconds) >= 0 else { return errno == EINTR }
+        if polls[0].revents != 0 { output += read(0) }
+        if polls[1].revents != 0 { errors += read(1) }
+        if polls[2].revents != 0 { reap() }
+        return true
+    }
+
+    private func read(_ index: Int) -> String {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        let count = Glibc.read(pipes[index], &buffer, buffer.count)
+        guard count > 0 else {
+            close(pipes[index])
+            pipes[index] = -1
+            return ""
+        }
+        return String(decoding: buffer.prefix(count), as: UTF8.self)
+    }
+
+    private func reap() {
+        var status: Int32 = 0
+        guard waitpid(pid, &status, 0) == pid else { return }
+        let signal = status & 0x7f
+        ending = signal == 0 ? .exited((status >> 8) & 0xff) : .signalled(signal)
+    }
+
+    private func failure(_ what: String) -> Failure {
+        Failure(description: "\(program) (\(pid)) \(what)\n--- output\n\(output)--- errors\n\(errors)")
+    }
+
+    /// A descriptor that ends when the process does. The watching thread leaves the process to be reaped.
+    private static func watch(_ pid: pid_t) throws -> Int32 {
+        let pipe = try PipeEnds()
+        let write = pipe.takeWrite()
+        Thread.detachNewThread {
+            var info = siginfo_t()
+            while waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT) < 0, errno == EINTR {}
+            close(write)
+        }
+        return pipe.takeRead()
+    }
+}
+
+/// Lends an array of C strings, closed by a null pointer.
+private func withStrings<Result>(
+    _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
+) -> Result {
+    let copies = strings.map { strdup($0) } + [nil]
+    defer {
+        for copy in copies {
+            free(copy)
+        }
+    }
+    return body(copies)
+}

@@ -1,0 +1,132 @@
+import Foundation
+import Glibc
+
+/// A real dbus-daemon for one test: a bus of type system with the stock default-deny policy, on a socket in a
+/// directory of its own. It is stopped, and the directory removed, when it is let go. The machine's own bus is
+/// never touched.
+public final class PrivateBus {
+    /// Where it listens: `unix:path=…`.
+    public let address: String
+    /// A directory of its own, readable by all, removed at the end. The socket is in it.
+    public let directory: String
+    private var daemon: Child?
+
+    /// Whether dbus-daemon is installed.
+    public static let isAvailable: Bool = Programs.inPath("dbus-daemon") != nil
+
+    /// Starts the bus and waits until it listens.
+    ///
+    /// - Parameters:
+    ///   - policyDirectories: directories with `*.conf`, as in system.d.
+    ///   - serviceDirectories: directories with `*.service`, as in system-services. The bus runs Exec= itself, as
+    ///     its own user.
+    ///   - policy: further `<policy>` elements.
+    public init(
+        policyDirectories: [String] = [], serviceDirectories: [String] = [], policy: String = ""
+    ) throws {
+        var template = Array("\(NSTemporaryDirectory())bus.XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else {
+            throw Child.Failure(description: "no temporary directory: \(String(cString: strerror(errno)))")
+        }
+        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        // Other users must reach the socket.
+        chmod(directory, 0o755)
+        do {
+            let configuration = "\(directory)/bus.conf"
+            try Self.configuration(
+                directory: directory, policyDirectories: policyDirectories,
+                serviceDirectories: serviceDirectories, policy: policy
+            ).write(toFile: configuration, atomically: false, encoding: .utf8)
+            let pipe = try PipeEnds()
+            daemon = try Child(
+                "dbus-daemon",
+                [
+                    "--config-file=\(configuration)", "--nofork", "--nopidfile", "--nosyslog",
+                    "--print-address=3",
+                ],
+                environment: [
+                    "DBUS_SYSTEM_BUS_ADDRESS": nil, "DBUS_SESSION_BUS_ADDRESS": nil, "NOTIFY_SOCKET": nil,
+                ], descriptors: [3: pipe.write])
+            close(pipe.takeWrite())
+            address = try Self.line(from: pipe.read, of: daemon)
+        } catch {
+            try? FileManager.default.removeItem(atPath: directory)
+            throw error
+        }
+    }
+
+    deinit {
+        stop()
+    }
+
+    /// Ends the bus, and with it all its connections.
+    public func stop() {
+        daemon = nil
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    /// The address, as the environment variable that makes it a program's system bus.
+    public var environment: [String: String?] { ["DBUS_SYSTEM_BUS_ADDRESS": address] }
+
+    /// dbus-daemon prints its address when it listens, and ends when it cannot.
+    private static func line(from descriptor: Int32, of daemon: Child?) throws -> String {
+        var line: [UInt8] = []
+        while true {
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            guard poll(&ready, 1, 30_000) == 1 else {
+                throw Child.Failure(description: "dbus-daemon is silent")
+            }
+            var byte: UInt8 = 0
+            guard read(descriptor, &byte, 1) == 1 else {
+                try daemon?.waitForExit()
+                throw Child.Failure(description: "dbus-daemon ended: \(daemon?.errors ?? "")")
+            }
+            if byte == UInt8(ascii: "\n") {
+                return String(decoding: line, as: UTF8.self)
+            }
+            line.append(byte)
+        }
+    }
+
+    /// The stock system.conf without its user, pid file and activation helper.
+    private static func configuration(
+        directory: String, policyDirectories: [String], serviceDirectories: [String], policy: String
+    ) -> String {
+        """
+        <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+          "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+        <busconfig>
+          <type>system</type>
+          <listen>unix:path=\(directory)/system_bus_socket</listen>
+          <auth>EXTERNAL</auth>
+          \(serviceDirectories.map { "<servicedir>\($0)</servicedir>" }.joined())
+          <policy context="default">
+            <allow user="*"/>
+            <deny own="*"/>
+            <deny send_type="method_call"/>
+            <allow send_type="signal"/>
+            <allow send_requested_reply="true" send_type="method_return"/>
+            <allow send_requested_reply="true" send_type="error"/>
+            <allow receive_type="method_call"/>
+            <allow receive_type="method_return"/>
+            <allow receive_type="error"/>
+            <allow receive_type="signal"/>
+            <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"/>
+            <allow send_destination="org.freedesktop.DBus"
+                   send_interface="org.freedesktop.DBus.Introspectable"/>
+            <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Properties"/>
+            <deny send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"
+                  send_member="UpdateActivationEnvironment"/>
+            <deny send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Debug.Stats"/>
+            <deny send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.systemd1.Activator"/>
+          </policy>
+          <policy user="root">
+            <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Monitoring"/>
+            <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Debug.Stats"/>
+          </policy>
+          \(policyDirectories.map { "<includedir>\($0)</includedir>" }.joined())
+          \(policy)
+        </busconfig>
+        """
+    }
+}

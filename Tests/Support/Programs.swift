@@ -1,0 +1,21 @@
+import Foundation
+import Glibc
+
+/// Where the programs are that tests run.
+public enum Programs {
+    /// The path of a program in PATH.
+    public static func inPath(_ program: String) -> String? {
+        let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
+        return path.split(separator: ":").map { "\($0)/\(program)" }.first { access($0, X_OK) == 0 }
+    }
+
+    /// The path of an executable target of this package: it is built beside the tests.
+    public static func built(_ product: String) -> String? {
+        // The runner gets the test bundle as an argument, or is the bundle itself.
+        let bundle = CommandLine.arguments.first { $0.hasSuffix(".xctest") }
+        guard let bundle else { return nil }
+        let path = URL(fileURLWithPath: bundle).deletingLastPathComponent().appendingPathComponent(product)
+            .path
+        return access(path, X_OK) == 0 ? path : nil
+    }
+}
