@@ -7,6 +7,7 @@ final class Retries<Key: Hashable> {
     private struct Entry {
         var due: Microseconds
         var pause: Microseconds
+        let begin: Microseconds
         let end: Microseconds
         /// Looks once more; answers whether it is settled.
         let attempt: () -> Bool
@@ -14,6 +15,8 @@ final class Retries<Key: Hashable> {
 
     /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
     private static var firstPause: Microseconds { 100 }
+    /// A busy machine takes milliseconds: so long looks are close together.
+    private static var eager: (span: Microseconds, pause: Microseconds) { (500_000, 5_000) }
     /// A process in uninterruptible sleep may take for ever: no more than one look a second.
     private static var longestPause: Microseconds { 1_000_000 }
 
@@ -37,7 +40,8 @@ final class Retries<Key: Hashable> {
     func start(_ key: Key, for patience: Microseconds, _ attempt: @escaping () -> Bool) {
         let now = now()
         entries[key] = Entry(
-            due: now + Self.firstPause, pause: Self.firstPause, end: now + patience, attempt: attempt)
+            due: now + Self.firstPause, pause: Self.firstPause, begin: now, end: now + patience,
+            attempt: attempt)
         arm()
     }
 
@@ -52,8 +56,10 @@ final class Retries<Key: Hashable> {
                 // The attempt may have put another in its place.
                 if entries[key]?.due == entry.due { entries[key] = nil }
             } else if entries[key]?.due == entry.due {
-                entries[key]?.pause = min(entry.pause * 2, Self.longestPause)
-                entries[key]?.due = now + min(entry.pause * 2, Self.longestPause)
+                let longest = now - entry.begin < Self.eager.span ? Self.eager.pause : Self.longestPause
+                let pause = min(entry.pause * 2, longest)
+                entries[key]?.pause = pause
+                entries[key]?.due = now + pause
             }
         }
         arm()
