@@ -51,7 +51,9 @@ let package = Package(
         .testTarget(name: "LinuxTests", dependencies: ["Linux", "CLinux"], swiftSettings: settings),
         .testTarget(
             name: "DaemonTests",
-            dependencies: ["Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated"],
+            dependencies: [
+                "Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated",
+            ],
             swiftSettings: settings),
     ]
 )

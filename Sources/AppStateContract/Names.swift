@@ -104,7 +104,9 @@ public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     /// Takes `[A-Za-z0-9._-]{1,255}`; nil for anything else.
     public init?(_ text: String) {
         let bytes = text.utf8
-        guard (1...Self.maximumLength).contains(bytes.count), bytes.allSatisfy(Self.allows) else { return nil }
+        guard (1...Self.maximumLength).contains(bytes.count), bytes.allSatisfy(Self.allows) else {
+            return nil
+        }
         rawValue = text
     }
 

@@ -130,4 +130,43 @@ static inline int clinux_fsmount(int context) {
         0x1 | 0x2 | 0x4 | 0x8 /* MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC */));
 }
 
+// epoll(7) is outside of Glibc's module map, and the kernel's header for it brings the O_ constants along,
+// which are Glibc's. The structure is packed on x86-64 alone.
+struct clinux_epoll_event {
+    __u32 events;
+    __u64 data;
+}
+#ifdef __x86_64__
+__attribute__((packed))
+#endif
+;
+
+#define CLINUX_EPOLLIN 1
+#define CLINUX_EPOLL_CTL_ADD 1
+#define CLINUX_EPOLL_CTL_DEL 2
+// O_CLOEXEC, the same on every architecture that Debian releases.
+#define CLINUX_EPOLL_CLOEXEC 02000000
+
+static inline int clinux_epoll_create(void) {
+    return clinux_result(clinux_syscall(__NR_epoll_create1, CLINUX_EPOLL_CLOEXEC));
+}
+
+static inline int clinux_epoll_add(int epoll, int descriptor, __u64 number) {
+    struct clinux_epoll_event event = {.events = CLINUX_EPOLLIN, .data = number};
+    return clinux_result(clinux_syscall(__NR_epoll_ctl, epoll, CLINUX_EPOLL_CTL_ADD, descriptor, &event));
+}
+
+static inline int clinux_epoll_remove(int epoll, int descriptor) {
+    struct clinux_epoll_event event = {.events = 0};
+    return clinux_result(clinux_syscall(__NR_epoll_ctl, epoll, CLINUX_EPOLL_CTL_DEL, descriptor, &event));
+}
+
+// One event, without waiting; 1 and its number, or 0. epoll_pwait, because newer architectures lack epoll_wait.
+static inline int clinux_epoll_next(int epoll, __u64 *number) {
+    struct clinux_epoll_event event;
+    int count = clinux_result(clinux_syscall(__NR_epoll_pwait, epoll, &event, 1, 0, (void *)0, 0));
+    if (count == 1) *number = event.data;
+    return count;
+}
+
 #endif

@@ -34,7 +34,7 @@ final class Announcer {
         guard let interface = applicationInterface else { return }
         delivery.send(
             path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesAdded",
-            to: { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
+            to: followers(of: application)
         ) { message in
             try message.append(objectPath: application.path)
             try message.withContainer(.array, "{sa{sv}}") {
@@ -58,7 +58,7 @@ final class Announcer {
         }
         delivery.send(
             path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesRemoved",
-            to: { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
+            to: followers(of: application)
         ) { message in
             try message.append(objectPath: application.path)
             try message.append(strings: [BusNames.application])
@@ -77,12 +77,13 @@ final class Announcer {
         guard audience.contains(.subscribers) else { return }
         delivery.send(
             path: application.path, interface: BusNames.application, member: member,
-            to: { $0.isSubscribed && $0.name != delegate && $0.mayManage(user: application.user) }
+            to: subscribers(of: application, without: delegate)
         ) { try announcement.append(to: $0, application) }
 
         guard case .stateChanged(let edge, let reason) = announcement else { return }
         journal.log(
-            .debug, "application \(application.number) (\(application.id)): \(edge), reason: \(reason.rawValue)",
+            .debug,
+            "application \(application.number) (\(application.id)): \(edge), reason: \(reason.rawValue)",
             application.fields + [
                 ("APPSTATE_FROM", edge.from.rawValue), ("APPSTATE_TO", edge.to.rawValue),
                 ("APPSTATE_REASON", reason.rawValue),
@@ -121,6 +122,18 @@ final class Announcer {
         propertiesChanged(
             of: interface, path: BusNames.root, only: ["StopDetection"],
             to: { $0.followsManager || $0.isSubscribed })
+    }
+
+    /// Those who subscribed to everything, but for the delegate, which was sent its own.
+    private func subscribers(
+        of application: Registered, without delegate: ConnectionName?
+    ) -> (Connection) -> Bool {
+        { $0.isSubscribed && $0.name != delegate && $0.mayManage(user: application.user) }
+    }
+
+    /// Those who want to know which objects there are.
+    private func followers(of application: Registered) -> (Connection) -> Bool {
+        { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
     }
 
     /// The connection whose property value is being written, where a value depends on who reads it.

@@ -55,7 +55,8 @@ extension Daemon {
         guard isOwn(application.number, connection), connection.user == application.user else {
             throw MethodError(
                 .notDelegate,
-                "Process \(connection.pid) is none of application \(application.number)'s: \(call.member) is for its own")
+                "Process \(connection.pid) is none of application \(application.number)'s: \(call.member) is for its own"
+            )
         }
         return (application, connection)
     }

@@ -120,7 +120,8 @@ final class Connections {
     /// A rule that the bus refuses would close the connection where nobody takes the error.
     private func match(_ rule: String) throws(BusFailure) -> Slot {
         try bus.match(
-            rule, failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
+            rule,
+            failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
             handler: { [weak self] message in self?.ownerChanged(message) })
     }
 

@@ -36,7 +36,7 @@ public final class Daemon {
     /// Puts everything together; nothing is on the bus yet.
     public init(
         loop: EventLoop, bus: Bus, configuration source: Configuration.Source, journal: Journal
-    ) throws(BusFailure) {
+    ) throws {
         self.loop = loop
         self.bus = bus
         self.journal = journal
@@ -45,7 +45,7 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         connections = Connections(bus: bus, proc: proc, journal: journal) { core.report(.disconnected($0)) }
-        processes = Processes(loop: loop, report: core.report)
+        processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
         delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
@@ -189,7 +189,8 @@ public final class Daemon {
             let rest = calls.filter { !isAtRest && $0.until > now }
             waiting[number] = rest.isEmpty ? nil : rest
             for entry in ready {
-                if entry.wantsHold, let application = machine.applications[number], application.holds.isEmpty {
+                if entry.wantsHold, let application = machine.applications[number], application.holds.isEmpty
+                {
                     let why = application.objection ?? "it was resumed meanwhile"
                     entry.call.fail(MethodError(.notSuspendable(number, why)))
                 } else {
@@ -229,11 +230,13 @@ public final class Daemon {
 
     /// The session of a connection: logind's, else its user's display session, else all that its user runs.
     func session(of connection: Connection) -> SessionKey {
-        machine.session(ofReporter: connection.name) ?? session(ofProcess: connection.pid, user: connection.user)
+        machine.session(ofReporter: connection.name)
+            ?? session(ofProcess: connection.pid, user: connection.user)
     }
 
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
-        (Login.session(ofProcess: pid) ?? Login.displaySession(ofUser: user)).map(SessionKey.login) ?? .user(user)
+        (Login.session(ofProcess: pid) ?? Login.displaySession(ofUser: user)).map(SessionKey.login)
+            ?? .user(user)
     }
 
     // MARK: Objects

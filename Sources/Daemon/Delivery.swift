@@ -74,7 +74,8 @@ final class Delivery {
         connection.flow.sent = 0
         withheld.remove(connection.name)
         post(
-            path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue, to: connection
+            path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue,
+            to: connection
         ) { _ in }
     }
 
@@ -104,7 +105,8 @@ final class Delivery {
         connection.flow.sent = 0
         do {
             let ping = try bus.newCall(
-                destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+                destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer",
+                member: "Ping")
             connection.flow.ping = try bus.callAsync(ping, timeout: .max) { [weak self, weak connection] _ in
                 // Whatever it answers, it reads.
                 guard let connection else { return }

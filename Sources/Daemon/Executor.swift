@@ -67,7 +67,8 @@ final class Executor {
         case .notice(let number, let notice):
             if let application = registered[number] {
                 journal.log(
-                    .notice, "application \(number) (\(application.id)): \(notice.description)", application.fields)
+                    .notice, "application \(number) (\(application.id)): \(notice.description)",
+                    application.fields)
             }
         }
     }
@@ -152,7 +153,9 @@ final class Executor {
     }
 
     private func tracer(of application: Registered) -> Int32? {
-        guard let tracer = (try? proc.status(application.process.pid))?.tracer, tracer != 0 else { return nil }
+        guard let tracer = (try? proc.status(application.process.pid))?.tracer, tracer != 0 else {
+            return nil
+        }
         return tracer
     }
 
@@ -184,7 +187,9 @@ final class Executor {
             // It has ended; its pidfd says so in a moment.
             return
         } catch {
-            journal.log(.warning, "application \(application.number) (\(application.id)): \(error)", application.fields)
+            journal.log(
+                .warning, "application \(application.number) (\(application.id)): \(error)",
+                application.fields)
         }
     }
 
@@ -201,5 +206,7 @@ final class Executor {
 
 extension Registered {
     /// The journal's fields that say which application a line is about.
-    var fields: [(String, String)] { [("APPSTATE_APP_ID", id.rawValue), ("APPSTATE_PID", String(process.pid))] }
+    var fields: [(String, String)] {
+        [("APPSTATE_APP_ID", id.rawValue), ("APPSTATE_PID", String(process.pid))]
+    }
 }

@@ -70,7 +70,9 @@ extension Variant {
         default: throw wrongType(key, "as")
         }
         // The modes there are fit in a handful; more is a mistake or an attack.
-        guard values.count <= 64 else { throw MethodError(.limitsExceeded, "\(key) has more than 64 entries") }
+        guard values.count <= 64 else {
+            throw MethodError(.limitsExceeded, "\(key) has more than 64 entries")
+        }
         for value in values where value.utf8.count > limit {
             throw MethodError(.limitsExceeded, "an entry of \(key) is longer than \(limit) bytes")
         }
@@ -79,7 +81,12 @@ extension Variant {
 
     fileprivate func entries(_ key: String) throws(MethodError) -> [(String, Variant)] {
         guard case .dictionary(let entries) = self else { throw wrongType(key, "a{sv}") }
-        if containsDescriptor { throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there") }
+        if containsDescriptor {
+            throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there")
+        }
+        guard byteCount <= Self.greatestBody else {
+            throw MethodError(.limitsExceeded, "\(key) holds more than \(Self.greatestBody) bytes")
+        }
         return entries.sorted { $0.key < $1.key }
     }
 
@@ -98,15 +105,35 @@ extension Variant {
         MethodError(.invalidArgs, "\(key) is of type \(signature), not \(wanted)")
     }
 
+    /// dbus-api: "Message bodies other than saved state: at most 64 KiB".
+    private static let greatestBody = 64 << 10
+
+    /// About as much as the value takes in a message (D-Bus specification, "Summary of D-Bus marshalling").
+    private var byteCount: Int {
+        switch self {
+        case .string(let text), .objectPath(let text), .signature(let text): text.utf8.count + 5
+        case .bytes(let bytes): bytes.count + 4
+        case .strings(let texts): texts.reduce(4) { $0 + $1.utf8.count + 5 }
+        case .array(_, let values): values.reduce(4) { $0 + $1.byteCount }
+        case .structure(let values): values.reduce(8) { $0 + $1.byteCount }
+        case .dictionary(let entries): entries.reduce(4) { $0 + $1.key.utf8.count + 8 + $1.value.byteCount }
+        case .entry(let key, let value): 8 + key.byteCount + value.byteCount
+        case .variant(let value): 4 + value.byteCount
+        case .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64, .double, .descriptor: 8
+        }
+    }
+
     private var containsDescriptor: Bool {
         switch self {
         case .descriptor: true
-        case .array(let element, let values): element.contains("h") || values.contains(where: \.containsDescriptor)
+        case .array(let element, let values):
+            element.contains("h") || values.contains(where: \.containsDescriptor)
         case .structure(let values): values.contains(where: \.containsDescriptor)
         case .dictionary(let entries): entries.values.contains(where: \.containsDescriptor)
         case .entry(let key, let value): key.containsDescriptor || value.containsDescriptor
         case .variant(let value): value.containsDescriptor
-        case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64,
+        case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64,
+            .uint64,
             .double, .bytes, .strings:
             false
         }

@@ -9,41 +9,43 @@ import Linux
 final class Processes {
     private final class Tracked {
         let descriptor: PidFD
-        var source: Source?
+        let number: UInt64
 
-        init(_ descriptor: consuming PidFD) { self.descriptor = descriptor }
+        init(_ descriptor: consuming PidFD, _ number: UInt64) {
+            self.descriptor = descriptor
+            self.number = number
+        }
     }
 
-    private let loop: EventLoop
     private let report: (Fact) -> Void
+    private let watch: ExitWatch
+    private var source: Source?
     private var tracked: [ProcessID: Tracked] = [:]
+    private var processes: [UInt64: ProcessID] = [:]
+    private var lastNumber: UInt64 = 0
 
-    init(loop: EventLoop, report: @escaping (Fact) -> Void) {
-        self.loop = loop
+    init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
+        watch = try ExitWatch()
+        source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
     }
-
-    /// How many there are.
-    var count: Int { tracked.count }
 
     func isTracked(_ process: ProcessID) -> Bool { tracked[process] != nil }
 
     /// Takes the pidfd and watches it.
-    func track(_ process: ProcessID, _ descriptor: consuming PidFD) throws(BusFailure) {
+    func track(_ process: ProcessID, _ descriptor: consuming PidFD) throws(KernelFailure) {
         guard tracked[process] == nil else { return }
-        let entry = Tracked(descriptor)
+        lastNumber += 1
+        let entry = Tracked(descriptor, lastNumber)
+        try watch.add(entry.descriptor, as: entry.number)
         tracked[process] = entry
-        do {
-            entry.source = try loop.watch(entry.descriptor.rawValue) { [weak self] _ in self?.exited(process) }
-        } catch {
-            tracked[process] = nil
-            throw error
-        }
+        processes[entry.number] = process
     }
 
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
-        entry.source?.cancel()
+        watch.remove(entry.descriptor)
+        processes[entry.number] = nil
     }
 
     /// Sends a signal to the very process that was registered.
@@ -54,10 +56,12 @@ final class Processes {
         try entry.descriptor.send(signal)
     }
 
-    private func exited(_ process: ProcessID) {
-        guard let entry = tracked[process] else { return }
-        entry.source?.cancel()
-        entry.source = nil
+    /// One a turn: the bus is read in between, however many end at once.
+    private func takeExit() {
+        guard let number = watch.next(), let process = processes[number], let entry = tracked[process] else {
+            return
+        }
+        watch.remove(entry.descriptor)
         report(.exited(process, ExitReason(entry.descriptor.exitStatus())))
     }
 }

@@ -99,7 +99,8 @@ extension Daemon {
             guard isItself || connection.lineage.contains(ProcessID(identity)) else {
                 throw MethodError(
                     .accessDenied,
-                    "Process \(connection.pid) is none of process \(identity.pid)'s: it cannot be its delegate")
+                    "Process \(connection.pid) is none of process \(identity.pid)'s: it cannot be its delegate"
+                )
             }
             registration.delegate = connection.name
         }
@@ -150,7 +151,9 @@ extension Daemon {
 
     private func checkKind(_ subject: borrowing Subject) throws(MethodError) {
         let pid = subject.identity.pid
-        if subject.stat.isKernelThread { throw MethodError(.invalidArgs, "Process \(pid) is a kernel thread") }
+        if subject.stat.isKernelThread {
+            throw MethodError(.invalidArgs, "Process \(pid) is a kernel thread")
+        }
         if pid == 1 { throw MethodError(.invalidArgs, "Process 1 is init") }
         if pid == getpid() { throw MethodError(.invalidArgs, "Process \(pid) is appstated itself") }
         guard subject.owner.isWholly(subject.owner.real) else {

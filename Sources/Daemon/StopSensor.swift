@@ -113,7 +113,9 @@ final class StopSensor {
 
     private func application(ofThread thread: Int32) -> ApplicationNumber? {
         if let number = numbers[thread] { return number }
-        guard !numbers.isEmpty, let status = try? proc.status(thread), status.threadGroup != thread else { return nil }
+        guard !numbers.isEmpty, let status = try? proc.status(thread), status.threadGroup != thread else {
+            return nil
+        }
         return numbers[status.threadGroup]
     }
 

@@ -134,7 +134,8 @@ public struct Application: Equatable, Sendable {
         requestedModes = registration.backgroundModes
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
-        isAssumedVisible = (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
+        isAssumedVisible =
+            (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
     }
 
     /// The pure function of the facts that decides the state (§ 2).

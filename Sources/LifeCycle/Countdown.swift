@@ -37,7 +37,9 @@ enum Countdown: Equatable, Sendable {
     }
 
     mutating func resume(at now: Microseconds) {
-        if case .paused(let remaining) = self { self = .running(until: now.advanced(saturatingBy: remaining)) }
+        if case .paused(let remaining) = self {
+            self = .running(until: now.advanced(saturatingBy: remaining))
+        }
     }
 }
 

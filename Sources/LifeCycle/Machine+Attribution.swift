@@ -50,7 +50,8 @@ extension Machine {
         var touched: Set<ApplicationNumber> = []
         for (key, window) in windows where window.lineage.contains(process) {
             touched.formUnion(put(window, as: key))
-            if windows[key]?.owner != window.owner, sessions[window.session]?.focus == key, !window.minimized {
+            if windows[key]?.owner != window.owner, sessions[window.session]?.focus == key, !window.minimized
+            {
                 effects.append(.focusChanged(window.session))
             }
             touched.formUnion(dropIfPointless(key, at: now, &effects))

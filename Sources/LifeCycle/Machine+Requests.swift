@@ -5,7 +5,9 @@ extension Machine {
     mutating func register(
         _ registration: Registration, at now: Microseconds, _ effects: inout [Effect]
     ) throws(Refusal) -> ApplicationNumber {
-        if let number = numbers[registration.process] { throw .alreadyRegistered(registration.process, number) }
+        if let number = numbers[registration.process] {
+            throw .alreadyRegistered(registration.process, number)
+        }
         let limit = settings.limits.applicationsPerUser
         guard countByUser[registration.user, default: 0] < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
@@ -98,7 +100,8 @@ extension Machine {
     // MARK: Connections
 
     mutating func becomeDelegate(
-        _ number: ApplicationNumber, _ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]
+        _ number: ApplicationNumber, _ connection: ConnectionName, at now: Microseconds,
+        _ effects: inout [Effect]
     ) throws(Refusal) {
         let application = try require(number)
         if let old = application.delegate, old != connection {
@@ -113,7 +116,8 @@ extension Machine {
         }
     }
 
-    mutating func disconnected(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func disconnected(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect])
+    {
         for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
             update(number, .request, at: now, &effects) { application in
                 application.tasks.removeAll { $0.owner == connection }
@@ -121,7 +125,9 @@ extension Machine {
                 application.delegate = nil
                 application.backlog = Backlog()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
-                if application.termination?.requestExitAt != nil { application.termination?.requestExitAt = now }
+                if application.termination?.requestExitAt != nil {
+                    application.termination?.requestExitAt = now
+                }
             }
         }
         reporterLeft(connection, at: now, &effects)
@@ -224,7 +230,8 @@ extension Machine {
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
             $0.termination = Application.Termination(
-                serial: serial, requestExitAt: $0.delegate == nil ? now : half, killAt: killAt, isForced: false)
+                serial: serial, requestExitAt: $0.delegate == nil ? now : half, killAt: killAt,
+                isForced: false)
             $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
         }
         expire(number, at: now, &effects)

@@ -29,7 +29,9 @@ extension Machine {
     ) {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
         if next.isReachable && !before.isReachable {
-            for missed in next.backlog.take() { effects.append(.announce(next.number, missed, to: .delegate)) }
+            for missed in next.backlog.take() {
+                effects.append(.announce(next.number, missed, to: .delegate))
+            }
         }
         walk(&next, reason, at: now, &effects)
         decidePolicy(&next, at: now, &effects)
@@ -43,13 +45,15 @@ extension Machine {
     /// Walks the state to its target, announcing every edge with its delegate signals (§ 3):
     /// the will-signals before the edge, the did-signals after it.
     private func walk(
-        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds, _ effects: inout [Effect]
+        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
+        _ effects: inout [Effect]
     ) {
         let target = next.target
         while let state = next.state.step(toward: target) {
             let edge = Edge(next.state, state)
             switch (edge.from, edge.to) {
-            case (.notRunning, .inactive), (.background, .inactive): next.announce(.willEnterForeground, &effects)
+            case (.notRunning, .inactive), (.background, .inactive):
+                next.announce(.willEnterForeground, &effects)
             case (.active, .inactive): next.announce(.willResignActive, &effects)
             default: break
             }
@@ -142,7 +146,9 @@ extension Application {
     mutating func announce(_ announcement: Announcement, _ effects: inout [Effect]) {
         var audience: Audience = .subscribers
         if delegate != nil {
-            if case .stateChanged(let edge, _) = announcement, edge.from == .suspended || edge.to == .suspended {
+            if case .stateChanged(let edge, _) = announcement,
+                edge.from == .suspended || edge.to == .suspended
+            {
                 // The application itself is never told of these (§ 3).
             } else if isReachable && backlog.isEmpty {
                 audience.insert(.delegate)
@@ -188,7 +194,9 @@ extension Application {
 
     fileprivate func observed(since before: Application) -> Set<ObservedProperty> {
         var changed: Set<ObservedProperty> = []
-        if state != before.state || stateSince != before.stateSince { changed.formUnion([.state, .stateTimestamp]) }
+        if state != before.state || stateSince != before.stateSince {
+            changed.formUnion([.state, .stateTimestamp])
+        }
         if isFocused != before.isFocused { changed.insert(.focused) }
         if isMinimized != before.isMinimized { changed.insert(.minimized) }
         if suspension != before.suspension { changed.insert(.suspension) }
@@ -199,9 +207,12 @@ extension Application {
         return changed
     }
 
-    fileprivate mutating func remember(_ reason: StateChangeReason, since before: Application, at now: Microseconds) {
-        guard state != before.state || enforcement != before.enforcement || isStopped != before.isStopped
-            || windowLevel != before.windowLevel || allHolds != before.allHolds
+    fileprivate mutating func remember(
+        _ reason: StateChangeReason, since before: Application, at now: Microseconds
+    ) {
+        guard
+            state != before.state || enforcement != before.enforcement || isStopped != before.isStopped
+                || windowLevel != before.windowLevel || allHolds != before.allHolds
         else { return }
         if trace.count == Self.traceLimit { trace.removeFirst() }
         trace.append(

@@ -6,7 +6,8 @@ extension Machine {
     // MARK: Reports
 
     mutating func setFocus(
-        _ process: ReportedProcess?, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
+        _ process: ReportedProcess?, _ reporter: ReporterIdentity, at now: Microseconds,
+        _ effects: inout [Effect]
     ) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
             // Another user's process: ours have lost the focus, more is not for this reporter to say.
@@ -66,7 +67,8 @@ extension Machine {
         var touched = enlist(reporter, in: session)
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
-            for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder) {
+            for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder)
+            {
                 touched.formUnion(remove(key, at: now, &effects))
             }
         }
@@ -117,7 +119,8 @@ extension Machine {
     }
 
     /// A reporter's connection has ended: what it said stays, until a new one replaces it.
-    mutating func reporterLeft(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func reporterLeft(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect])
+    {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
         for number in reporter.windows {
             windows[.reported(connection, number)]?.orphaned = true
@@ -176,15 +179,19 @@ extension Machine {
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
         var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
-        for report in reports where windows[.reported(reporter.connection, report.number)] == nil || replacing {
+        for report in reports where windows[.reported(reporter.connection, report.number)] == nil || replacing
+        {
             newByOwner[owner(of: report.process.lineage), default: []].insert(report.number)
         }
         for (owner, new) in newByOwner {
             let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
             let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
-            let kept = replacing ? standing.subtracting(superseded(by: reporter, in: session(of: reporter))) : standing
+            let kept =
+                replacing
+                ? standing.subtracting(superseded(by: reporter, in: session(of: reporter))) : standing
             guard kept.count + new.count <= limit else {
-                let whose = owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
+                let whose =
+                    owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
                 throw .limitExceeded(whose, limit: limit)
             }
         }
@@ -198,7 +205,9 @@ extension Machine {
     /// that are gone.
     private func superseded(by reporter: ReporterIdentity, in session: SessionKey) -> Set<WindowKey> {
         var keys = Set(
-            (reporters[reporter.connection]?.windows ?? []).map { WindowKey.reported(reporter.connection, $0) })
+            (reporters[reporter.connection]?.windows ?? []).map {
+                WindowKey.reported(reporter.connection, $0)
+            })
         for key in orphans {
             if let window = windows[key], window.session == session, window.reporterUser == reporter.user {
                 keys.insert(key)
@@ -208,7 +217,9 @@ extension Machine {
     }
 
     /// Makes the connection a lasting reporter of its session.
-    private mutating func enlist(_ reporter: ReporterIdentity, in session: SessionKey) -> Set<ApplicationNumber> {
+    private mutating func enlist(_ reporter: ReporterIdentity, in session: SessionKey) -> Set<
+        ApplicationNumber
+    > {
         if reporters[reporter.connection] == nil {
             reporters[reporter.connection] = Reporter(session: session, user: reporter.user)
         }

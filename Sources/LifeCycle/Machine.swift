@@ -95,7 +95,9 @@ public struct Machine: Sendable {
         case .beginBackgroundTask(let number, let name, let connection):
             answer = .task(try beginTask(number, name, connection, at: now, &effects))
         case .endBackgroundTask(let number, let task):
-            guard try require(number).tasks.contains(where: { $0.id == task }) else { throw .noSuchTask(task) }
+            guard try require(number).tasks.contains(where: { $0.id == task }) else {
+                throw .noSuchTask(task)
+            }
             update(number, .request, at: now, &effects) { $0.tasks.removeAll { $0.id == task } }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
@@ -143,7 +145,9 @@ public struct Machine: Sendable {
     }
 
     /// The reporter's session, if it has said or reported something lasting.
-    public func session(ofReporter connection: ConnectionName) -> SessionKey? { reporters[connection]?.session }
+    public func session(ofReporter connection: ConnectionName) -> SessionKey? {
+        reporters[connection]?.session
+    }
 
     /// Whether a fact about this process matters: it is registered, or has a window that is remembered.
     public func isConcerned(with process: ProcessID) -> Bool {
@@ -188,7 +192,9 @@ public struct Machine: Sendable {
 
     func hasLostReporter(_ application: Application) -> Bool {
         if sessions[application.session]?.lostReporter == true { return true }
-        return application.windows.contains { windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false }
+        return application.windows.contains {
+            windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false
+        }
     }
 
     // MARK: Helpers

@@ -16,7 +16,8 @@ public struct TraceEntry: Equatable, Sendable, CustomStringConvertible {
 
     public var description: String {
         var line = "\(Self.seconds(time)) \(reason.rawValue): "
-        line += from == to ? from.rawValue : from.walk(to: to).reduce(from.rawValue) { "\($0)→\($1.to.rawValue)" }
+        line +=
+            from == to ? from.rawValue : from.walk(to: to).reduce(from.rawValue) { "\($0)→\($1.to.rawValue)" }
         line += " windows=\(level)"
         if isStopped { line += " stopped" }
         if enforcement != .none { line += " enforcement=\(enforcement.rawValue)" }

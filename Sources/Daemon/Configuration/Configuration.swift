@@ -39,7 +39,8 @@ public struct Configuration {
             read(path, mayBeMissing: false)
         case .directory(let directory):
             read(directory + "/appstated.conf", mayBeMissing: true)
-            for name in TextFile.names(inDirectory: directory + "/appstated.conf.d") where name.hasSuffix(".conf") {
+            for name in TextFile.names(inDirectory: directory + "/appstated.conf.d")
+            where name.hasSuffix(".conf") {
                 read("\(directory)/appstated.conf.d/\(name)", mayBeMissing: true)
             }
         }
@@ -48,7 +49,7 @@ public struct Configuration {
     private mutating func read(_ path: String, mayBeMissing: Bool) {
         do {
             take(try TextFile.read(path), named: path)
-        } catch where error.isNoSuchFile && mayBeMissing {
+        } catch  where error.isNoSuchFile && mayBeMissing {
             return
         } catch {
             complaints.append(Complaint(file: path, line: 0, key: "", problem: "\(error)"))
@@ -60,7 +61,8 @@ public struct Configuration {
         let file = ConfigurationFile(text, name: name)
         complaints += file.complaints
         for (section, line) in file.sections where !Self.isKnown(section) {
-            complaints.append(Complaint(file: name, line: line, key: "", problem: "[\(section)] is no section"))
+            complaints.append(
+                Complaint(file: name, line: line, key: "", problem: "[\(section)] is no section"))
         }
         for assignment in file.assignments where Self.isKnown(assignment.section) {
             if let problem = apply(assignment) {
@@ -147,7 +149,9 @@ public struct Configuration {
         return nil
     }
 
-    private mutating func finiteSpan(_ value: String, _ path: WritableKeyPath<Settings, Microseconds>) -> String? {
+    private mutating func finiteSpan(_ value: String, _ path: WritableKeyPath<Settings, Microseconds>)
+        -> String?
+    {
         if value.isEmpty {
             settings[keyPath: path] = Settings()[keyPath: path]
             return nil

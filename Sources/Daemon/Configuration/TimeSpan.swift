@@ -49,7 +49,9 @@ enum TimeSpan {
         rest = rest.drop { $0.isWhitespace }
         let name = rest.prefix { !$0.isWhitespace && !$0.isDecimalDigit && $0 != "." }
         rest = rest.dropFirst(name.count)
-        guard let unit = units.first(where: { $0.names.contains(String(name)) })?.microseconds else { return nil }
+        guard let unit = units.first(where: { $0.names.contains(String(name)) })?.microseconds else {
+            return nil
+        }
         let (product, overflow) = number.multipliedReportingOverflow(by: unit)
         if overflow { return nil }
         var part = product

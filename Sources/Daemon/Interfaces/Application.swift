@@ -38,7 +38,8 @@ extension Daemon {
                     throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")
                 }
                 var task: UInt64 = 0
-                try perform(.beginBackgroundTask(application.number, name: name, by: connection.name)) { answer in
+                try perform(.beginBackgroundTask(application.number, name: name, by: connection.name)) {
+                    answer in
                     if case .task(let id) = answer { task = id }
                 }
                 try call.reply { message throws(BusFailure) in try message.append(task) }

@@ -105,7 +105,9 @@ extension Daemon {
 extension Variant {
     /// `a(ss)`: reason and holder.
     fileprivate static func holds(_ application: Application) -> Variant {
-        .array("(ss)", application.allHolds.map { .structure([.string($0.reason.rawValue), .string($0.holder)]) })
+        .array(
+            "(ss)",
+            application.allHolds.map { .structure([.string($0.reason.rawValue), .string($0.holder)]) })
     }
 
     /// `a(tst)`: id, name and deadline.

@@ -28,7 +28,8 @@ extension Daemon {
                     let options = try call.message.readDictionary()
                     try register(call, id, try subject(descriptor: descriptor), options, try caller())
                 },
-                notSupported("Launch", in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
+                notSupported(
+                    "Launch", in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
                 Method("ListApplications", out: [("applications", "a(osuus)")]) { [unowned self] call in
                     let applications = visibleApplications(to: try caller())
                     try call.reply { message throws(BusFailure) in
@@ -108,7 +109,8 @@ extension Daemon {
         machine.applications.values.filter { maySee($0, connection) }.sorted { $0.number < $1.number }
     }
 
-    private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String {
+    private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String
+    {
         let process = try reportedProcess(pid)
         guard let number = machine.owner(of: process.lineage), let application = machine.applications[number],
             maySee(application, connection)

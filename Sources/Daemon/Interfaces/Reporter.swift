@@ -83,12 +83,18 @@ extension Daemon {
             session: session(ofProcess: connection.pid, user: connection.user))
     }
 
+    /// No desktop has so many windows; what is beyond is not even read.
+    private static let mostWindows = 4_096
+
     /// A whole set of windows. Those whose process has ended meanwhile are gone, and left out.
     private func readReports(_ call: borrowing Call) throws -> [WindowReport] {
         var rows: [(window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])] = []
         let message = call.message.retained()
         try message.withEntered(.array, "(tua{sv})") {
             while !message.atEnd {
+                guard rows.count < Self.mostWindows else {
+                    throw MethodError(.limitsExceeded, "More than \(Self.mostWindows) windows in one message")
+                }
                 try message.withEntered(.struct, "tua{sv}") {
                     rows.append(
                         (try message.readUInt64(), try message.readUInt32(), try message.readDictionary()))
@@ -110,7 +116,8 @@ extension Daemon {
             }
             reports.append(
                 try WindowReport(
-                    number: row.window, process: process, row.state, limit: machine.settings.limits.stringBytes))
+                    number: row.window, process: process, row.state,
+                    limit: machine.settings.limits.stringBytes))
         }
         return reports
     }

@@ -67,7 +67,9 @@ final class Client {
         }.readObjectPath()
     }
 
-    func application(_ path: String, _ member: String, _ body: (borrowing Message) throws -> Void = { _ in }) throws {
+    func application(_ path: String, _ member: String, _ body: (borrowing Message) throws -> Void = { _ in })
+        throws
+    {
         try call(path, BusNames.application, member, body)
     }
 
@@ -133,8 +135,10 @@ final class Client {
 
     /// The edges of one application as they were announced to subscribers: `from→to`.
     func edges(of path: String) -> [String] {
-        received.filter { $0.interface == BusNames.application && $0.member == "StateChanged" && $0.path == path }
-            .map { "\($0.arguments[0])→\($0.arguments[1])" }
+        received.filter {
+            $0.interface == BusNames.application && $0.member == "StateChanged" && $0.path == path
+        }
+        .map { "\($0.arguments[0])→\($0.arguments[1])" }
     }
 
     /// The signals of one application object, in order.

@@ -62,7 +62,8 @@ final class TestDaemon {
     /// busctl as some user, on this bus; its output, standard error included, and its exit status.
     func busctl(_ arguments: [String], uid: UInt32? = nil) throws -> (output: String, status: Child.Ending) {
         let child = try Child(
-            "busctl", ["--address=\(bus.address)", "--no-pager"] + arguments, environment: bus.environment, uid: uid)
+            "busctl", ["--address=\(bus.address)", "--no-pager"] + arguments, environment: bus.environment,
+            uid: uid)
         let status = try child.waitForExit()
         return (child.output + child.errors, status)
     }

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An application with a delegate: registers itself and prints what it is told.
+
+Needs python3-gi. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names. To try, from
+elsewhere: the Reporter's SetFocus and SetMinimized with the pid that it prints, then Terminate.
+"""
+
+import os
+import signal
+import sys
+
+from gi.repository import Gio, GLib
+
+NAME = "org.appstate1"
+
+
+class Application:
+    def __init__(self, bus, app_id):
+        self.bus = bus
+        self.path = None
+        self.loop = GLib.MainLoop()
+        # Matched before it registers: the first signals follow the answer at once.
+        flags = Gio.DBusSignalFlags.NONE
+        bus.signal_subscribe(NAME, "org.appstate1.Application", None, None, None, flags, self.on_signal)
+        # pid 0 is this process. Its connection becomes the delegate, and suspension is automatic.
+        arguments = GLib.Variant("(sua{sv})", (app_id, 0, {}))
+        answer = self.call("/org/appstate1", "org.appstate1.Manager", "Register", arguments, "(o)")
+        (self.path,) = answer.unpack()
+        print(f"{app_id} [{os.getpid()}] is {self.path}", flush=True)
+
+    def call(self, path, interface, member, arguments=None, reply=None):
+        kind = reply and GLib.VariantType(reply)
+        flags = Gio.DBusCallFlags.NONE
+        return self.bus.call_sync(NAME, path, interface, member, arguments, kind, flags, -1, None)
+
+    def tell(self, member, arguments=None):
+        self.call(self.path, "org.appstate1.Application", member, arguments)
+
+    def acknowledge(self, serial):
+        if serial != 0:
+            self.tell("Acknowledge", GLib.Variant("(t)", (serial,)))
+
+    def on_signal(self, _bus, _sender, path, _interface, member, parameters):
+        if path != self.path:
+            return
+        arguments = parameters.unpack()
+        print(member, *arguments, flush=True)
+        try:
+            if member == "DidFinishLaunching":
+                # Windows would be made here. The state is not-running until this is said.
+                self.tell("FinishLaunching")
+            elif member == "DidEnterBackground":
+                # Documents would be saved here. Done before the deadline, it is suspended earlier.
+                self.acknowledge(arguments[0])
+            elif member == "WillTerminate":
+                # SIGTERM follows the acknowledgement.
+                self.acknowledge(arguments[0])
+        except GLib.Error as error:
+            print(f"application: {member}: {error.message}", file=sys.stderr)
+
+    def quit(self):
+        self.loop.quit()
+        return GLib.SOURCE_REMOVE
+
+    def run(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, number, self.quit)
+        self.loop.run()
+
+
+def main():
+    app_id = sys.argv[1] if len(sys.argv) > 1 else "org.example.Application"
+    try:
+        application = Application(Gio.bus_get_sync(Gio.BusType.SYSTEM), app_id)
+    except GLib.Error as error:
+        sys.exit(f"application: {error.message}")
+    application.run()
+
+
+if __name__ == "__main__":
+    main()

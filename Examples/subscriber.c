@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prints every change of state of every application that the caller may see.
+//
+//     cc subscriber.c -o subscriber $(pkg-config --cflags --libs libsystemd)
+//
+// Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names.
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <systemd/sd-bus.h>
+
+static const char name[] = "org.appstate1";
+static const char path[] = "/org/appstate1";
+static const char manager[] = "org.appstate1.Manager";
+
+static int refused(const char *what, const sd_bus_error *error, int result) {
+    const char *why = error && error->message ? error->message : strerror(-result);
+    fprintf(stderr, "subscriber: %s: %s\n", what, why);
+    return result;
+}
+
+static int list_applications(sd_bus *bus) {
+    sd_bus_error error = SD_BUS_ERROR_NULL;
+    sd_bus_message *reply = NULL;
+    const char *object, *app_id, *state;
+    uint32_t pid, uid;
+
+    int r = sd_bus_call_method(bus, name, path, manager, "ListApplications", &error, &reply, NULL);
+    if (r < 0) {
+        refused("ListApplications", &error, r);
+        sd_bus_error_free(&error);
+        return r;
+    }
+    r = sd_bus_message_enter_container(reply, 'a', "(osuus)");
+    while (r >= 0 && (r = sd_bus_message_read(reply, "(osuus)", &object, &app_id, &pid, &uid, &state)) > 0)
+        printf("%s [%" PRIu32 "] is %s\n", app_id, pid, state);
+    sd_bus_message_unref(reply);
+    return r;
+}
+
+static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *error) {
+    const char *object, *app_id, *from, *to, *reason;
+    uint32_t pid;
+    int r = 0;
+
+    (void) userdata;
+    (void) error;
+    if (sd_bus_message_is_signal(message, manager, "StateChanged")) {
+        r = sd_bus_message_read(message, "osusss", &object, &app_id, &pid, &from, &to, &reason);
+        if (r >= 0)
+            printf("%s [%" PRIu32 "] %s -> %s (%s)\n", app_id, pid, from, to, reason);
+    } else if (sd_bus_message_is_signal(message, manager, "ApplicationAdded")) {
+        r = sd_bus_message_read(message, "osu", &object, &app_id, &pid);
+        if (r >= 0)
+            printf("%s [%" PRIu32 "] was registered\n", app_id, pid);
+    } else if (sd_bus_message_is_signal(message, manager, "ApplicationRemoved")) {
+        r = sd_bus_message_read(message, "osus", &object, &app_id, &pid, &reason);
+        if (r >= 0)
+            printf("%s [%" PRIu32 "] is gone (%s)\n", app_id, pid, reason);
+    } else if (sd_bus_message_is_signal(message, manager, "Resync")) {
+        // This process was suspended, or did not read: what it knows is out of date.
+        r = list_applications(sd_bus_message_get_bus(message));
+    }
+    return r < 0 ? r : 0;
+}
+
+int main(void) {
+    sd_bus_error error = SD_BUS_ERROR_NULL;
+    sd_bus *bus = NULL;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int r = sd_bus_open_system(&bus);
+    if (r < 0) {
+        refused("no system bus", NULL, r);
+        return 1;
+    }
+    r = sd_bus_match_signal(bus, NULL, name, path, manager, NULL, on_signal, NULL);
+    if (r < 0) {
+        refused("match", NULL, r);
+        goto end;
+    }
+    // Signals are sent to those who subscribed: a match alone hears nothing. Subscribed first and listed
+    // second, so that nothing falls in between.
+    r = sd_bus_call_method(bus, name, path, manager, "Subscribe", &error, NULL, NULL);
+    if (r < 0) {
+        refused("Subscribe", &error, r);
+        goto end;
+    }
+    r = list_applications(bus);
+    while (r >= 0) {
+        r = sd_bus_process(bus, NULL);
+        if (r == 0)
+            r = sd_bus_wait(bus, UINT64_MAX);
+    }
+    refused("the bus has gone away", NULL, r);
+end:
+    sd_bus_error_free(&error);
+    sd_bus_unref(bus);
+    return r < 0;
+}

@@ -1,0 +1,119 @@
+# appstated: make build, make demo, make test; make help tells of the rest.
+
+SHELL = /bin/sh
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+bindir = $(PREFIX)/bin
+libexecdir = $(PREFIX)/libexec
+datadir = $(PREFIX)/share
+unitdir = $(PREFIX)/lib/systemd/system
+# The system bus reads no policy below /usr/local.
+ifeq ($(PREFIX),/usr)
+policydir = $(datadir)/dbus-1/system.d
+else
+policydir = /etc/dbus-1/system.d
+endif
+
+# WERROR=1: warnings are errors, and so is an import that Package.swift does not declare.
+SWIFT_FLAGS ?=
+ifeq ($(WERROR),1)
+override SWIFT_FLAGS += -Xswiftc -warnings-as-errors --explicit-target-dependency-import-check error
+endif
+export SWIFT_FLAGS
+
+# The daemon starts faster and stays smaller with Swift's library inside, and needs no
+# toolchain on the machine that runs it.
+release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
+products = .build/release
+
+.PHONY: all build demo demo-shell test lint format bench install uninstall clean help
+
+build:
+	@scripts/setup build
+	$(release)
+
+all: build
+
+demo: setup-demo
+	@scripts/demo
+
+demo-shell: setup-demo
+	@scripts/demo --shell
+
+.PHONY: setup-demo
+setup-demo:
+	@scripts/setup demo
+	$(release)
+
+# make test TEST_FLAGS='--filter NAME'
+test:
+	@scripts/setup test
+	@scripts/test $(TEST_FLAGS)
+
+lint:
+	@scripts/lint
+
+format:
+	swift format --in-place --recursive Sources Tests Package.swift
+
+bench: build
+	@if [ -x scripts/bench ]; then exec scripts/bench; fi; \
+	if [ -d Benchmarks ]; then exec swift run -c release appstate-bench; fi; \
+	echo 'There is no benchmark yet.'
+
+install:
+	@for program in appstated appstatectl; do \
+	    [ -x $(products)/$$program ] || { echo "make install: run make first" >&2; exit 1; }; \
+	done
+	install -D -m 755 $(products)/appstated $(DESTDIR)$(libexecdir)/appstated
+	install -D -m 755 $(products)/appstatectl $(DESTDIR)$(bindir)/appstatectl
+	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
+	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
+	sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
+	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
+	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
+	    >$(DESTDIR)$(unitdir)/appstated.service
+	@# What the administrator wrote there stays.
+	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
+	    $(DESTDIR)/etc/appstated/appstated.conf
+	install -d $(DESTDIR)$(datadir)/dbus-1/interfaces
+	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
+	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
+	    $(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
+	$(products)/appstatectl --generate-completion-script bash \
+	    >$(DESTDIR)$(datadir)/bash-completion/completions/appstatectl
+	$(products)/appstatectl --generate-completion-script zsh \
+	    >$(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl
+	$(products)/appstatectl --generate-completion-script fish \
+	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
+	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
+	    'systemctl enable --now appstated'
+
+# The configuration stays.
+uninstall:
+	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
+	    $(DESTDIR)$(policydir)/org.appstate1.conf \
+	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
+	    $(DESTDIR)$(unitdir)/appstated.service \
+	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
+	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
+	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
+	for file in dbus/org.appstate1.*.xml; do \
+	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
+	done
+
+clean:
+	rm -rf .build
+
+help:
+	@echo 'make             build appstated and appstatectl (release, Swift inside)'
+	@echo 'make demo        build, then watch real processes change state on a private bus'
+	@echo 'make demo-shell  a shell on that bus, to try by hand'
+	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"
+	@echo 'make lint        check the form of the sources and the scripts'
+	@echo 'make format      bring the sources into that form'
+	@echo 'make bench       run the benchmarks'
+	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
+	@echo 'make clean       remove what was built'
+	@echo 'WERROR=1         makes warnings errors, as CI does'
