@@ -45,14 +45,21 @@ let package = Package(
         .target(name: "TestSupport", path: "Tests/Support", swiftSettings: settings),
         .executableTarget(
             name: "BusProbe", dependencies: ["AppStateBus"], path: "Tests/BusProbe", swiftSettings: settings),
+        .executableTarget(
+            name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
+            path: "Tests/Actor", swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport", "BusProbe"],
             swiftSettings: settings),
         .testTarget(name: "LinuxTests", dependencies: ["Linux", "CLinux"], swiftSettings: settings),
         .testTarget(
+            name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract"],
+            swiftSettings: settings),
+        .testTarget(
             name: "DaemonTests",
             dependencies: [
                 "Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated",
+                "AppActor",
             ],
             swiftSettings: settings),
     ]

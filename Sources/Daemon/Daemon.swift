@@ -103,7 +103,7 @@ public final class Daemon {
     /// Ends in good order: what we suspended runs on.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
-        executor.resumeAll()
+        executor.resumeAll(sparing: { machine.applications[$0]?.foreignStop != nil })
         loop.exit(code: code)
     }
 

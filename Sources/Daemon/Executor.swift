@@ -73,9 +73,12 @@ final class Executor {
         }
     }
 
-    /// Continues everything that we stopped: the daemon ends in good order.
-    func resumeAll() {
-        for application in registered.values { application.extent.release() }
+    /// Continues everything that we stopped, but for main processes that somebody else wants stopped too:
+    /// the daemon ends in good order.
+    func resumeAll(sparing isHeldByOthers: (ApplicationNumber) -> Bool) {
+        for (number, application) in registered {
+            application.extent.release(sparing: isHeldByOthers(number) ? [application.process] : [])
+        }
     }
 
     /// Whether an extent ends at this process: it is an application of its own, or it is us.

@@ -37,6 +37,8 @@ extension Daemon {
         let pid: Int32
         do {
             descriptor = try PidFD(adopting: Descriptor(owning: number))
+        } catch  where error.isNoSuchProcess {
+            throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
         } catch {
             throw MethodError(.invalidArgs, "The descriptor passed as pidfd is none: \(error)")
         }
@@ -188,25 +190,43 @@ extension Daemon {
             session: session(ofProcess: number, user: status.owner.effective))
     }
 
-    /// Holds the processes of a report by pidfd while `body` tells the life cycle of them.
+    /// Holds the processes of reports by pidfd while `body` tells the life cycle of those that are still
+    /// there; those that nobody turned out to be interested in are let go again.
     func withTracked(
-        _ reported: [ReportedProcess], _ body: () throws(MethodError) -> Void
+        _ reported: [ReportedProcess], _ body: (Set<ProcessID>) throws(MethodError) -> Void
     ) throws(MethodError) {
-        var new: [ProcessIdentity] = []
-        defer { for identity in new { forgetIfIdle(identity) } }
-        for process in reported {
-            guard let id = process.lineage.first, !processes.isTracked(id) else { continue }
-            let identity = ProcessIdentity(pid: id.pid, startTime: id.startTime)
-            do {
-                let descriptor = try PidFD(pid: id.pid)
-                guard try proc.identity(of: id.pid) == identity else { throw MethodError(.noSuchProcess, "") }
-                try processes.track(id, descriptor)
-            } catch {
-                throw MethodError(.noSuchProcess, "No process \(id.pid)")
+        var held: Set<ProcessID> = []
+        var new: [ProcessID] = []
+        defer { for process in new where !machine.isConcerned(with: process) { processes.forget(process) } }
+        for process in reported.compactMap(\.lineage.first) {
+            if !processes.isTracked(process) {
+                guard (try? track(process)) != nil else { continue }
+                new.append(process)
             }
-            new.append(identity)
+            held.insert(process)
         }
-        try body()
+        try body(held)
+    }
+
+    /// The same for one process, which must be there.
+    func withTracked(
+        _ process: ReportedProcess, _ body: () throws(MethodError) -> Void
+    ) throws(MethodError) {
+        try withTracked([process]) { held throws(MethodError) in
+            guard let id = process.lineage.first, held.contains(id) else {
+                throw MethodError(.noSuchProcess, "No process \(process.lineage.first?.pid ?? 0)")
+            }
+            try body()
+        }
+    }
+
+    private func track(_ process: ProcessID) throws {
+        let descriptor = try PidFD(pid: process.pid)
+        // Whom the pidfd holds is who was looked at: its start time says so.
+        guard try proc.identity(of: process.pid).startTime == process.startTime else {
+            throw KernelFailure(operation: "pidfd_open", subject: process.description, errno: ESRCH)
+        }
+        try processes.track(process, descriptor)
     }
 }
 

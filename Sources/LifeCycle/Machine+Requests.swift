@@ -31,12 +31,12 @@ extension Machine {
             let view = view(of: application)
             let stopped = registration.stopped
             updateAnnouncing(number, .launch, at: now, &effects) {
+                if stopped { $0.sawStopped(by: nil, at: now) }
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
                 $0.windowLevel = view.level
                 $0.isFocused = view.isFocused
                 $0.isMinimized = view.isMinimized
-                if stopped { $0.sawStopped(by: nil, at: now) }
             }
         }
         refresh(touched, .windows, at: now, &effects)
@@ -93,7 +93,9 @@ extension Machine {
         var touched = reattribute(windowsBelow: application.process, at: now, &effects)
         touched.remove(number)
         effects.append(.removed(number, reason))
-        if !isConcerned(with: application.process) { effects.append(.forget(application.process)) }
+        // The last of its windows may have gone just now, and the process with it.
+        let forgotten = Effect.forget(application.process)
+        if !isConcerned(with: application.process), !effects.contains(forgotten) { effects.append(forgotten) }
         refresh(touched, .windows, at: now, &effects)
     }
 

@@ -123,6 +123,7 @@ extension Machine {
         if next.contest.count > Application.Contest.limit {
             next.contest = Application.Contest()
             next.holds = []
+            next.objection = Notice.contested.description
             effects.append(.notice(next.number, .contested))
         }
         switch (next.holds.first, next.enforcement) {

@@ -123,8 +123,14 @@ extension Machine {
     {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
         for number in reporter.windows {
-            windows[.reported(connection, number)]?.orphaned = true
-            orphans.insert(.reported(connection, number))
+            let key = WindowKey.reported(connection, number)
+            if windows[key]?.process == nil {
+                // Another user's: it could only take the focus from ours, and nobody could remove it now.
+                _ = remove(key, at: now, &effects)
+            } else {
+                windows[key]?.orphaned = true
+                orphans.insert(key)
+            }
         }
         guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
         if sessions[reporter.session]?.lastingReporters.isEmpty == true {

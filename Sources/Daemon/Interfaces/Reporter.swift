@@ -16,7 +16,7 @@ extension Daemon {
                         try perform(.setFocus(nil, reporter))
                     } else {
                         let process = try reportedProcess(pid)
-                        try withTracked([process]) { () throws(MethodError) in
+                        try withTracked(process) { () throws(MethodError) in
                             try perform(.setFocus(process, reporter))
                         }
                     }
@@ -27,7 +27,7 @@ extension Daemon {
                     let minimized = try call.message.readBool()
                     let reporter = try reporter(call.member)
                     let process = try reportedProcess(pid)
-                    try withTracked([process]) { () throws(MethodError) in
+                    try withTracked(process) { () throws(MethodError) in
                         try perform(.setMinimized(process, minimized, reporter))
                     }
                     try call.reply()
@@ -41,7 +41,7 @@ extension Daemon {
                     let report = try WindowReport(
                         number: window, process: try reportedProcess(pid), state,
                         limit: machine.settings.limits.stringBytes)
-                    try withTracked([report.process]) { () throws(MethodError) in
+                    try withTracked(report.process) { () throws(MethodError) in
                         try perform(.updateWindow(report, reporter))
                     }
                     try call.reply()
@@ -54,8 +54,9 @@ extension Daemon {
                 Method("ReplaceWindows", in: [("windows", "a(tua{sv})")]) { [unowned self] call in
                     let reporter = try reporter(call.member)
                     let reports = try readReports(call)
-                    try withTracked(reports.map(\.process)) { () throws(MethodError) in
-                        try perform(.replaceWindows(reports, reporter))
+                    try withTracked(reports.map(\.process)) { held throws(MethodError) in
+                        let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
+                        try perform(.replaceWindows(present, reporter))
                     }
                     try call.reply()
                 },

@@ -1,0 +1,128 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+
+/// What the exit status says.
+enum Verdict: Int32 {
+    case refused = 1
+    case noSuchApplication = 3
+    case notRunning = 4
+}
+
+/// Prints a sentence to standard error and gives what to throw.
+func failure(_ sentence: String, _ verdict: Verdict = .refused) -> ExitCode {
+    Terminal.warn("appstatectl: \(sentence)")
+    return ExitCode(verdict.rawValue)
+}
+
+/// The service on the bus, as its client sees it.
+final class Client {
+    let bus: Bus
+
+    init(address: String?) throws {
+        do {
+            if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
+        } catch {
+            throw failure("the system bus cannot be reached: \(error.sentence)", .notRunning)
+        }
+    }
+
+    /// Calls a method; a refusal ends the program with the daemon's own sentence.
+    @discardableResult
+    func call(
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> Message {
+        let message = try bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(message)
+        do {
+            return try bus.call(message, timeout: 30_000_000)
+        } catch {
+            throw Self.explained(error)
+        }
+    }
+
+    private static func explained(_ error: BusFailure) -> ExitCode {
+        switch error.name {
+        case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
+            "org.freedesktop.systemd1.NoSuchUnit":
+            failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
+        case ErrorName.noSuchApplication.rawValue:
+            failure(error.sentence, .noSuchApplication)
+        case ErrorName.accessDenied.rawValue:
+            failure("not allowed: \(error.sentence)")
+        default:
+            failure(error.sentence)
+        }
+    }
+
+    // MARK: Applications
+
+    /// A row of `ListApplications`.
+    struct Row {
+        let path: String
+        let id: String
+        let pid: UInt32
+        let uid: UInt32
+        let state: String
+
+        var number: UInt32 { BusNames.applicationNumber(inPath: path) ?? 0 }
+    }
+
+    func applications() throws -> [Row] {
+        let reply = try call(BusNames.root, BusNames.manager, "ListApplications")
+        var rows: [Row] = []
+        try reply.withEntered(.array, "(osuus)") {
+            while !reply.atEnd {
+                try reply.withEntered(.struct, "osuus") {
+                    rows.append(
+                        Row(
+                            path: try reply.readObjectPath(), id: try reply.readString(),
+                            pid: try reply.readUInt32(), uid: try reply.readUInt32(),
+                            state: try reply.readString()))
+                }
+            }
+        }
+        return rows
+    }
+
+    /// The object path of the application that a user means.
+    func path(of name: String) throws -> String {
+        if let number = UInt32(name), number > 0 { return BusNames.path(ofApplication: number) }
+        if BusNames.applicationNumber(inPath: name) != nil { return name }
+        if name.hasPrefix("pid:") {
+            guard let pid = UInt32(name.dropFirst("pid:".count)) else {
+                throw failure("\"\(name)\" is no process", .noSuchApplication)
+            }
+            return try call(BusNames.root, BusNames.manager, "GetApplicationByPID") { try $0.append(pid) }
+                .readObjectPath()
+        }
+        let found = try applications().filter { $0.id == name }
+        guard let first = found.first else { throw failure("no application \"\(name)\"", .noSuchApplication) }
+        guard found.count == 1 else {
+            let list = found.map { "\($0.number) (pid \($0.pid))" }.joined(separator: ", ")
+            throw failure("\"\(name)\" is several applications: \(list); name one by its number")
+        }
+        return first.path
+    }
+
+    /// The process that a user means: a PID, or an application's main process.
+    func process(of name: String) throws -> UInt32 {
+        if let pid = UInt32(name) { return pid }
+        guard case .uint32(let pid)? = try properties(of: try path(of: name))["PID"] else {
+            throw failure("\"\(name)\" has no process", .noSuchApplication)
+        }
+        return pid
+    }
+
+    func properties(of path: String, _ interface: String = BusNames.application) throws -> [String: Variant] {
+        let reply = try call(path, BusNames.properties, "GetAll") { try $0.append(interface) }
+        return Dictionary(try reply.readDictionary().map { ($0.key, $0.value) }) { $1 }
+    }
+}
+
+extension BusFailure {
+    /// What a person should read: the peer's message where there is one.
+    var sentence: String { message ?? description }
+}

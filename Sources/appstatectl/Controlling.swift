@@ -1,0 +1,129 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+
+struct Register: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Register a running process as an application.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "The application's id: that of its desktop entry.") var appID: String
+    @Argument(help: "The process.") var pid: UInt32
+    @Option(help: "How it begins: foreground or background.") var launchMode: String?
+    @Option(help: "Who may suspend it: automatic, manual or never.") var suspension: String?
+    @Option(name: .customLong("background-mode"), help: "A reason to run on in the background.")
+    var backgroundModes: [String] = []
+    @Flag(inversion: .prefixedNo, help: "May be ended while suspended when memory is short.")
+    var reclaimable = true
+
+    func run() throws {
+        guard pid > 0 else { throw failure("a process has a number above 0") }
+        var options: [(String, Variant)] = []
+        if let launchMode { options.append((RegisterOption.launchMode.rawValue, .string(launchMode))) }
+        if let suspension { options.append((RegisterOption.suspension.rawValue, .string(suspension))) }
+        if !reclaimable { options.append((RegisterOption.reclaimable.rawValue, .bool(false))) }
+        if !backgroundModes.isEmpty {
+            options.append((RegisterOption.backgroundModes.rawValue, .strings(backgroundModes)))
+        }
+        let path = try bus.connect().call(BusNames.root, BusNames.manager, "Register") { message in
+            try message.append(appID)
+            try message.append(pid)
+            try message.appendDictionary(options)
+        }.readObjectPath()
+        let number = BusNames.applicationNumber(inPath: path) ?? 0
+        Terminal.emit(
+            output.json
+                ? JSON.object([("number", .unsigned(UInt64(number))), ("path", .string(path))]).text : path)
+    }
+}
+
+struct Unregister: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Give an application up; its process lives on.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "The applications.", completion: .applications) var apps: [String]
+
+    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Unregister") } }
+}
+
+struct Suspend: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Stop an application and hold it.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "The applications.", completion: .applications) var apps: [String]
+
+    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Suspend") } }
+}
+
+struct Resume: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Let an application run again, also one that somebody stopped by a signal.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "The applications.", completion: .applications) var apps: [String]
+
+    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Resume") } }
+}
+
+struct Terminate: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "End an application: tell it, give it its seconds, then kill it.")
+
+    @OptionGroup var bus: BusOptions
+    @Flag(help: "Kill it at once.") var force = false
+    @Argument(help: "The applications.", completion: .applications) var apps: [String]
+
+    func run() throws {
+        try bus.forEach(apps) { client, path in
+            try client.call(path, BusNames.application, "Terminate") { try $0.append(force) }
+        }
+    }
+}
+
+struct Focus: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Report which process has the focus.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "A PID, an application's id, or none.", completion: .applications) var process: String
+
+    func run() throws {
+        let client = try bus.connect()
+        let pid = process == "none" ? 0 : try client.process(of: process)
+        try client.call(BusNames.root, BusNames.reporter, "SetFocus") { try $0.append(pid) }
+    }
+}
+
+struct Minimize: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Report that all windows of a process are minimized.")
+
+    @OptionGroup var bus: BusOptions
+    @Flag(help: "They are not any longer.") var undo = false
+    @Argument(help: "A PID or an application's id.", completion: .applications) var process: String
+
+    func run() throws {
+        let client = try bus.connect()
+        let pid = try client.process(of: process)
+        try client.call(BusNames.root, BusNames.reporter, "SetMinimized") { message in
+            try message.append(pid)
+            try message.append(!undo)
+        }
+    }
+}
+
+struct Reload: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Have the configuration read again.")
+
+    @OptionGroup var bus: BusOptions
+
+    func run() throws { try bus.connect().call(BusNames.root, BusNames.manager, "ReloadConfig") }
+}
+
+extension BusOptions {
+    /// Does the same to each application, in the order in which they were named.
+    fileprivate func forEach(_ names: [String], _ body: (Client, String) throws -> Void) throws {
+        if names.isEmpty { throw ValidationError("Name an application.") }
+        let client = try connect()
+        for name in names { try body(client, try client.path(of: name)) }
+    }
+}

@@ -1,0 +1,77 @@
+import AppStateBus
+
+/// A JSON value (RFC 8259), with the members of objects in the order in which they were given.
+enum JSON {
+    case null
+    case bool(Bool)
+    case unsigned(UInt64)
+    case signed(Int64)
+    case double(Double)
+    case string(String)
+    case array([JSON])
+    case members([Member])
+
+    struct Member {
+        let name: String
+        let value: JSON
+    }
+
+    static func object(_ members: [(String, JSON)]) -> JSON {
+        .members(members.map { Member(name: $0.0, value: $0.1) })
+    }
+
+    init(_ variant: Variant) {
+        switch variant {
+        case .string(let text), .objectPath(let text), .signature(let text): self = .string(text)
+        case .bool(let value): self = .bool(value)
+        case .byte(let number): self = .unsigned(UInt64(number))
+        case .int16(let number): self = .signed(Int64(number))
+        case .uint16(let number): self = .unsigned(UInt64(number))
+        case .int32(let number): self = .signed(Int64(number))
+        case .uint32(let number): self = .unsigned(UInt64(number))
+        case .int64(let number): self = .signed(number)
+        case .uint64(let number): self = .unsigned(number)
+        case .double(let number): self = .double(number)
+        case .bytes(let bytes): self = .array(bytes.map { .unsigned(UInt64($0)) })
+        case .strings(let texts): self = .array(texts.map { .string($0) })
+        case .dictionary(let entries):
+            self = .object(entries.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) })
+        case .descriptor: self = .null
+        case .array(_, let values), .structure(let values): self = .array(values.map { JSON($0) })
+        case .entry(let key, let value): self = .array([JSON(key), JSON(value)])
+        case .variant(let value): self = JSON(value)
+        }
+    }
+
+    var text: String {
+        switch self {
+        case .null: "null"
+        case .bool(let value): value ? "true" : "false"
+        case .unsigned(let number): String(number)
+        case .signed(let number): String(number)
+        case .double(let number): number.isFinite ? String(number) : "null"
+        case .string(let text): Self.quoted(text)
+        case .array(let values): "[" + values.map(\.text).joined(separator: ",") + "]"
+        case .members(let members):
+            "{" + members.map { Self.quoted($0.name) + ":" + $0.value.text }.joined(separator: ",") + "}"
+        }
+    }
+
+    private static func quoted(_ text: String) -> String {
+        var quoted = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"": quoted += "\\\""
+            case "\\": quoted += "\\\\"
+            case "\n": quoted += "\\n"
+            case "\r": quoted += "\\r"
+            case "\t": quoted += "\\t"
+            case _ where scalar.value < 0x20:
+                let digits = String(scalar.value, radix: 16)
+                quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: quoted.unicodeScalars.append(scalar)
+            }
+        }
+        return quoted + "\""
+    }
+}

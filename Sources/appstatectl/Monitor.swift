@@ -1,0 +1,196 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+import Glibc
+
+struct Monitor: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Print every signal about applications as it comes, until interrupted.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "Only these applications.", completion: .applications) var apps: [String] = []
+
+    func run() throws {
+        let client = try bus.connect()
+        let paths = Set(try apps.map { try client.path(of: $0) })
+        let watcher = try Watcher(client, only: paths, json: output.json)
+        throw ExitCode(try watcher.run())
+    }
+}
+
+/// Subscribes and prints what comes.
+final class Watcher {
+    private let client: Client
+    private let paths: Set<String>
+    private let json: Bool
+    private let loop: EventLoop
+    private var names: [String: (id: String, pid: UInt32)] = [:]
+    private var slots: [Slot] = []
+    private var sources: [Source] = []
+
+    init(_ client: Client, only paths: Set<String>, json: Bool) throws {
+        self.client = client
+        self.paths = paths
+        self.json = json
+        loop = try EventLoop()
+    }
+
+    /// Runs until interrupted (0) or the daemon leaves the bus (1).
+    func run() throws -> Int32 {
+        slots.append(
+            try client.bus.addFilter { [unowned self] message in
+                if message.isSignal { take(message) }
+                return false
+            })
+        slots.append(
+            try client.bus.match(
+                "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',"
+                    + "member='NameOwnerChanged',arg0='\(BusNames.service)',arg2=''"
+            ) { [unowned self] _ in leave("appstated has left the bus") })
+        for signal in [SIGINT, SIGTERM] {
+            sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
+        }
+        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away") }
+        try client.call(BusNames.root, BusNames.manager, "Subscribe")
+        for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+        Terminal.warn("listening")
+        try client.bus.attach(to: loop)
+        let code = try loop.run()
+        slots = []
+        return code
+    }
+
+    private func leave(_ sentence: String) {
+        Terminal.warn("appstatectl: \(sentence)")
+        loop.exit(code: 1)
+    }
+
+    private func take(_ message: borrowing Message) {
+        guard let member = message.member, let interface = message.interface, let path = message.path else {
+            return
+        }
+        do {
+            switch interface {
+            case BusNames.manager: try takeManager(member, message)
+            case BusNames.application: try takeApplication(member, path, message)
+            default: break
+            }
+            try message.rewind()
+        } catch {
+            Terminal.warn("appstatectl: \(member) of \(path): \(error)")
+        }
+    }
+
+    private func takeManager(_ member: String, _ message: borrowing Message) throws {
+        switch ManagerSignal(rawValue: member) {
+        case .applicationAdded?:
+            let (path, id, pid) = (
+                try message.readObjectPath(), try message.readString(), try message.readUInt32()
+            )
+            names[path] = (id, pid)
+            show(member, path, [])
+        case .applicationRemoved?:
+            let path = try message.readObjectPath()
+            try message.skip("su")
+            show(member, path, [("exit_reason", .string(try message.readString()))])
+            names[path] = nil
+        case .applicationReclaimed?:
+            let path = try message.readObjectPath()
+            try message.skip("su")
+            show(
+                member, path,
+                [
+                    ("bytes", .unsigned(try message.readUInt64())),
+                    ("usec", .unsigned(try message.readUInt64())),
+                ])
+        case .memoryPressureChanged?:
+            show(member, nil, [("level", .string(try message.readString()))])
+        case .resync?:
+            show(member, nil, [])
+        case .stateChanged?, nil:
+            // The application's own object says the same.
+            break
+        }
+    }
+
+    private func takeApplication(_ member: String, _ path: String, _ message: borrowing Message) throws {
+        let arguments: [(String, JSON)]
+        switch ApplicationSignal(rawValue: member) {
+        case .stateChanged?:
+            arguments = [
+                ("from", .string(try message.readString())), ("to", .string(try message.readString())),
+                ("reason", .string(try message.readString())),
+            ]
+        case .didEnterBackground?, .willTerminate?, .protectedDataWillBecomeUnavailable?:
+            arguments = [
+                ("serial", .unsigned(try message.readUInt64())),
+                ("deadline", .unsigned(try message.readUInt64())),
+            ]
+        case .backgroundTaskWillExpire?:
+            arguments = [
+                ("task", .unsigned(try message.readUInt64())),
+                ("deadline", .unsigned(try message.readUInt64())),
+            ]
+        case .willFinishLaunching?:
+            arguments = [
+                ("options", .object(try message.readDictionary().map { ($0.key, JSON($0.value)) }))
+            ]
+        case .didReceiveMemoryWarning?: arguments = [("level", .string(try message.readString()))]
+        case .significantTimeChange?: arguments = [("cause", .string(try message.readString()))]
+        case .didFinishLaunching?, .didBecomeActive?, .willResignActive?, .willEnterForeground?,
+            .protectedDataDidBecomeAvailable?, .openURLs?, .continueUserActivity?, .messageReceived?,
+            .backgroundTransferFinished?, nil:
+            arguments = []
+        }
+        show(member, path, arguments)
+    }
+
+    private func show(_ member: String, _ path: String?, _ arguments: [(String, JSON)]) {
+        if let path, !paths.isEmpty, !paths.contains(path) { return }
+        let name = path.flatMap { names[$0] }
+        if json {
+            var members: [(String, JSON)] = [("time", .unsigned(loop.now)), ("signal", .string(member))]
+            if let path {
+                members.append(
+                    ("application", .unsigned(UInt64(BusNames.applicationNumber(inPath: path) ?? 0))))
+                members.append(("path", .string(path)))
+            }
+            if let name { members += [("app_id", .string(name.id)), ("pid", .unsigned(UInt64(name.pid)))] }
+            Terminal.emit(JSON.object(members + arguments).text)
+            return
+        }
+        Terminal.emit(
+            Self.clock + "  " + (name?.id ?? path ?? "–").padded(to: 28) + "  "
+                + Self.words(member, arguments))
+    }
+
+    private static func words(_ member: String, _ arguments: [(String, JSON)]) -> String {
+        if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
+            case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
+            case .string(let reason) = arguments[2].1
+        {
+            return "\(Terminal.coloured(from, as: from)) → \(Terminal.coloured(to, as: to))  (\(reason))"
+        }
+        return ([member] + arguments.map { "\($0.0)=\($0.1.text)" }).joined(separator: " ")
+    }
+
+    /// The time of day, to the millisecond.
+    private static var clock: String {
+        var now = timespec()
+        clock_gettime(CLOCK_REALTIME, &now)
+        var parts = tm()
+        localtime_r(&now.tv_sec, &parts)
+        func two(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
+        let fraction = String(1_000 + now.tv_nsec / 1_000_000).dropFirst()
+        return "\(two(parts.tm_hour)):\(two(parts.tm_min)):\(two(parts.tm_sec)).\(fraction)"
+    }
+}
+
+extension String {
+    /// Filled with spaces, or cut, to a width.
+    func padded(to width: Int) -> String {
+        let text = cut(to: width)
+        return text + String(repeating: " ", count: width - text.count)
+    }
+}

@@ -1,0 +1,190 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+import Glibc
+
+struct List: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "List applications and their states.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+
+    func run() throws {
+        let rows = try bus.connect().applications()
+        if output.json {
+            Terminal.emit(JSON.array(rows.map(\.json)).text)
+            return
+        }
+        if rows.isEmpty {
+            Terminal.warn("No applications are registered.")
+            return
+        }
+        var table = Table(["N", "APPLICATION", "PID", "USER", "STATE"], flexible: 1, stateColumn: 4)
+        for row in rows {
+            table.add([String(row.number), row.id, String(row.pid), userName(row.uid), row.state])
+        }
+        table.print()
+    }
+}
+
+struct Show: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Show the properties of an application.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "The application.", completion: .applications) var app: String
+
+    func run() throws {
+        let client = try bus.connect()
+        let path = try client.path(of: app)
+        let properties = try client.properties(of: path)
+        if output.json {
+            let members = properties.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) }
+            Terminal.emit(JSON.object([("path", .string(path))] + members).text)
+            return
+        }
+        let order = [
+            "ID", "State", "StateTimestamp", "PID", "UID", "Session", "Unit", "Focused", "Minimized",
+            "Suspension",
+            "SuspendHolds", "BackgroundModes", "BackgroundTasks", "Reclaimable", "MemoryUsage",
+            "RegisteredTimestamp", "LaunchOptions",
+        ]
+        Terminal.emit("\(Terminal.bold(path))")
+        for name in order {
+            guard let value = properties[name] else { continue }
+            Terminal.emit(String(repeating: " ", count: 20 - name.count) + "\(name): \(shown(name, value))")
+        }
+    }
+
+    private func shown(_ name: String, _ value: Variant) -> String {
+        switch (name, value) {
+        case ("State", .string(let state)): Terminal.coloured(state, as: state)
+        case ("UID", .uint32(let uid)): "\(uid) (\(userName(uid)))"
+        case ("MemoryUsage", .uint64(let bytes)): "\(bytes >> 10) KiB"
+        case ("StateTimestamp", .uint64(let time)), ("RegisteredTimestamp", .uint64(let time)):
+            "\(duration(since: time)) ago"
+        default: value.words
+        }
+    }
+}
+
+struct Explain: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Tell why an application is in its state: every fact, hold, exemption and timer.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "The application.", completion: .applications) var app: String
+
+    func run() throws {
+        let client = try bus.connect()
+        let path = try client.path(of: app)
+        let entries = try client.call(path, BusNames.application, "Explain").readDictionary()
+        if output.json {
+            Terminal.emit(
+                JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }).text)
+            return
+        }
+        Terminal.emit(Terminal.bold(path))
+        for (key, value) in entries {
+            let label = String(repeating: " ", count: max(0, 20 - key.count)) + key + ": "
+            switch (key, value) {
+            case (_, .strings(let lines)) where !lines.isEmpty:
+                for (index, line) in lines.enumerated() {
+                    Terminal.emit((index == 0 ? label : String(repeating: " ", count: 22)) + line)
+                }
+            case ("state", .string(let state)), ("target", .string(let state)):
+                Terminal.emit(label + Terminal.coloured(state, as: state))
+            case (_, .uint64(let time)) where key.hasSuffix("deadline"):
+                Terminal.emit(label + "in \(duration(until: time))")
+            case ("state-since", .uint64(let time)):
+                Terminal.emit(label + "\(duration(since: time)) ago")
+            default:
+                Terminal.emit(label + value.words)
+            }
+        }
+    }
+}
+
+struct Status: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Show how the daemon does.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+
+    func run() throws {
+        let client = try bus.connect()
+        let properties = try client.properties(of: BusNames.root, BusNames.manager)
+        let count = try client.applications().count
+        if output.json {
+            let members = properties.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) }
+            Terminal.emit(JSON.object(members + [("Applications", .unsigned(UInt64(count)))]).text)
+            return
+        }
+        for (name, value) in properties.sorted(by: { $0.key < $1.key }) {
+            Terminal.emit(String(repeating: " ", count: 20 - name.count) + "\(name): \(value.words)")
+        }
+        Terminal.emit("        Applications: \(count)")
+    }
+}
+
+extension Client.Row {
+    var json: JSON {
+        .object([
+            ("number", .unsigned(UInt64(number))), ("path", .string(path)), ("app_id", .string(id)),
+            ("pid", .unsigned(UInt64(pid))), ("uid", .unsigned(UInt64(uid))), ("state", .string(state)),
+        ])
+    }
+}
+
+extension Variant {
+    /// For people: lists with commas, yes and no.
+    var words: String {
+        switch self {
+        case .bool(let value): value ? "yes" : "no"
+        case .strings(let texts): texts.isEmpty ? "–" : texts.joined(separator: ", ")
+        case .array(_, let values): values.isEmpty ? "–" : values.map(\.words).joined(separator: "; ")
+        case .structure(let values): values.map(\.words).filter { !$0.isEmpty }.joined(separator: " ")
+        case .dictionary(let entries):
+            entries.isEmpty
+                ? "–"
+                : entries.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value.words)" }.joined(
+                    separator: " ")
+        case .string(let text), .objectPath(let text), .signature(let text): text.isEmpty ? "–" : text
+        default: JSON(self).text
+        }
+    }
+}
+
+/// The name of a user, or the number where there is none.
+func userName(_ uid: UInt32) -> String {
+    guard let entry = getpwuid(uid), let name = entry.pointee.pw_name else { return String(uid) }
+    return String(cString: name)
+}
+
+private var monotonic: UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+}
+
+func duration(since time: UInt64) -> String { duration(of: monotonic > time ? monotonic - time : 0) }
+func duration(until time: UInt64) -> String { duration(of: time > monotonic ? time - monotonic : 0) }
+
+private func duration(of microseconds: UInt64) -> String {
+    let seconds = microseconds / 1_000_000
+    switch seconds {
+    case 0: return "\(microseconds / 1_000)ms"
+    case 1..<60: return "\(seconds)s"
+    case 60..<3_600: return "\(seconds / 60)min \(seconds % 60)s"
+    case 3_600..<86_400: return "\(seconds / 3_600)h \(seconds / 60 % 60)min"
+    default: return "\(seconds / 86_400)d \(seconds / 3_600 % 24)h"
+    }
+}
+
+extension CompletionKind {
+    /// The ids of the applications there are now.
+    static var applications: CompletionKind {
+        .shellCommand("appstatectl list 2>/dev/null | awk 'NR>1 {print $1; print $2}'")
+    }
+}

@@ -1,0 +1,111 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+
+/// One connection and what it is told to do.
+final class Application {
+    private let loop: EventLoop
+    private let bus: Bus
+    private var filter: Slot?
+    private var input: Source?
+    private var unread: [UInt8] = []
+    /// Commands that were read and not carried out yet.
+    private var lines: [String] = []
+    /// The descendant that speaks in this process's place.
+    private var successor: Application?
+
+    init() throws {
+        loop = try EventLoop()
+        bus = try Bus.system()
+        try bus.attach(to: loop)
+        filter = try bus.addFilter { message in
+            if message.isSignal, message.interface != "org.freedesktop.DBus" { Self.tell(message) }
+            return false
+        }
+        input = try loop.watch(STDIN_FILENO) { [unowned self] _ in read() }
+    }
+
+    func run() throws {
+        while true {
+            try loop.runOnce(timeout: nil)
+            // Not from within a handler: a command may run the loop itself.
+            while !lines.isEmpty { obey(lines.removeFirst()) }
+        }
+    }
+
+    private func read() {
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        let count = Glibc.read(STDIN_FILENO, &buffer, buffer.count)
+        guard count > 0 else { exit(0) }
+        unread += buffer.prefix(count)
+        while let end = unread.firstIndex(of: UInt8(ascii: "\n")) {
+            lines.append(String(decoding: unread[..<end], as: UTF8.self))
+            unread.removeFirst(end + 1)
+        }
+    }
+
+    private func obey(_ line: String) {
+        var words = line.split(separator: " ").map(String.init)[...]
+        guard let number = words.popFirst(), let command = words.popFirst() else { return }
+        do {
+            let answer = try perform(command, Array(words), number)
+            say((["#\(number)", "ok"] + answer).joined(separator: " "))
+        } catch let failure as BusFailure {
+            say("#\(number) error \(failure.name ?? failure.description)")
+        } catch {
+            say("#\(number) error \(error)")
+        }
+    }
+
+    private func perform(_ command: String, _ words: [String], _ number: String) throws -> [String] {
+        switch command {
+        case "name": return [bus.uniqueName]
+        case "call": return try call(words)
+        case "settle":
+            // The daemon answers in order: what it sent before has come when it answers.
+            _ = try call([BusNames.root, "org.freedesktop.DBus.Peer", "Ping"])
+            while try loop.runOnce(timeout: 0) {}
+            return []
+        case "ignore":
+            for word in words { signal(Int32(word) ?? 0, SIG_IGN) }
+            return []
+        case "fork": return [String(try Descent.fork())]
+        case "double-fork": return [String(try Descent.doubleFork())]
+        case "descend":
+            guard let child = try Descent.handOver() else {
+                let successor = try Application()
+                self.successor = successor
+                say("#\(number) ok \(getpid())")
+                try successor.run()
+                return []
+            }
+            Descent.waitForTheEnd(after: child)
+        case "exec":
+            say("#\(number) ok")
+            try Descent.execute(words)
+        case "exit":
+            say("#\(number) ok")
+            exit(words.first.flatMap(Int32.init) ?? 0)
+        default:
+            throw BusFailure(operation: "perform", subject: command, errno: ENOSYS)
+        }
+    }
+
+    /// `PATH INTERFACE MEMBER ARGUMENT…`, arguments as `Argument` writes them.
+    private func call(_ words: [String]) throws -> [String] {
+        guard words.count >= 3 else {
+            throw BusFailure(operation: "call", subject: "words", errno: EINVAL)
+        }
+        let message = try bus.newCall(
+            destination: BusNames.service, path: words[0], interface: words[1], member: words[2])
+        for word in words.dropFirst(3) { try Argument.append(word, to: message) }
+        return Argument.words(of: try bus.call(message))
+    }
+
+    private static func tell(_ message: borrowing Message) {
+        let head = [message.path ?? "", message.interface ?? "", message.member ?? ""]
+        say((["signal"] + head + Argument.words(of: message)).joined(separator: " "))
+        try? message.rewind()
+    }
+}

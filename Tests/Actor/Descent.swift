@@ -1,0 +1,73 @@
+import AppStateBus
+import Glibc
+
+/// Processes that come of this one.
+enum Descent {
+    /// A child that does nothing until our input ends.
+    static func fork() throws -> Int32 {
+        let child = try forked()
+        if child == 0 { idle() }
+        return child
+    }
+
+    /// A grandchild whose parent has ended: it belongs to init then, or to who takes in orphans.
+    static func doubleFork() throws -> Int32 {
+        var ends: [Int32] = [-1, -1]
+        guard pipe(&ends) == 0 else { throw failure("pipe") }
+        let child = try forked()
+        if child == 0 {
+            var grandchild = Glibc.fork()
+            if grandchild == 0 { idle() }
+            write(ends[1], &grandchild, MemoryLayout<Int32>.size)
+            _exit(grandchild < 0 ? 1 : 0)
+        }
+        close(ends[1])
+        defer { close(ends[0]) }
+        var grandchild: Int32 = -1
+        guard Glibc.read(ends[0], &grandchild, MemoryLayout<Int32>.size) == MemoryLayout<Int32>.size,
+            grandchild > 0
+        else { throw failure("fork") }
+        waitpid(child, nil, 0)
+        return grandchild
+    }
+
+    /// A child that goes on in our place: nil in the child, its number in the parent.
+    static func handOver() throws -> Int32? {
+        let child = try forked()
+        return child == 0 ? nil : child
+    }
+
+    /// Does nothing until the child has ended.
+    static func waitForTheEnd(after child: Int32) -> Never {
+        close(STDOUT_FILENO)
+        close(STDERR_FILENO)
+        while waitpid(child, nil, 0) < 0, errno == EINTR {}
+        _exit(0)
+    }
+
+    static func execute(_ words: [String]) throws -> Never {
+        guard let program = words.first else { throw failure("exec") }
+        var arguments = words.map { strdup($0) } + [nil]
+        execvp(program, &arguments)
+        throw failure("exec")
+    }
+
+    private static func forked() throws -> Int32 {
+        let child = Glibc.fork()
+        guard child >= 0 else { throw failure("fork") }
+        return child
+    }
+
+    /// Waits until the writer of our input has closed it, without taking a byte of it.
+    private static func idle() -> Never {
+        close(STDOUT_FILENO)
+        close(STDERR_FILENO)
+        var input = pollfd(fd: STDIN_FILENO, events: 0, revents: 0)
+        while poll(&input, 1, -1) < 0, errno == EINTR {}
+        _exit(0)
+    }
+
+    private static func failure(_ operation: String) -> BusFailure {
+        BusFailure(operation: operation, subject: "a process", errno: errno)
+    }
+}

@@ -1,0 +1,38 @@
+import Foundation
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers for the same seed on every machine.
+struct Generator: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+
+    mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &self) < percent }
+
+    mutating func pick<Element>(_ elements: [Element]) -> Element? {
+        elements.isEmpty ? nil : elements[Int.random(in: 0..<elements.count, using: &self)]
+    }
+
+    /// One of these, or, as often as any of them, nil.
+    mutating func pickOrNone<Element>(_ elements: [Element]) -> Element? {
+        chance(100 / (elements.count + 1)) ? nil : pick(elements)
+    }
+
+    /// The seed to begin with: APPSTATED_SEED, else a new one.
+    static var chosenSeed: UInt64 {
+        ProcessInfo.processInfo.environment["APPSTATED_SEED"].flatMap { UInt64($0) }
+            ?? UInt64.random(in: 0...UInt64(UInt32.max))
+    }
+
+    /// How many steps a simulation takes: APPSTATED_STEPS, else a million.
+    static var chosenSteps: Int {
+        ProcessInfo.processInfo.environment["APPSTATED_STEPS"].flatMap { Int($0) } ?? 1_000_000
+    }
+}

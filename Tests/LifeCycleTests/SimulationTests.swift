@@ -1,0 +1,316 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Random histories under a virtual clock. A failure prints its seed; APPSTATED_SEED runs it again.
+@Suite("Simulation")
+struct SimulationTests {
+    private static let seed = Generator.chosenSeed
+    private static let parts = 10
+
+    @Test("a million random steps keep every promise of the contract", arguments: 0..<parts)
+    func randomSteps(part: Int) throws {
+        let runs = 5
+        let steps = Generator.chosenSteps / Self.parts / runs
+        print("simulation: APPSTATED_SEED=\(Self.seed), part \(part): \(runs) runs of \(steps) steps")
+        for run in 0..<runs {
+            var simulation = Simulation(seed: Self.seed &+ UInt64(part * runs + run))
+            do {
+                for _ in 0..<steps { try simulation.step() }
+                try simulation.finish()
+            } catch {
+                Issue.record("seed \(Self.seed), part \(part), run \(run): \(error)\n\(simulation.history)")
+                return
+            }
+        }
+    }
+}
+
+struct Simulation {
+    private var world = World()
+    private var reports = Reports()
+    private var generator: Generator
+    private var connections: [ConnectionName] = []
+    private var reporters: Set<ConnectionName> = []
+    private var nextConnection = 0
+    private var log: [String] = []
+
+    private static let users: [UInt32] = [0, 1000, 1001]
+    private static let mostProcesses = 24
+
+    init(seed: UInt64) { generator = Generator(seed: seed) }
+
+    var history: String { log.suffix(30).joined(separator: "\n") }
+
+    mutating func step() throws {
+        world.now += UInt64.random(in: 0...400_000, using: &generator)
+        if let deadline = world.machine.nextDeadline(), deadline <= world.now || generator.chance(5) {
+            world.now = max(world.now, deadline)
+            note("time")
+            try world.take(.timePassed)
+            try world.require(
+                world.machine.nextDeadline().map { $0 > world.now } ?? true, "a deadline in the past")
+        }
+        world.completeStops(&generator)
+        if !world.pending.isEmpty, generator.chance(70) {
+            note("\(world.pending[0])")
+            try takePending()
+        } else {
+            try act()
+        }
+        try check()
+    }
+
+    /// Everything ends: nothing may be left.
+    mutating func finish() throws {
+        for process in Array(world.processes.keys) { world.exit(process) }
+        while !world.pending.isEmpty { try takePending() }
+        for connection in connections + Self.users.map({ ":r\($0)" }) {
+            try world.take(.disconnected(connection))
+        }
+        for session in [SessionKey.login("c2")] + Self.users.map(SessionKey.user) {
+            try world.take(.session(session, inFront: true))
+        }
+        var reporter = ReporterIdentity(connection: ":9", user: 0, session: .user(0))
+        _ = try world.perform(.setFocus(nil, reporter))
+        reporter.user = 0
+        let machine = world.machine
+        try world.require(machine.applications.isEmpty && machine.numbers.isEmpty, "applications are left")
+        try world.require(
+            machine.windowsByProcess.isEmpty && machine.windows.isEmpty && machine.orphans.isEmpty,
+            "windows of processes are left")
+        try world.require(
+            machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
+            "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
+        try world.require(machine.deadlines.isEmpty, "deadlines are left")
+        try world.require(world.held.isEmpty, "processes are held: \(world.held)")
+        try world.require(world.told.isEmpty, "applications were not told to be removed")
+    }
+
+    private mutating func note(_ what: String) {
+        if log.count > 200 { log.removeFirst(100) }
+        log.append("\(world.now) \(what)")
+    }
+
+    private mutating func takePending() throws {
+        let ended: ProcessID? =
+            if case .exited(let process, _)? = world.pending.first { process } else { nil }
+        try world.takePending()
+        if let ended { reports.processEnded(ended) }
+        reports.ownersChanged(world)
+    }
+
+    // MARK: What happens
+
+    private mutating func act() throws {
+        let kind = Int.random(in: 0..<100, using: &generator)
+        let process = generator.pick(world.processes.keys.sorted { $0.pid < $1.pid })
+        let number = generator.pick(world.told.keys.sorted())
+        switch kind {
+        case 0..<8: try spawn()
+        case 8..<20: if let process { try register(process) }
+        case 20..<34: try report(process)
+        case 34..<42:
+            if let process {
+                note("STOP \(process)")
+                world.foreignStop(process)
+            }
+        case 42..<52:
+            if let process {
+                note("CONT \(process)")
+                world.foreignContinue(process)
+            }
+        case 52..<58:
+            if let number { try request(.suspend(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
+        case 58..<65:
+            if let number { try request(.resume(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
+        case 65..<68:
+            if let process {
+                note("exit \(process)")
+                world.exit(process)
+            }
+        case 68..<70: if let number { try request(.terminate(number, force: generator.chance(30))) }
+        case 70..<72: if let number { try request(.unregister(number)) }
+        case 72..<90: if let number { try delegate(number) }
+        case 90..<92: try disconnect()
+        case 92..<94: try session()
+        case 94..<95: try configure()
+        default: break
+        }
+    }
+
+    private mutating func spawn() throws {
+        guard world.processes.count < Self.mostProcesses else { return }
+        let parent =
+            generator.chance(40) ? generator.pick(world.processes.keys.sorted { $0.pid < $1.pid }) : nil
+        let user = parent.flatMap { world.processes[$0]?.user } ?? generator.pick(Self.users) ?? 0
+        let process = world.spawn(user: user, parent: parent)
+        note("spawn \(process) of \(user) below \(parent?.description ?? "nobody")")
+    }
+
+    private mutating func register(_ process: ProcessID) throws {
+        guard let truth = world.processes[process], let id = ApplicationID("org.example.A") else { return }
+        var registration = Registration(
+            id: id, process: process, user: truth.user, session: session(of: truth.user))
+        registration.byItself = generator.chance(50)
+        registration.suspension = generator.pickOrNone([SuspensionPolicy.automatic, .manual, .never])
+        registration.launchMode = generator.pickOrNone([LaunchMode.foreground, .background])
+        registration.stopped = truth.isStopped
+        if generator.chance(50) {
+            let connection = connect()
+            registration.delegate = connection
+        }
+        note("\(registration)")
+        world.held.insert(process)
+        if try !world.perform(.register(registration)), !world.machine.isConcerned(with: process) {
+            world.held.remove(process)
+        }
+        let isVisible =
+            (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
+        if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {
+            world.told[number]?.assumedVisible = isVisible
+            world.told[number]?.isFresh = false
+        }
+        reports.ownersChanged(world)
+    }
+
+    private mutating func connect() -> ConnectionName {
+        if connections.count > 12, let old = generator.pick(connections) { return old }
+        nextConnection += 1
+        connections.append(":1.\(nextConnection)")
+        return connections[connections.count - 1]
+    }
+
+    private func session(of user: UInt32) -> SessionKey { user == 1001 ? .login("c2") : .user(user) }
+
+    private mutating func report(_ process: ProcessID?) throws {
+        let user = generator.pick(Self.users) ?? 0
+        let reporter = ReporterIdentity(connection: ":r\(user)", user: user, session: session(of: user))
+        guard let process, let truth = world.processes[process] else { return }
+        let lineage = world.lineage(of: process)
+        let reported = ReportedProcess(lineage: lineage, user: truth.user, session: session(of: truth.user))
+        let isForeign = user != 0 && truth.user != user
+        let session = user == 0 ? reported.session : reporter.session
+        world.held.insert(process)
+        defer { if !world.machine.isConcerned(with: process) { world.held.remove(process) } }
+        switch Int.random(in: 0..<6, using: &generator) {
+        case 0, 1:
+            note("focus \(process) by \(user)")
+            _ = try world.perform(.setFocus(reported, reporter))
+            reports.setFocus(
+                isForeign ? nil : lineage, in: isForeign ? reporter.session : session, by: user, world)
+        case 2:
+            let minimized = generator.chance(50)
+            note("minimized \(process) \(minimized) by \(user)")
+            if try world.perform(.setMinimized(reported, minimized, reporter)) {
+                reports.setMinimized(lineage, minimized, in: session, by: user, world)
+            }
+        case 3, 4:
+            var report = WindowReport(number: UInt64.random(in: 1...6, using: &generator), process: reported)
+            report.focused = generator.pickOrNone([true, false])
+            report.visible = generator.pickOrNone([true, false])
+            report.minimized = generator.pickOrNone([true, false])
+            let key = Reports.Key.single(reporter.connection, report.number)
+            let old = reports.windows[key]?.lineage.first
+            note("\(report)")
+            if try world.perform(.updateWindow(report, reporter)) {
+                reports.update(
+                    key, lineage, foreign: isForeign, focused: report.focused, visible: report.visible,
+                    minimized: report.minimized, in: reporter.session, by: user, world)
+            }
+            if let old, !world.machine.isConcerned(with: old) { world.held.remove(old) }
+        default:
+            let window = UInt64.random(in: 1...6, using: &generator)
+            note("remove \(window) of \(user)")
+            _ = try world.perform(.removeWindow(window, reporter))
+            reports.remove(.single(reporter.connection, window))
+        }
+    }
+
+    private mutating func request(_ request: Request) throws {
+        note("\(request)")
+        _ = try world.perform(request)
+        reports.ownersChanged(world)
+    }
+
+    private mutating func delegate(_ number: ApplicationNumber) throws {
+        guard let connection = world.machine.applications[number]?.delegate else {
+            if generator.chance(20) {
+                // It reads the state for itself.
+                world.told[number]?.delegateState = nil
+                try request(.becomeDelegate(number, connect()))
+            }
+            return
+        }
+        let serial = UInt64.random(in: 0...8, using: &generator)
+        switch Int.random(in: 0..<4, using: &generator) {
+        case 0, 1: try request(.finishLaunching(number, by: connection))
+        case 2: try request(.acknowledge(number, serial: serial, by: connection))
+        default:
+            if generator.chance(50) {
+                try request(.beginBackgroundTask(number, name: "task", by: connection))
+            } else {
+                try request(.endBackgroundTask(number, task: serial))
+            }
+        }
+    }
+
+    private mutating func disconnect() throws {
+        guard let connection = generator.pick(connections) else { return }
+        note("\(connection) leaves")
+        connections.removeAll { $0 == connection }
+        try world.take(.disconnected(connection))
+    }
+
+    private mutating func session() throws {
+        let key = session(of: generator.pick(Self.users) ?? 0)
+        let inFront = generator.chance(60)
+        note("\(key) in front: \(inFront)")
+        reports.isInFront[key] = inFront
+        try world.take(.session(key, inFront: inFront))
+    }
+
+    private mutating func configure() throws {
+        var settings = Settings()
+        settings.backgroundGrace = generator.pick([0, 1_000_000, 5_000_000])
+        settings.backgroundTaskMax = generator.pickOrNone([3_000_000])
+        settings.mode = generator.chance(80) ? .enforce : .observe
+        note("settings")
+        try world.take(.configured(settings))
+    }
+
+    // MARK: What must hold
+
+    private func check() throws {
+        let levels = reports.levels(world)
+        for (number, application) in world.told {
+            guard let record = world.machine.applications[number] else {
+                throw World.Violation(description: "\(number) is gone without a word")
+            }
+            try world.require(
+                record.state == application.state, "\(number) is \(record.state), told \(application.state)")
+            try world.require(
+                application.owed == nil, "\(number) is owed \(String(describing: application.owed))")
+            let isAssumed =
+                application.assumedVisible && !reports.reportedOn.contains(number)
+                && reports.isInFront[record.session] ?? true
+            let level = max(levels[number] ?? 0, isAssumed ? 1 : 0)
+            try world.require(
+                record.windowLevel.rawValue == level,
+                "\(number) is at window level \(record.windowLevel), not \(level)")
+            guard world.pending.isEmpty, !record.isPending else { continue }
+            let isStopped = world.processes[record.process]?.isStopped ?? false
+            let expected: LifeCycleState =
+                record.isLaunching
+                ? .notRunning
+                : isStopped ? .suspended : level == 2 ? .active : level == 1 ? .inactive : .background
+            try world.require(
+                record.state == expected, "\(number) is \(record.state), and the facts say \(expected)")
+            try world.require(
+                record.holds.isEmpty || isStopped, "\(number) is held by \(record.holds) and runs")
+            try world.require(
+                !isStopped || !record.allHolds.isEmpty, "\(number) is stopped and nobody holds it")
+        }
+    }
+}

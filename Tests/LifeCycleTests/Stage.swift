@@ -1,0 +1,118 @@
+import AppStateContract
+
+@testable import LifeCycle
+
+/// One machine with one application on it, and what was announced of it.
+struct Stage {
+    var machine: Machine
+    var now: Microseconds = 1_000_000
+    private(set) var effects: [Effect] = []
+    let number = ApplicationNumber(1)
+    let process = ProcessID(pid: 100, startTime: 7)
+
+    static let user: UInt32 = 1000
+    static let delegate = ":1.5"
+
+    init(_ settings: Settings = Settings()) { machine = Machine(settings: settings) }
+
+    /// A stage with a launched application in the background.
+    static func launched(
+        delegate: Bool = true, suspension: SuspensionPolicy = .manual, _ settings: Settings = Settings(),
+        _ change: (inout Registration) -> Void = { _ in }
+    ) throws -> Stage {
+        var stage = Stage(settings)
+        try stage.register(delegate: delegate, suspension: suspension, change)
+        if delegate { try stage.perform(.finishLaunching(stage.number, by: Self.delegate)) }
+        stage.effects = []
+        return stage
+    }
+
+    mutating func register(
+        delegate: Bool = true, suspension: SuspensionPolicy = .manual,
+        _ change: (inout Registration) -> Void = { _ in }
+    ) throws {
+        guard let id = ApplicationID("org.example.Editor") else { return }
+        var registration = Registration(id: id, process: process, user: Self.user, session: .user(Self.user))
+        registration.delegate = delegate ? Self.delegate : nil
+        registration.suspension = suspension
+        change(&registration)
+        try perform(.register(registration))
+    }
+
+    var application: Application {
+        guard let application = machine.applications[number] else { preconditionFailure("no application") }
+        return application
+    }
+
+    var state: LifeCycleState { application.state }
+    var holds: [HoldReason] { application.allHolds.map(\.reason) }
+    var reported: ReportedProcess {
+        ReportedProcess(lineage: [process], user: Self.user, session: .user(Self.user))
+    }
+    var reporter: ReporterIdentity {
+        ReporterIdentity(connection: ":1.9", user: Self.user, session: .user(Self.user))
+    }
+
+    @discardableResult
+    mutating func perform(_ request: Request) throws -> Answer {
+        let (answer, effects) = try machine.perform(request, at: now)
+        self.effects += effects
+        return answer
+    }
+
+    mutating func take(_ fact: Fact) { effects += machine.handle(fact, at: now) }
+
+    mutating func pass(_ span: Microseconds) {
+        let end = now + span
+        while let next = machine.nextDeadline(), next <= end {
+            now = max(now, next)
+            take(.timePassed)
+        }
+        now = end
+    }
+
+    mutating func focus() throws { try perform(.setFocus(reported, reporter)) }
+    mutating func unfocus() throws { try perform(.setFocus(nil, reporter)) }
+    mutating func minimize(_ minimized: Bool = true) throws {
+        try perform(.setMinimized(reported, minimized, reporter))
+    }
+    mutating func stopBySomebody() { take(.stopped(number, holder: "pid 7")) }
+
+    /// Confirms what was ordered, as the shell does.
+    mutating func settle() {
+        while application.isPending {
+            take(application.enforcement == .stopping ? .stopped(number, holder: nil) : .continued(number))
+        }
+    }
+
+    mutating func bring(to state: LifeCycleState) throws {
+        switch state {
+        case .notRunning: break
+        case .active: try focus()
+        case .inactive:
+            try focus()
+            try unfocus()
+        case .background: try minimize()
+        case .suspended: stopBySomebody()
+        }
+    }
+
+    mutating func forget() { effects = [] }
+
+    func heard(_ audience: Audience) -> [Announcement] {
+        effects.compactMap { effect in
+            guard case .announce(_, let announcement, let to) = effect, to.contains(audience) else {
+                return nil
+            }
+            return announcement
+        }
+    }
+
+    /// What an audience heard, in words: `WillResignActive`, `active→inactive`.
+    func words(_ audience: Audience) -> [String] {
+        heard(audience).map { announcement in
+            if case .stateChanged(let edge, _) = announcement { return edge.description }
+            return announcement.signal.rawValue
+        }
+    }
+}

@@ -1,0 +1,274 @@
+import AppStateContract
+import LifeCycle
+
+/// A small world that carries out what the machine orders, and knows the truth: what a process does, what
+/// was reported, who was told what. It never asks the machine for an answer that it can know itself.
+struct World {
+    struct Process {
+        let id: ProcessID
+        let user: UInt32
+        var parent: ProcessID?
+        /// Stopped by SIGSTOP, by whomever.
+        var isStopped = false
+        /// Our SIGSTOP is under way.
+        var stopOrdered = false
+    }
+
+    /// An application as the signals that were sent describe it.
+    struct Told {
+        let process: ProcessID
+        let user: UInt32
+        var state = LifeCycleState.notRunning
+        /// Registered as visible until somebody tells of its windows.
+        var assumedVisible = false
+        var isFresh = true
+        /// The state as its delegate was told, without the edges to and from suspended.
+        var delegateState: LifeCycleState?
+        /// What must be announced next, after an edge or a will-signal.
+        var owed: ApplicationSignal?
+        var owedEdge: Edge?
+    }
+
+    struct Violation: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    var machine = Machine()
+    var now: Microseconds = 1_000_000
+    var processes: [ProcessID: Process] = [:]
+    var told: [ApplicationNumber: Told] = [:]
+    /// Which application a process is, as far as was told.
+    var numbers: [ProcessID: ApplicationNumber] = [:]
+    /// Processes whose pidfd the shell holds.
+    var held: Set<ProcessID> = []
+    var pending: [Fact] = []
+    private var nextPid: Int32 = 100
+
+    // MARK: The kernel's side
+
+    mutating func spawn(user: UInt32, parent: ProcessID?) -> ProcessID {
+        nextPid += 1
+        let id = ProcessID(pid: nextPid, startTime: UInt64(nextPid) * 7)
+        processes[id] = Process(id: id, user: user, parent: parent)
+        return id
+    }
+
+    func lineage(of id: ProcessID) -> [ProcessID] {
+        var line: [ProcessID] = []
+        var next: ProcessID? = id
+        while let current = next, let process = processes[current] {
+            line.append(current)
+            next = process.parent
+        }
+        return line.isEmpty ? [id] : line
+    }
+
+    mutating func exit(_ id: ProcessID) {
+        guard processes.removeValue(forKey: id) != nil else { return }
+        for child in processes.keys where processes[child]?.parent == id { processes[child]?.parent = nil }
+        if held.contains(id) { pending.append(.exited(id, .exited)) }
+    }
+
+    /// SIGSTOP or SIGCONT by a stranger; the sensor sees it.
+    mutating func foreignStop(_ id: ProcessID) {
+        processes[id]?.isStopped = true
+        if let number = machine.application(of: id)?.number {
+            pending.append(.stopped(number, holder: "pid 7"))
+        }
+    }
+
+    mutating func foreignContinue(_ id: ProcessID) {
+        processes[id]?.isStopped = false
+        if let application = machine.application(of: id), application.isStopped {
+            pending.append(.continued(application.number))
+        }
+    }
+
+    // MARK: The shell's side
+
+    mutating func perform(_ request: Request) throws -> Bool {
+        let effects: [Effect]
+        do {
+            effects = try machine.perform(request, at: now).effects
+        } catch {
+            return false
+        }
+        try carryOut(effects)
+        return true
+    }
+
+    mutating func take(_ fact: Fact) throws {
+        try carryOut(machine.handle(fact, at: now))
+    }
+
+    /// One of the facts that wait, in the order in which the shell would report them.
+    mutating func takePending() throws {
+        guard !pending.isEmpty else { return }
+        let fact = pending.removeFirst()
+        if isTrue(fact) {
+            try take(fact)
+        } else if case .stopped(let number, _) = fact, let process = told[number]?.process,
+            machine.applications[number]?.enforcement == .stopping
+        {
+            // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
+            processes[process]?.stopOrdered = true
+        }
+    }
+
+    /// The shell looks before it reports: what is no longer so is not reported.
+    private func isTrue(_ fact: Fact) -> Bool {
+        switch fact {
+        case .stopped(let number, _): told[number].flatMap { processes[$0.process]?.isStopped } ?? false
+        case .continued(let number): told[number].flatMap { processes[$0.process]?.isStopped } == false
+        case .exited(let process, _): held.contains(process)
+        default: true
+        }
+    }
+
+    private mutating func carryOut(_ effects: [Effect]) throws {
+        for effect in effects { try carryOut(effect) }
+    }
+
+    private mutating func carryOut(_ effect: Effect) throws {
+        switch effect {
+        case .added(let number):
+            guard let application = machine.applications[number] else {
+                throw Violation(description: "\(number) was added and is not there")
+            }
+            told[number] = Told(process: application.process, user: application.user)
+            numbers[application.process] = number
+        case .removed(let number, _):
+            guard let application = told.removeValue(forKey: number) else {
+                throw Violation(description: "\(number) was removed twice")
+            }
+            numbers[application.process] = nil
+            try require(
+                application.owed == nil, "\(number) was removed owing \(String(describing: application.owed))"
+            )
+        case .announce(let number, let announcement, let audience):
+            try hear(number, announcement, audience)
+        case .changed, .focusChanged, .notice:
+            break
+        case .stop(let number, _):
+            try withProcess(number) { $0.stopOrdered = true }
+        case .resume(let number, let sparingMain):
+            guard let process = told[number]?.process else { return }
+            processes[process]?.stopOrdered = false
+            if sparingMain || processes[process] == nil { return }
+            processes[process]?.isStopped = false
+            pending.insert(.continued(number), at: 0)
+        case .continueForeign(let number):
+            guard let process = told[number]?.process, processes[process] != nil else { return }
+            processes[process]?.isStopped = false
+            pending.insert(.continued(number), at: 0)
+        case .requestExit(let number):
+            if let process = told[number]?.process, processes[process]?.isStopped == false { exit(process) }
+        case .kill(let number):
+            if let process = told[number]?.process { exit(process) }
+        case .forget(let process):
+            try require(held.remove(process) != nil, "\(process) was forgotten, and never held")
+        }
+    }
+
+    private mutating func withProcess(_ number: ApplicationNumber, _ change: (inout Process) -> Void) throws {
+        guard let id = told[number]?.process else {
+            throw Violation(description: "an effect on \(number), unknown")
+        }
+        if var process = processes[id] {
+            change(&process)
+            processes[id] = process
+        }
+    }
+
+    /// Our stop has worked.
+    mutating func completeStops(_ generator: inout Generator) {
+        for (number, application) in told {
+            guard let process = processes[application.process], process.stopOrdered, generator.chance(50)
+            else { continue }
+            processes[application.process]?.stopOrdered = false
+            processes[application.process]?.isStopped = true
+            pending.append(.stopped(number, holder: nil))
+        }
+    }
+
+    // MARK: What was sent
+
+    private mutating func hear(
+        _ number: ApplicationNumber, _ announcement: Announcement, _ audience: Audience
+    ) throws {
+        guard var application = told[number] else {
+            throw Violation(description: "\(announcement) of \(number), unknown")
+        }
+        if audience.contains(.delegate), let process = processes[application.process] {
+            let record = machine.applications[number]
+            try require(
+                !(process.isStopped && record?.isStopped == true),
+                "\(announcement) to \(number), which is stopped")
+        }
+        if audience.contains(.subscribers) { try follow(number, announcement, &application) }
+        if audience.contains(.delegate), case .stateChanged(let edge, _) = announcement {
+            if let state = application.delegateState {
+                try require(state == edge.from, "the delegate of \(number) was told \(edge) in \(state)")
+            }
+            application.delegateState = edge.to
+        }
+        told[number] = application
+    }
+
+    private func follow(_ number: ApplicationNumber, _ announcement: Announcement, _ application: inout Told)
+        throws
+    {
+        if case .stateChanged(let edge, _) = announcement {
+            try require(edge.isLegal, "\(number) walked \(edge)")
+            try require(edge.from == application.state, "\(number) walked \(edge) in \(application.state)")
+            switch edge.to == .notRunning ? nil : Self.willSignal(of: edge) {
+            case let will?:
+                try require(application.owedEdge == edge, "\(number) walked \(edge) without \(will)")
+                application.owedEdge = nil
+            case nil:
+                try require(
+                    application.owedEdge == nil,
+                    "\(number) walked \(edge) owing \(String(describing: application.owedEdge))")
+            }
+            try require(
+                application.owed == nil,
+                "\(number) walked \(edge) owing \(String(describing: application.owed))")
+            application.state = edge.to
+            application.owed = Self.didSignal(of: edge)
+            return
+        }
+        switch announcement.signal {
+        case .willEnterForeground:
+            application.owedEdge = Edge(application.state, .inactive)
+        case .willResignActive:
+            application.owedEdge = Edge(.active, .inactive)
+        case .didBecomeActive, .didEnterBackground:
+            try require(
+                application.owed == announcement.signal,
+                "\(number) was told \(announcement) in \(application.state)")
+            application.owed = nil
+        default:
+            break
+        }
+    }
+
+    private static func willSignal(of edge: Edge) -> ApplicationSignal? {
+        switch (edge.from, edge.to) {
+        case (.active, .inactive): .willResignActive
+        case (.background, .inactive), (.notRunning, .inactive): .willEnterForeground
+        default: nil
+        }
+    }
+
+    private static func didSignal(of edge: Edge) -> ApplicationSignal? {
+        switch (edge.from, edge.to) {
+        case (.inactive, .active): .didBecomeActive
+        case (.inactive, .background), (.notRunning, .background): .didEnterBackground
+        default: nil
+        }
+    }
+
+    func require(_ condition: Bool, _ what: @autoclosure () -> String) throws {
+        if !condition { throw Violation(description: what()) }
+    }
+}
