@@ -1,0 +1,289 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Grace, acknowledgements, tasks, holds and stops (§§ 2 and 4).
+@Suite("Suspension")
+struct SuspensionTests {
+    private static let second: Microseconds = 1_000_000
+
+    /// An automatic application that has just gone to the background, and the serial it was told.
+    private func inBackground(_ settings: Settings = Settings()) throws -> (stage: Stage, serial: UInt64) {
+        var stage = try Stage.launched(suspension: .automatic, settings)
+        try stage.focus()
+        stage.forget()
+        try stage.minimize()
+        let serial = stage.heard(.delegate).compactMap { announcement -> UInt64? in
+            guard case .didEnterBackground(let serial, _) = announcement else { return nil }
+            return serial
+        }.first
+        return (stage, try #require(serial))
+    }
+
+    @Test("DidEnterBackground carries the deadline of the grace, and policy suspends at it")
+    func deadline() throws {
+        var (stage, serial) = try inBackground()
+        let deadline = stage.now + 5 * Self.second
+        #expect(stage.heard(.delegate).contains(.didEnterBackground(serial: serial, deadline: deadline)))
+        stage.pass(5 * Self.second - 1)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+        #expect(stage.effects.contains(.stop(stage.number, .policy)))
+        #expect(stage.state == .background, "not before the stop was seen")
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
+    @Test("an acknowledgement suspends at once; a second one, or one of another serial, changes nothing")
+    func acknowledgement() throws {
+        var (stage, serial) = try inBackground()
+        #expect(throws: Refusal.self) {
+            try stage.perform(.acknowledge(stage.number, serial: serial + 1, by: Stage.delegate))
+        }
+        #expect(throws: Refusal.notDelegate(":1.66", stage.number)) {
+            try stage.perform(.acknowledge(stage.number, serial: serial, by: ":1.66"))
+        }
+        #expect(stage.holds.isEmpty)
+        try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+        #expect(stage.holds == [.policy])
+        stage.settle()
+        try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+        #expect(stage.state == .suspended)
+    }
+
+    @Test("manual and never are not suspended by policy, and their deadline is 0")
+    func notAutomatic() throws {
+        for suspension in [SuspensionPolicy.manual, .never] {
+            var stage = try Stage.launched(suspension: suspension)
+            try stage.focus()
+            try stage.minimize()
+            let deadlines = stage.heard(.delegate).compactMap { announcement -> Microseconds? in
+                guard case .didEnterBackground(_, let deadline) = announcement else { return nil }
+                return deadline
+            }
+            #expect(deadlines == [0])
+            stage.pass(3_600 * Self.second)
+            #expect(stage.state == .background)
+        }
+    }
+
+    @Test("a stop voids an awaited acknowledgement, and the thaw starts a fresh grace")
+    func stopVoids() throws {
+        var (stage, serial) = try inBackground()
+        stage.pass(4 * Self.second)
+        stage.stopBySomebody()
+        stage.pass(60 * Self.second)
+        stage.take(.continued(stage.number))
+        #expect(stage.state == .background)
+        try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+        #expect(stage.holds.isEmpty, "void")
+        stage.pass(5 * Self.second - 1)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+    }
+
+    @Test("a background task holds policy off, is warned, and ended at its limit")
+    func task() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        let begun = stage.now
+        let answer = try stage.perform(
+            .beginBackgroundTask(stage.number, name: "upload", by: Stage.delegate))
+        #expect(answer == .task(1))
+        try stage.minimize()
+        stage.forget()
+        stage.pass(24 * Self.second - 1)
+        #expect(stage.heard(.delegate).isEmpty)
+        stage.pass(1)
+        let deadline = begun + 30 * Self.second
+        #expect(stage.heard(.delegate) == [.backgroundTaskWillExpire(task: 1, deadline: deadline)])
+        #expect(stage.holds.isEmpty)
+        stage.pass(6 * Self.second)
+        #expect(stage.application.tasks.isEmpty)
+        #expect(stage.holds == [.policy])
+    }
+
+    @Test("ending the last task suspends at once when the grace is over; a task ends with its connection")
+    func taskEnds() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: ":1.70"))
+        try stage.minimize()
+        stage.pass(10 * Self.second)
+        #expect(stage.holds.isEmpty)
+        stage.take(.disconnected(":1.70"))
+        #expect(stage.application.tasks.map(\.name) == ["a"])
+        #expect(stage.holds.isEmpty)
+        try stage.perform(.endBackgroundTask(stage.number, task: 1))
+        #expect(stage.holds == [.policy])
+        #expect(throws: Refusal.noSuchTask(1)) {
+            try stage.perform(.endBackgroundTask(stage.number, task: 1))
+        }
+    }
+
+    @Test("limits stand still while the application is stopped")
+    func standStill() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(20 * Self.second)
+        stage.stopBySomebody()
+        stage.pass(500 * Self.second)
+        stage.take(.continued(stage.number))
+        #expect(stage.application.tasks.count == 1)
+        stage.pass(9 * Self.second)
+        #expect(stage.application.tasks.count == 1)
+        stage.pass(Self.second)
+        #expect(stage.application.tasks.isEmpty)
+    }
+
+    @Test("only granted background modes hold policy off")
+    func modes() throws {
+        var settings = Settings()
+        settings.applications["org.example.Editor"] = Settings.Override()
+        var stage = try Stage.launched(suspension: .automatic, settings) { $0.backgroundModes = ["audio"] }
+        stage.pass(5 * Self.second)
+        #expect(stage.holds == [.policy])
+        stage.settle()
+        settings.applications["org.example.Editor"]?.backgroundModes = ["audio"]
+        var granted = try Stage.launched(suspension: .automatic, settings) {
+            $0.backgroundModes = ["audio", "fetch"]
+        }
+        granted.pass(60 * Self.second)
+        #expect(granted.holds.isEmpty)
+        #expect(granted.application.backgroundModes == ["audio"])
+    }
+
+    @Test("focus releases policy, not a request and not a stranger's stop")
+    func focusReleases() throws {
+        var (stage, _) = try inBackground()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        try stage.focus()
+        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        stage.settle()
+        #expect(stage.state == .active)
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        stage.settle()
+        try stage.unfocus()
+        try stage.focus()
+        #expect(stage.state == .suspended && stage.holds == [.request])
+        try stage.perform(.resume(stage.number, holder: "uid:1000"))
+        stage.settle()
+        #expect(stage.state == .active)
+        stage.stopBySomebody()
+        try stage.unfocus()
+        try stage.focus()
+        #expect(stage.state == .suspended && stage.holds == [.signal])
+    }
+
+    /// Who holds it, and how each lets go.
+    enum Holder: CaseIterable { case user, root, stranger }
+
+    @Test("in every order of taking and letting go, it runs exactly when nobody holds it")
+    func permutations() throws {
+        let orders = Self.permutations(of: Holder.allCases)
+        for taking in orders {
+            for letting in orders {
+                var stage = try Stage.launched()
+                var held: Set<Holder> = []
+                for holder in taking {
+                    held.insert(holder)
+                    switch holder {
+                    case .user: try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+                    case .root: try stage.perform(.suspend(stage.number, holder: "uid:0"))
+                    case .stranger: stage.stopBySomebody()
+                    }
+                    stage.settle()
+                    #expect(stage.state == .suspended, "\(taking) \(letting)")
+                }
+                for holder in letting {
+                    held.remove(holder)
+                    switch holder {
+                    // A person's Resume lifts a stranger's stop, too.
+                    case .user:
+                        try stage.perform(.resume(stage.number, holder: "uid:1000"))
+                        held.remove(.stranger)
+                    case .root:
+                        try stage.perform(.resume(stage.number, holder: "uid:0"))
+                        held.remove(.stranger)
+                    case .stranger:
+                        if stage.application.isStopped { stage.take(.continued(stage.number)) }
+                    }
+                    stage.settle()
+                    #expect(
+                        (stage.state == .suspended) == !held.isEmpty, "\(taking) \(letting) at \(holder)")
+                }
+                #expect(stage.holds.isEmpty)
+            }
+        }
+    }
+
+    private static func permutations<Element>(of elements: [Element]) -> [[Element]] {
+        guard elements.count > 1 else { return [elements] }
+        return elements.indices.flatMap { index -> [[Element]] in
+            var rest = elements
+            let first = rest.remove(at: index)
+            return permutations(of: rest).map { [first] + $0 }
+        }
+    }
+
+    @Test("a stranger's SIGCONT does not lift a hold: it is stopped again, but not for ever")
+    func contest() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        stage.settle()
+        for _ in 0..<5 {
+            stage.take(.continued(stage.number))
+            #expect(stage.holds == [.request])
+            stage.settle()
+            #expect(stage.state == .suspended)
+        }
+        stage.take(.continued(stage.number))
+        #expect(stage.holds.isEmpty && stage.state == .background)
+        #expect(stage.effects.contains(.notice(stage.number, .contested)))
+    }
+
+    @Test("what speaks against a stop puts policy off for a grace")
+    func objection() throws {
+        var (stage, _) = try inBackground()
+        stage.pass(5 * Self.second)
+        stage.take(.objected(stage.number, "a debugger is attached"))
+        #expect(stage.holds.isEmpty && !stage.application.isPending)
+        stage.pass(5 * Self.second)
+        #expect(stage.holds == [.policy])
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
+    @Test("observe mode says what it would do, once, and does nothing")
+    func observe() throws {
+        var settings = Settings()
+        settings.mode = .observe
+        var (stage, _) = try inBackground(settings)
+        stage.pass(60 * Self.second)
+        #expect(stage.holds.isEmpty && stage.application.wouldBeSuspended)
+        let notices = stage.effects.filter { $0 == .notice(stage.number, .wouldSuspend) }
+        #expect(notices.count == 1)
+        try stage.focus()
+        #expect(!stage.application.wouldBeSuspended)
+    }
+
+    @Test("a session that has lost its lasting reporter is not suspended by policy")
+    func lostReporter() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        var report = WindowReport(number: 1, process: stage.reported)
+        report.visible = false
+        try stage.perform(.updateWindow(report, stage.reporter))
+        stage.take(.disconnected(stage.reporter.connection))
+        stage.pass(60 * Self.second)
+        #expect(stage.holds.isEmpty)
+        var returned = stage.reporter
+        returned.connection = ":1.10"
+        try stage.perform(.replaceWindows([report], returned))
+        #expect(stage.holds == [.policy])
+    }
+}
