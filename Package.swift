@@ -56,6 +56,9 @@ let package = Package(
             name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract"],
             swiftSettings: settings),
         .testTarget(
+            name: "appstatectlTests", dependencies: ["TestSupport", "appstated", "appstatectl"],
+            swiftSettings: settings),
+        .testTarget(
             name: "DaemonTests",
             dependencies: [
                 "Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated",
