@@ -39,9 +39,12 @@ extension Application {
             guard isStopped else { break }
             // Somebody else continued it against a hold of ours, which is not theirs to lift:
             // it is stopped again, but not for ever (§ 2).
+            // While a stop is under way it may be our own SIGCONT of before that is seen now.
+            if enforcement == .stopped {
+                if now - contest.since > Contest.window { contest = Contest(since: now, count: 0) }
+                contest.count += 1
+            }
             enforcement = .none
-            if now - contest.since > Contest.window { contest = Contest(since: now, count: 0) }
-            contest.count += 1
         case .none:
             break
         }
@@ -53,7 +56,9 @@ extension Application {
     mutating func giveWay(to why: String, grace span: Microseconds?, at now: Microseconds) {
         objection = why
         holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
-        if holds.isEmpty, enforcement == .stopping { enforcement = .none }
+        // It was not carried out: a hold that stays has it ordered anew.
+        if enforcement == .stopping { enforcement = .none }
+        guard state == .background, suspension == .automatic, !isTerminating else { return }
         grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
     }
 

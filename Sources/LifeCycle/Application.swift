@@ -48,6 +48,8 @@ public struct Application: Equatable, Sendable {
     var grace: Grace = .none
     var termination: Termination?
     var backlog = Backlog()
+    /// The state that its delegate knows of.
+    var toldState = LifeCycleState.notRunning
     var contest = Contest()
     /// What made us order the stop or continuation that is under way.
     var enforcementCause = StateChangeReason.signal
@@ -108,6 +110,8 @@ public struct Application: Equatable, Sendable {
         var requestExitAt: Microseconds?
         var killAt: Microseconds?
         var isForced: Bool
+        /// SIGTERM was sent, or never will be.
+        var isExitRequested = false
     }
 
     /// How often somebody continued it against our holds, lately.

@@ -14,7 +14,7 @@ extension Machine {
             }
             unindex(key, old)
         }
-        window.owner = owner(of: window)
+        window.owner = owner(of: window.lineage, reportedBy: window.reporterUser)
         if let process = window.process { windowsByProcess[process, default: []].insert(key) }
         if let owner = window.owner {
             applications[owner]?.windows.insert(key)
@@ -34,10 +34,7 @@ extension Machine {
         orphans.remove(key)
         if case .reported(let connection, let number) = key { reporters[connection]?.windows.remove(number) }
         if let owner = window.owner { applications[owner]?.windows.remove(key) }
-        if sessions[window.session]?.focus == key {
-            sessions[window.session]?.focus = nil
-            if window.owner != nil && !window.minimized { effects.append(.focusChanged(window.session)) }
-        }
+        if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }
         tidy(window.session)
         if let process = window.process, !isConcerned(with: process) { effects.append(.forget(process)) }
         return window.owner.map { [$0] } ?? []
@@ -48,12 +45,9 @@ extension Machine {
         windowsBelow process: ProcessID, at now: Microseconds, _ effects: inout [Effect]
     ) -> Set<ApplicationNumber> {
         var touched: Set<ApplicationNumber> = []
-        for (key, window) in windows where window.lineage.contains(process) {
+        let below = windows.filter { $0.value.lineage.contains(process) }
+        for (key, window) in below.sorted(by: { WindowKey.inOrder($0.key, $1.key) }) {
             touched.formUnion(put(window, as: key))
-            if windows[key]?.owner != window.owner, sessions[window.session]?.focus == key, !window.minimized
-            {
-                effects.append(.focusChanged(window.session))
-            }
             touched.formUnion(dropIfPointless(key, at: now, &effects))
         }
         return touched
@@ -65,7 +59,6 @@ extension Machine {
         because reason: StateChangeReason = .focus, at now: Microseconds, _ effects: inout [Effect]
     ) {
         var touched = others
-        let before = focusedApplication(in: session)
         let old = sessions[session]?.focus
         sessions[session, default: Session()].focus = key
         if let old, old != key {
@@ -73,11 +66,7 @@ extension Machine {
             touched.formUnion(dropIfPointless(old, at: now, &effects))
         }
         if let owner = key.flatMap({ windows[$0]?.owner }) { touched.insert(owner) }
-        // Who loses it before who gets it, so that no two are seen active at once.
-        let winner = focusedApplication(in: session)
-        refresh(touched.filter { $0 != winner }, reason, at: now, &effects)
-        if let winner { refresh([winner], reason, at: now, &effects) }
-        if before != winner { effects.append(.focusChanged(session)) }
+        refresh(touched, reason, at: now, &effects)
         tidy(session)
     }
 
@@ -92,14 +81,24 @@ extension Machine {
         return remove(key, at: now, &effects)
     }
 
-    /// Recomputes what its windows make of each application.
+    /// Recomputes what its windows make of each application: who falls before who rises, so that no two
+    /// are seen active by one focus.
     mutating func refresh(
         _ numbers: some Sequence<ApplicationNumber>, _ reason: StateChangeReason,
         at now: Microseconds, _ effects: inout [Effect]
     ) {
+        var falling: [(ApplicationNumber, View)] = []
+        var others: [(ApplicationNumber, View)] = []
         for number in numbers.sorted() {
             guard let application = applications[number] else { continue }
             let view = view(of: application)
+            if view.level < application.windowLevel {
+                falling.append((number, view))
+            } else {
+                others.append((number, view))
+            }
+        }
+        for (number, view) in falling + others {
             update(number, reason, at: now, &effects) {
                 $0.windowLevel = view.level
                 $0.isFocused = view.isFocused
@@ -123,10 +122,10 @@ extension Machine {
             }.map(\.number))
     }
 
+    typealias View = (level: Application.WindowLevel, isFocused: Bool, isMinimized: Bool)
+
     /// What the windows make of an application: the pure part of § 2.
-    func view(
-        of application: Application
-    ) -> (level: Application.WindowLevel, isFocused: Bool, isMinimized: Bool) {
+    func view(of application: Application) -> View {
         var level = Application.WindowLevel.hidden
         var isFocused = false
         var isMinimized = !application.windows.isEmpty
@@ -150,9 +149,10 @@ extension Machine {
         if sessions[session] == Session() { sessions[session] = nil }
     }
 
-    private func owner(of window: Window) -> ApplicationNumber? {
-        guard let number = owner(of: window.lineage), let application = applications[number],
-            window.reporterUser == 0 || window.reporterUser == application.user
+    /// The application that a window counts for, if its reporter may speak of it.
+    func owner(of lineage: [ProcessID], reportedBy user: UInt32) -> ApplicationNumber? {
+        guard let number = owner(of: lineage), let application = applications[number],
+            user == 0 || user == application.user
         else { return nil }
         return number
     }

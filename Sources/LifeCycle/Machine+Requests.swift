@@ -27,6 +27,8 @@ extension Machine {
 
         var touched = reattribute(windowsBelow: registration.process, at: now, &effects)
         touched.remove(number)
+        // Whose windows are its now loses the focus before it gets it.
+        refresh(touched, .windows, at: now, &effects)
         if let application = applications[number] {
             let view = view(of: application)
             let stopped = registration.stopped
@@ -39,7 +41,6 @@ extension Machine {
                 $0.isMinimized = view.isMinimized
             }
         }
-        refresh(touched, .windows, at: now, &effects)
         return number
     }
 
@@ -115,6 +116,7 @@ extension Machine {
         update(number, .request, at: now, &effects) {
             $0.delegate = connection
             $0.backlog = Backlog()
+            $0.toldState = Application.asTold($0.state)
         }
     }
 
@@ -127,7 +129,7 @@ extension Machine {
                 application.delegate = nil
                 application.backlog = Backlog()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
-                if application.termination?.requestExitAt != nil {
+                if application.termination?.isExitRequested == false {
                     application.termination?.requestExitAt = now
                 }
             }
@@ -157,7 +159,7 @@ extension Machine {
         // A late one, or one that a stop has voided, changes nothing and is no error.
         update(number, .policy, at: now, &effects) { application in
             if case .running(serial, _) = application.grace { application.grace = .over }
-            if application.termination?.serial == serial, application.termination?.requestExitAt != nil {
+            if application.termination?.serial == serial, application.termination?.isExitRequested == false {
                 application.termination?.requestExitAt = now
             }
         }
@@ -177,13 +179,16 @@ extension Machine {
         }
         parts[connection, default: []].insert(number)
         let id = application.lastTask + 1
-        let settings = settings
+        let warning = settings.backgroundTaskWarn
+        var countdown = Countdown(settings.backgroundTaskMax, from: now)
+        if application.isStopped { countdown.pause(at: now) }
+        let begun = countdown
         update(number, .request, at: now, &effects) {
             $0.lastTask = id
             $0.tasks.append(
                 Application.BackgroundTask(
-                    id: id, name: name, owner: connection, warning: settings.backgroundTaskWarn,
-                    limit: Countdown(settings.backgroundTaskMax, from: now)))
+                    id: id, name: name, owner: connection, warning: warning,
+                    limit: begun))
         }
         return id
     }
@@ -221,7 +226,7 @@ extension Machine {
         if force || application.isStopped || application.enforcement != .none {
             update(number, .request, at: now, &effects) {
                 $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, isForced: force)
+                    serial: 0, requestExitAt: nil, killAt: nil, isForced: force, isExitRequested: true)
             }
             effects.append(.kill(number))
             return
@@ -262,7 +267,10 @@ extension Machine {
         guard let termination = applications[number]?.termination else { return }
         if let at = termination.requestExitAt, at <= now {
             effects.append(.requestExit(number))
-            update(number, .request, at: now, &effects) { $0.termination?.requestExitAt = nil }
+            update(number, .request, at: now, &effects) {
+                $0.termination?.requestExitAt = nil
+                $0.termination?.isExitRequested = true
+            }
         }
         if let at = termination.killAt, at <= now {
             effects.append(.kill(number))

@@ -29,13 +29,13 @@ extension Machine {
     ) {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
         if next.isReachable && !before.isReachable {
-            for missed in next.backlog.take() {
+            for missed in next.takeBacklog() {
                 effects.append(.announce(next.number, missed, to: .delegate))
             }
         }
         walk(&next, reason, at: now, &effects)
         decidePolicy(&next, at: now, &effects)
-        enforce(&next, reason, &effects)
+        enforce(&next, reason, at: now, &effects)
 
         let changed = next.observed(since: before)
         if !changed.isEmpty { effects.append(.changed(next.number, changed)) }
@@ -90,10 +90,10 @@ extension Machine {
         if next.windowLevel > .hidden || next.suspension == .never {
             next.holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
         }
-        if next.suspension != .automatic || next.isTerminating {
+        if next.holds.contains(where: { $0.reason == .policy }), !allowsPolicy(next) {
             next.holds.removeAll { $0.reason == .policy }
-            next.grace = .none
         }
+        if next.suspension != .automatic || next.isTerminating { next.grace = .none }
         if next.state != .background {
             if next.state != .suspended { next.wouldBeSuspended = false }
             return
@@ -107,6 +107,7 @@ extension Machine {
         }
         switch settings.mode {
         case .enforce:
+            next.wouldBeSuspended = false
             next.hold(.policy, "appstated")
         case .observe where !next.wouldBeSuspended:
             next.wouldBeSuspended = true
@@ -116,14 +117,21 @@ extension Machine {
         }
     }
 
+    /// Whether policy may go on holding it: its hold gives way to whatever would have forbidden it.
+    private func allowsPolicy(_ application: Application) -> Bool {
+        application.suspension == .automatic && application.exemptions.isEmpty && settings.mode == .enforce
+            && !hasLostReporter(application)
+    }
+
     /// Brings the stop to what the holds want.
     private func enforce(
-        _ next: inout Application, _ reason: StateChangeReason, _ effects: inout [Effect]
+        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
+        _ effects: inout [Effect]
     ) {
         if next.contest.count > Application.Contest.limit {
             next.contest = Application.Contest()
             next.holds = []
-            next.objection = Notice.contested.description
+            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: now)
             effects.append(.notice(next.number, .contested))
         }
         switch (next.holds.first, next.enforcement) {
@@ -151,8 +159,9 @@ extension Application {
                 edge.from == .suspended || edge.to == .suspended
             {
                 // The application itself is never told of these (§ 3).
-            } else if isReachable && backlog.isEmpty {
+            } else if isReachable {
                 audience.insert(.delegate)
+                if case .stateChanged(let edge, _) = announcement { toldState = edge.to }
             } else {
                 backlog.add(announcement)
             }
@@ -160,13 +169,25 @@ extension Application {
         effects.append(.announce(number, announcement, to: audience))
     }
 
+    /// What its delegate has missed, and the way from the state it knows to the present one.
+    fileprivate mutating func takeBacklog() -> [Announcement] {
+        guard delegate != nil else { return [] }
+        let edges = toldState.walk(to: Self.asTold(state))
+        toldState = Self.asTold(state)
+        return backlog.take(along: edges)
+    }
+
+    /// A delegate is never told of `suspended`: what it knows is the background.
+    static func asTold(_ state: LifeCycleState) -> LifeCycleState {
+        state == .suspended ? .background : state
+    }
+
     mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {
         guard suspension == .automatic, !isTerminating else {
             grace = .none
             return
         }
-        let countdown = Countdown(settings.backgroundGrace, from: now)
-        grace = countdown.isOver(at: now) ? .over : .running(serial: serial, countdown)
+        grace = .running(serial: serial, Countdown(settings.backgroundGrace, from: now))
     }
 
     /// When it will be suspended at the latest if nothing changes; nil: it will not be.
@@ -204,7 +225,10 @@ extension Application {
         if reclaimable != before.reclaimable { changed.insert(.reclaimable) }
         if backgroundModes != before.backgroundModes { changed.insert(.backgroundModes) }
         if allHolds != before.allHolds { changed.insert(.suspendHolds) }
-        if tasks != before.tasks { changed.insert(.backgroundTasks) }
+        if tasks.map(\.id) != before.tasks.map(\.id) || tasks.map(\.deadline) != before.tasks.map(\.deadline)
+        {
+            changed.insert(.backgroundTasks)
+        }
         return changed
     }
 

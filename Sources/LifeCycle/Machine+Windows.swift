@@ -11,7 +11,8 @@ extension Machine {
     ) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
             // Another user's process: ours have lost the focus, more is not for this reporter to say.
-            let concerned = reporter.isRoot ? Array(sessions.keys) : [session(of: reporter)]
+            let concerned =
+                reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session(of: reporter)]
             for session in concerned { moveFocus(to: nil, in: session, at: now, &effects) }
             return
         }
@@ -46,10 +47,9 @@ extension Machine {
         for key in keys { windows[key]?.minimized = minimized }
         // A minimized window has no focus: what was said of the focus before is out of date.
         if minimized {
-            for (key, value) in sessions {
-                if let focus = value.focus, windows[focus]?.process == process.process,
-                    reporter.isRoot || key == session
-                {
+            let concerned = reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session]
+            for key in concerned {
+                if let focus = sessions[key]?.focus, windows[focus]?.process == process.process {
                     moveFocus(to: nil, in: key, touching: [number], because: .windows, at: now, &effects)
                 }
             }
@@ -148,22 +148,20 @@ extension Machine {
         let key = WindowKey.reported(reporter.connection, report.number)
         var touched: Set<ApplicationNumber> = []
         // The same window, told by a reporter of this user that is gone: this one speaks for it now.
-        for other in orphans where other != key {
-            guard case .reported(_, report.number) = other, let window = windows[other],
-                window.session == session, window.reporterUser == reporter.user
-            else { continue }
+        for other in predecessors(of: report.number, by: reporter, in: session) where other != key {
             touched.formUnion(remove(other, at: now, &effects))
         }
-        let foreign = !reporter.isRoot && report.process.user != reporter.user
         var window =
             windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
-        window.lineage = foreign ? [] : report.process.lineage
+        let former = window.process
+        window.lineage = lineage(of: report, by: reporter)
         window.visible = report.visible ?? window.visible
         window.minimized = report.minimized ?? window.minimized
         window.title = report.title ?? window.title
         window.appID = report.appID ?? window.appID
         touched.formUnion(put(window, as: key))
         reporters[reporter.connection]?.windows.insert(report.number)
+        if let former, !isConcerned(with: former) { effects.append(.forget(former)) }
 
         let whole = WindowKey.process(session, report.process.process)
         if windows[whole] != nil {
@@ -175,7 +173,7 @@ extension Machine {
         }
         switch report.focused {
         case true?: focus = .some(key)
-        case false? where sessions[session]?.focus == key || focus == .some(key): focus = .some(nil)
+        case false? where (focus ?? sessions[session]?.focus) == key: focus = .some(nil)
         case false?, nil: break
         }
         return touched
@@ -184,23 +182,40 @@ extension Machine {
     private func checkLimits(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
+        let session = session(of: reporter)
         var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
-        for report in reports where windows[.reported(reporter.connection, report.number)] == nil || replacing
-        {
-            newByOwner[owner(of: report.process.lineage), default: []].insert(report.number)
+        var replaced = replacing ? superseded(by: reporter, in: session) : []
+        for report in reports {
+            let owner = owner(of: lineage(of: report, by: reporter), reportedBy: reporter.user)
+            let old = windows[.reported(reporter.connection, report.number)]
+            if !replacing, let old, old.owner == owner { continue }
+            newByOwner[owner, default: []].insert(report.number)
+            replaced.formUnion(predecessors(of: report.number, by: reporter, in: session))
         }
         for (owner, new) in newByOwner {
             let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
             let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
-            let kept =
-                replacing
-                ? standing.subtracting(superseded(by: reporter, in: session(of: reporter))) : standing
-            guard kept.count + new.count <= limit else {
+            guard standing.subtracting(replaced).count + new.count <= limit else {
                 let whose =
                     owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
                 throw .limitExceeded(whose, limit: limit)
             }
         }
+    }
+
+    /// Of another user's process nothing is remembered but that it may have the focus.
+    private func lineage(of report: WindowReport, by reporter: ReporterIdentity) -> [ProcessID] {
+        reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
+    }
+
+    /// The same window as reporters of this user told it that are gone.
+    private func predecessors(
+        of number: UInt64, by reporter: ReporterIdentity, in session: SessionKey
+    ) -> [WindowKey] {
+        orphans.filter { key in
+            guard case .reported(_, number) = key, let window = windows[key] else { return false }
+            return window.session == session && window.reporterUser == reporter.user
+        }.sorted(by: WindowKey.inOrder)
     }
 
     private func unownedWindows(of user: UInt32) -> Set<WindowKey> {

@@ -9,7 +9,7 @@ import AppStateContract
 ///
 /// The state of an application is `Application.target`, a pure function of the facts; `settle` walks
 /// it there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
-public struct Machine: Sendable {
+public struct Machine: Equatable, Sendable {
     public internal(set) var settings: Settings
     public internal(set) var applications: [ApplicationNumber: Application] = [:]
     var numbers: [ProcessID: ApplicationNumber] = [:]
@@ -40,6 +40,7 @@ public struct Machine: Sendable {
     /// Takes note of what happened at `now` (CLOCK_MONOTONIC, µs) and answers what is to be done.
     public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
         var effects: [Effect] = []
+        let focusBefore = focusedApplications
         switch fact {
         case .exited(let process, let reason):
             exited(process, reason, at: now, &effects)
@@ -63,11 +64,13 @@ public struct Machine: Sendable {
         case .session(let key, let inFront):
             sessions[key, default: Session()].inFront = inFront
             refreshAll(in: key, .session, at: now, &effects)
+            tidy(key)
         case .configured(let settings):
             configured(settings, at: now, &effects)
         case .timePassed:
             for number in deadlines.due(at: now) { expire(number, at: now, &effects) }
         }
+        conclude(focusBefore, &effects)
         return effects
     }
 
@@ -79,6 +82,7 @@ public struct Machine: Sendable {
     ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
         var effects: [Effect] = []
         var answer = Answer.done
+        let focusBefore = focusedApplications
         switch request {
         case .register(let registration):
             answer = .application(try register(registration, at: now, &effects))
@@ -121,6 +125,7 @@ public struct Machine: Sendable {
         case .setSession(let session, let reporter):
             setSession(session, reporter, at: now, &effects)
         }
+        conclude(focusBefore, &effects)
         return (answer, effects)
     }
 
@@ -198,6 +203,27 @@ public struct Machine: Sendable {
     }
 
     // MARK: Helpers
+
+    private var focusedApplications: [SessionKey: ApplicationNumber] {
+        var focused: [SessionKey: ApplicationNumber] = [:]
+        for session in sessions.keys { focused[session] = focusedApplication(in: session) }
+        return focused
+    }
+
+    /// What only a whole step can tell: where the focus has gone, and which processes matter no longer.
+    private func conclude(_ focusBefore: [SessionKey: ApplicationNumber], _ effects: inout [Effect]) {
+        var forgotten: Set<ProcessID> = []
+        effects.removeAll { effect in
+            guard case .forget(let process) = effect else { return false }
+            return isConcerned(with: process) || !forgotten.insert(process).inserted
+        }
+        let focus = focusedApplications
+        guard focus != focusBefore else { return }
+        for session in Set(focus.keys).union(focusBefore.keys).sorted(by: SessionKey.inOrder)
+        where focus[session] != focusBefore[session] {
+            effects.append(.focusChanged(session))
+        }
+    }
 
     @discardableResult
     func require(_ number: ApplicationNumber) throws(Refusal) -> Application {

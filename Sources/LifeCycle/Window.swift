@@ -14,6 +14,13 @@ extension WindowKey {
     }
 }
 
+extension SessionKey {
+    /// Any order that is the same in every run.
+    static func inOrder(_ left: SessionKey, _ right: SessionKey) -> Bool {
+        left.description < right.description
+    }
+}
+
 /// What reporters told of a window. Whether it has the focus stands in its session.
 struct Window: Equatable, Sendable {
     var session: SessionKey

@@ -182,7 +182,7 @@ struct World {
 
     /// Our stop has worked.
     mutating func completeStops(_ generator: inout Generator) {
-        for (number, application) in told {
+        for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let process = processes[application.process], process.stopOrdered, generator.chance(50)
             else { continue }
             processes[application.process]?.stopOrdered = false

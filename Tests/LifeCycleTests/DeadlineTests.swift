@@ -1,0 +1,218 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Grace, tasks and what the delegate is told of them (§ 4), where they meet each other.
+@Suite("Deadlines")
+struct DeadlineTests {
+    private static let second: Microseconds = 1_000_000
+
+    private func deadline(_ stage: Stage) -> Microseconds? {
+        stage.heard(.delegate).compactMap { announcement in
+            if case .didEnterBackground(_, let deadline) = announcement { deadline } else { nil }
+        }.last
+    }
+
+    @Test("DidEnterBackground tells the later of the grace's end and the tasks' limits")
+    func withTask() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        let begun = stage.now
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(10 * Self.second)
+        try stage.minimize()
+        #expect(deadline(stage) == begun + 30 * Self.second)
+        #expect(stage.application.backgroundTimeRemaining(at: stage.now) == 20 * Self.second)
+    }
+
+    @Test("an endless task or grace, or a granted mode, is told as deadline 0")
+    func endless() throws {
+        for kind in 0..<3 {
+            var settings = Settings()
+            if kind == 0 { settings.backgroundTaskMax = nil }
+            if kind == 1 { settings.backgroundGrace = nil }
+            settings.applications["org.example.Editor"] = Settings.Override()
+            if kind == 2 { settings.applications["org.example.Editor"]?.backgroundModes = ["audio"] }
+            var stage = try Stage.launched(suspension: .automatic, settings) {
+                $0.backgroundModes = ["audio"]
+            }
+            try stage.focus()
+            try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+            try stage.minimize()
+            #expect(deadline(stage) == 0)
+            stage.pass(3_600 * Self.second)
+            #expect(stage.holds.isEmpty)
+        }
+    }
+
+    @Test("a grace of 0 suspends at once, and says so")
+    func noGrace() throws {
+        var settings = Settings()
+        settings.backgroundGrace = 0
+        var stage = try Stage.launched(suspension: .automatic, settings)
+        try stage.focus()
+        stage.settle()
+        stage.forget()
+        try stage.minimize()
+        #expect(deadline(stage) == stage.now)
+        stage.pass(0)
+        #expect(stage.holds == [.policy])
+    }
+
+    @Test("a grace of 0 does not make a fight with a stranger's SIGCONT endless")
+    func noGraceContest() throws {
+        var settings = Settings()
+        settings.backgroundGrace = 0
+        var stage = try Stage.launched(suspension: .automatic, settings)
+        stage.pass(0)
+        for _ in 0..<20 {
+            stage.settle()
+            stage.take(.continued(stage.number))
+            stage.pass(0)
+        }
+        let stops = stage.effects.filter { if case .stop = $0 { true } else { false } }.count
+        #expect(stops <= 8, "\(stops) stops within the same instant")
+        stage.pass(2 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended, "and is tried again later")
+    }
+
+    @Test("limits of tasks that begin while the application is stopped stand still from the start")
+    func taskBegunWhileStopped() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        stage.stopBySomebody()
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(100 * Self.second)
+        #expect(stage.application.tasks.map(\.deadline) == [0])
+        stage.take(.continued(stage.number))
+        #expect(stage.application.tasks.map(\.deadline) == [stage.now + 30 * Self.second])
+    }
+
+    @Test("a task that begins while policy's stop is under way, or seen, lifts it")
+    func taskAgainstPolicy() throws {
+        for isSeen in [false, true] {
+            var stage = try Stage.launched(suspension: .automatic)
+            stage.pass(5 * Self.second)
+            if isSeen { stage.settle() }
+            #expect(stage.holds == [.policy])
+            try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+            stage.settle()
+            #expect(stage.state == .background && stage.holds.isEmpty)
+            try stage.perform(.endBackgroundTask(stage.number, task: 1))
+            stage.pass(5 * Self.second)
+            #expect(stage.holds == [.policy])
+        }
+    }
+
+    @Test("the configuration's word counts at once: suspension, modes, observe")
+    func configuration() throws {
+        for kind in 0..<4 {
+            var settings = Settings()
+            var stage = try Stage.launched(suspension: .automatic) { $0.backgroundModes = ["audio"] }
+            stage.pass(5 * Self.second)
+            stage.settle()
+            #expect(stage.state == .suspended)
+            settings.applications["org.example.Editor"] = Settings.Override()
+            switch kind {
+            case 0: settings.applications["org.example.Editor"]?.suspension = .manual
+            case 1: settings.applications["org.example.Editor"]?.suspension = .never
+            case 2: settings.applications["org.example.Editor"]?.backgroundModes = ["audio"]
+            default: settings.mode = .observe
+            }
+            stage.take(.configured(settings))
+            stage.settle()
+            #expect(stage.state == .background, "\(kind)")
+            stage.pass(60 * Self.second)
+            #expect(stage.state == .background, "\(kind)")
+            stage.take(.configured(Settings()))
+            stage.pass(5 * Self.second)
+            stage.settle()
+            #expect(stage.state == .suspended, "\(kind)")
+        }
+    }
+
+    @Test("an override wins over what the application asked for; other applications keep theirs")
+    func override() throws {
+        var settings = Settings()
+        var override = Settings.Override()
+        override.suspension = .automatic
+        override.reclaimable = false
+        settings.applications["org.example.Editor"] = override
+        let stage = try Stage.launched(suspension: .never, settings)
+        #expect(stage.application.suspension == .automatic && !stage.application.reclaimable)
+        settings.applications = ["org.example.Other": override]
+        let other = try Stage.launched(suspension: .never, settings)
+        #expect(other.application.suspension == .never && other.application.reclaimable)
+    }
+
+    @Test("several things that are due at one time all happen, and no deadline stays behind")
+    func allAtOnce() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        for _ in 0..<3 {
+            try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        }
+        stage.forget()
+        stage.now += 3_600 * Self.second
+        stage.take(.timePassed)
+        #expect(stage.application.tasks.isEmpty && stage.holds == [.policy])
+        #expect(stage.words(.delegate) == Array(repeating: "BackgroundTaskWillExpire", count: 3))
+        #expect(stage.machine.nextDeadline() == nil)
+    }
+
+    @Test("every thaw into the background starts a fresh grace, whoever thaws")
+    func freshGrace() throws {
+        for kind in 0..<3 {
+            var stage = try Stage.launched(suspension: .automatic)
+            stage.pass(4 * Self.second)
+            switch kind {
+            case 0:
+                stage.stopBySomebody()
+                stage.pass(100 * Self.second)
+                stage.take(.continued(stage.number))
+            case 1:
+                stage.stopBySomebody()
+                try stage.perform(.resume(stage.number, holder: "uid:1000"))
+            default:
+                try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+                stage.settle()
+                stage.pass(100 * Self.second)
+                try stage.perform(.resume(stage.number, holder: "uid:1000"))
+            }
+            stage.settle()
+            #expect(stage.state == .background)
+            #expect(stage.application.graceDeadline == stage.now + 5 * Self.second, "\(kind)")
+        }
+    }
+
+    @Test("on the way through the background no grace starts, and nothing is to be acknowledged")
+    func passingThrough() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        stage.forget()
+        stage.stopBySomebody()
+        #expect(stage.heard(.subscribers).contains(.didEnterBackground(serial: 0, deadline: 0)))
+        #expect(stage.application.graceDeadline == nil)
+        stage.take(.continued(stage.number))
+        #expect(stage.state == .active && stage.application.graceDeadline == nil)
+    }
+
+    @Test("no task is begun past the limit, and names count for nothing")
+    func taskLimit() throws {
+        var settings = Settings()
+        settings.limits.backgroundTasksPerApplication = 2
+        var stage = try Stage.launched(settings)
+        for _ in 0..<2 {
+            try stage.perform(.beginBackgroundTask(stage.number, name: "", by: Stage.delegate))
+        }
+        let before = stage.machine
+        #expect(throws: Refusal.limitExceeded("background tasks of application 1", limit: 2)) {
+            try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
+        }
+        let isUnchanged = stage.machine == before
+        #expect(isUnchanged)
+        try stage.perform(.endBackgroundTask(stage.number, task: 1))
+        let answer = try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
+        #expect(answer == .task(3), "no number is used again")
+    }
+}

@@ -1,0 +1,160 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Every way to an end (§ 3, "orderly end"; § 7, exit reasons).
+@Suite("Ends")
+struct EndTests {
+    private static let second: Microseconds = 1_000_000
+
+    private func suspendedByPolicy() throws -> Stage {
+        var stage = try Stage.launched(suspension: .automatic)
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.forget()
+        return stage
+    }
+
+    @Test("who is suspended by policy or on request is killed where it stands, not continued first")
+    func killedWhereItStands() throws {
+        for force in [false, true] {
+            var byPolicy = try suspendedByPolicy()
+            try byPolicy.perform(.terminate(byPolicy.number, force: force))
+            #expect(byPolicy.effects == [.kill(byPolicy.number)])
+
+            var onRequest = try Stage.launched()
+            try onRequest.perform(.suspend(onRequest.number, holder: "uid:1000"))
+            onRequest.settle()
+            onRequest.forget()
+            try onRequest.perform(.terminate(onRequest.number, force: force))
+            #expect(onRequest.effects == [.kill(onRequest.number)])
+            onRequest.take(.exited(onRequest.process, .killed))
+            #expect(onRequest.effects.contains(.removed(onRequest.number, force ? .forceQuit : .terminated)))
+        }
+    }
+
+    @Test("SIGTERM goes out once, and SIGKILL at the deadline all the same")
+    func once() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        let serial = stage.application.lastSerial
+        for _ in 0..<2 {
+            try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+        }
+        try stage.perform(.terminate(stage.number, force: false))
+        stage.pass(60 * Self.second)
+        #expect(stage.effects.filter { $0 == .requestExit(stage.number) }.count == 1)
+        #expect(stage.effects.filter { $0 == .kill(stage.number) }.count == 1)
+        #expect(stage.words(.all).filter { $0 == "WillTerminate" }.count == 1)
+        #expect(stage.machine.deadlines.isEmpty)
+    }
+
+    @Test("a stop voids the acknowledgement of WillTerminate; the deadlines run on")
+    func stoppedMeanwhile() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        let serial = stage.application.lastSerial
+        stage.stopBySomebody()
+        stage.take(.continued(stage.number))
+        try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+        #expect(!stage.effects.contains(.requestExit(stage.number)))
+        stage.pass(2_500_000)
+        #expect(stage.effects.contains(.requestExit(stage.number)))
+        stage.stopBySomebody()
+        stage.pass(2_500_000)
+        #expect(stage.effects.contains(.kill(stage.number)))
+    }
+
+    @Test("without a deadline SIGTERM waits for the acknowledgement, and SIGKILL never comes")
+    func endless() throws {
+        var settings = Settings()
+        settings.terminateGrace = nil
+        var stage = try Stage.launched(settings)
+        try stage.perform(.terminate(stage.number, force: false))
+        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: 0)])
+        stage.pass(3_600 * Self.second)
+        #expect(!stage.effects.contains(.requestExit(stage.number)))
+        try stage.perform(
+            .acknowledge(stage.number, serial: stage.application.lastSerial, by: Stage.delegate))
+        stage.pass(3_600 * Self.second)
+        #expect(stage.effects.contains(.requestExit(stage.number)))
+        #expect(!stage.effects.contains(.kill(stage.number)))
+    }
+
+    @Test("an application that is ending is suspended by nobody, and told of no deadline")
+    func endingIsNotSuspended() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.perform(.terminate(stage.number, force: false))
+        stage.forget()
+        try stage.minimize()
+        #expect(
+            stage.heard(.delegate).contains {
+                if case .didEnterBackground(_, deadline: 0) = $0 { true } else { false }
+            })
+        stage.pass(5 * Self.second)
+        #expect(stage.holds.isEmpty)
+    }
+
+    @Test("an end that was asked for during the launch goes the same way")
+    func duringLaunch() throws {
+        var stage = Stage()
+        try stage.register()
+        stage.forget()
+        try stage.perform(.terminate(stage.number, force: false))
+        #expect(stage.words(.delegate) == ["WillTerminate"])
+        stage.pass(5 * Self.second)
+        #expect(stage.effects.contains(.requestExit(stage.number)))
+        #expect(stage.effects.contains(.kill(stage.number)))
+        stage.take(.exited(stage.process, .exited))
+        #expect(stage.effects.suffix(2) == [.removed(stage.number, .terminated), .forget(stage.process)])
+    }
+
+    @Test("by itself it ended as it did", arguments: [ExitReason.exited, .crashed, .killed, .unknown])
+    func byItself(_ reason: ExitReason) throws {
+        for state in [LifeCycleState.active, .inactive, .background, .suspended] {
+            var stage = try Stage.launched()
+            try stage.bring(to: state)
+            stage.forget()
+            stage.take(.exited(stage.process, reason))
+            #expect(stage.words(.delegate).isEmpty)
+            #expect(stage.words(.subscribers) == ["\(state.rawValue)→not-running"])
+            #expect(stage.effects.filter { $0 == .removed(stage.number, reason) }.count == 1)
+            #expect(stage.effects.last == .forget(stage.process) || state == .active || state == .inactive)
+            stage.forget()
+            stage.take(.exited(stage.process, reason))
+            stage.take(.stopped(stage.number, holder: nil))
+            stage.take(.continued(stage.number))
+            stage.take(.objected(stage.number, ""))
+            stage.take(.stopFailed(stage.number, ""))
+            #expect(stage.words(.all).isEmpty)
+        }
+    }
+
+    @Test("giving an application up continues what we stopped, and not what a stranger stopped")
+    func unregister() throws {
+        var policy = try suspendedByPolicy()
+        try policy.perform(.unregister(policy.number))
+        #expect(
+            policy.effects.prefix(2) == [
+                .resume(policy.number, sparingMain: false), .removed(policy.number, .unregistered),
+            ])
+
+        var foreign = try Stage.launched()
+        foreign.stopBySomebody()
+        foreign.forget()
+        try foreign.perform(.unregister(foreign.number))
+        #expect(!foreign.effects.contains { if case .resume = $0 { true } else { false } })
+
+        var both = try Stage.launched()
+        try both.perform(.suspend(both.number, holder: "uid:0"))
+        both.settle()
+        both.stopBySomebody()
+        both.forget()
+        try both.perform(.unregister(both.number))
+        #expect(both.effects.first == .resume(both.number, sparingMain: true))
+        #expect(both.machine.applications.isEmpty && both.machine.deadlines.isEmpty)
+    }
+}

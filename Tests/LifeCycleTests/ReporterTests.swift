@@ -1,0 +1,234 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Reporters that come, go and speak for other sessions; windows of processes below applications (§ 2).
+@Suite("Reporters")
+struct ReporterTests {
+    @Test("what a reporter said stays when it goes, until the next one says its whole set")
+    func orphans() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let other = desk.process()
+        let a = try desk.register(mine)
+        let b = try desk.register(other)
+        try desk.update(1, mine, focused: true)
+        try desk.update(2, other)
+        desk.take(.disconnected(Desk.reporter().connection))
+        #expect(desk.states(a, b) == [.active, .inactive])
+        desk.forgetEffects()
+        let next = Desk.reporter(":1.10")
+        try desk.perform(.replaceWindows([Desk.report(7, mine)], next))
+        #expect(desk.states(a, b) == [.inactive, .background])
+        #expect(desk.forgotten.isEmpty)
+    }
+
+    @Test("a new reporter that tells of a window by the same number speaks for it")
+    func takeover() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 1
+        var desk = Desk(settings)
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.update(1, mine)
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.forgetEffects()
+        try desk.update(1, mine, visible: false, by: Desk.reporter(":1.10"))
+        #expect(desk.state(a) == .background)
+        #expect(desk.forgotten.isEmpty)
+        #expect(desk.machine.windows.count == 1)
+    }
+
+    @Test("a reporter of another user or another session takes over nothing")
+    func noTakeover() throws {
+        for kind in 0..<2 {
+            var desk = Desk()
+            let mine = desk.process()
+            let a = try desk.register(mine)
+            try desk.update(1, mine)
+            desk.take(.disconnected(Desk.reporter().connection))
+            let next =
+                kind == 0
+                ? Desk.reporter(":1.10", user: 1001, in: .user(Desk.user))
+                : Desk.reporter(":1.10", in: .login("c7"))
+            try desk.perform(.replaceWindows([], next))
+            try desk.update(1, mine, visible: false, by: next)
+            #expect(desk.state(a) == .inactive)
+        }
+    }
+
+    @Test("a session that loses its lasting reporter has nothing suspended by policy any more")
+    func lostReporter() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        try desk.update(1, mine, minimized: true)
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.settle()
+        #expect(desk.state(a) == .background, "nobody could tell that it is wanted")
+        desk.pass(3_600 * Desk.second)
+        #expect(desk.state(a) == .background)
+        #expect(desk.machine.objections(to: a).contains("the window reporter of its session is gone"))
+        try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+    }
+
+    @Test("a session without logind's word for it loses its reporter too, and one of two is not lost")
+    func oneOfTwo() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        try desk.update(1, mine, minimized: true)
+        try desk.update(2, mine, minimized: true, by: Desk.reporter(":1.10"))
+        desk.take(.disconnected(":1.9"))
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+    }
+
+    @Test("SetFocus and SetMinimized from somebody who passes by make no lasting reporter")
+    func passing() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        try desk.focus(mine)
+        try desk.minimize(mine)
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+        try desk.perform(.removeWindow(9, Desk.reporter()))
+        #expect(desk.machine.reporters.isEmpty)
+    }
+
+    @Test("SetSession moves what a reporter said; the session it leaves has lost nothing")
+    func setSession() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let other = desk.process()
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        let b = try desk.register(other)
+        try desk.update(1, mine, focused: true)
+        try desk.focus(other, by: Desk.reporter(":1.8", in: .login("c2")))
+        desk.take(.session(.login("c2"), inFront: false))
+        #expect(desk.states(a, b) == [.active, .background])
+        desk.forgetEffects()
+        try desk.perform(.setSession(.login("c2"), Desk.reporter()))
+        #expect(desk.states(a, b) == [.background, .background])
+        #expect(desk.focusChanges == [.user(Desk.user)])
+        #expect(desk.machine.focusedApplication(in: .login("c2")) == b)
+        desk.take(.session(.login("c2"), inFront: true))
+        #expect(desk.states(a, b) == [.inactive, .active])
+        try desk.update(1, mine, visible: false)
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .suspended, "nothing is lost")
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.settle()
+        #expect(desk.state(a) == .background, "now it is")
+    }
+
+    @Test("a session that is not in front, or locked, shows nothing; its focus is back when it is")
+    func session() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        let assumed = desk.process()
+        let b = try desk.register(assumed) { $0.launchMode = .foreground }
+        try desk.focus(mine)
+        #expect(desk.states(a, b) == [.active, .inactive])
+        desk.forgetEffects()
+        desk.take(.session(.user(Desk.user), inFront: false))
+        #expect(desk.states(a, b) == [.background, .background])
+        #expect(desk.focusChanges.isEmpty)
+        #expect(desk.machine.applications[a]?.isFocused == true)
+        try desk.focus(assumed)
+        #expect(desk.states(a, b) == [.background, .background])
+        desk.take(.session(.user(Desk.user), inFront: true))
+        #expect(desk.states(a, b) == [.inactive, .active])
+        desk.take(.session(.login("c9"), inFront: true))
+        #expect(desk.machine.sessions[.login("c9")] == nil, "of which nothing is known")
+    }
+
+    // MARK: Extents
+
+    @Test("a helper's window is the application's whose extent it is in, until it registers itself")
+    func helper() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let helper = desk.process(below: desk.process(below: mine))
+        let a = try desk.register(mine)
+        try desk.update(1, helper, focused: true)
+        #expect(desk.state(a) == .active)
+        desk.forgetEffects()
+        let b = try desk.register(helper)
+        #expect(desk.states(a, b) == [.background, .active])
+        #expect(
+            desk.edges.firstIndex(of: "1: active→inactive") ?? .max
+                < desk.edges.firstIndex(of: "2: inactive→active") ?? -1, "\(desk.edges)")
+        #expect(desk.focusChanges == [.user(Desk.user)])
+        desk.forgetEffects()
+        try desk.perform(.unregister(b))
+        #expect(desk.state(a) == .active)
+        #expect(desk.focusChanges == [.user(Desk.user)])
+        #expect(desk.forgotten.isEmpty, "its window is still there")
+        desk.take(.exited(helper.lineage[0], .exited))
+        #expect(desk.state(a) == .background)
+        #expect(desk.forgotten == [helper.lineage[0]])
+    }
+
+    @Test("when an outer application goes, its helpers' windows go to the one around it, or to nobody")
+    func outerEnds() throws {
+        var desk = Desk()
+        let outer = desk.process()
+        let inner = desk.process(below: outer)
+        let helper = desk.process(below: inner)
+        let a = try desk.register(outer)
+        let b = try desk.register(inner)
+        try desk.update(1, helper, focused: true)
+        #expect(desk.states(a, b) == [.background, .active])
+        desk.take(.exited(inner.lineage[0], .crashed))
+        #expect(desk.states(a, b) == [.active, nil])
+        desk.take(.exited(outer.lineage[0], .crashed))
+        #expect(desk.machine.focusedApplication(in: .user(Desk.user)) == nil)
+        let c = try desk.register(helper)
+        #expect(desk.state(c) == .active, "remembered")
+    }
+
+    @Test("the nearest registered process owns a window, though it is another user's")
+    func nearest() throws {
+        var desk = Desk()
+        let outer = desk.process()
+        let inner = desk.process(below: outer, user: 1001)
+        let helper = desk.process(below: inner)
+        let a = try desk.register(outer)
+        let b = try desk.register(inner)
+        try desk.update(1, helper, focused: true)
+        #expect(desk.states(a, b) == [.background, .background], "it is not this reporter's to speak of")
+        try desk.update(1, helper, focused: true, by: Desk.reporter(":1.1", user: 0, in: .user(1000)))
+        #expect(desk.states(a, b) == [.background, .active])
+    }
+
+    @Test("the remembered windows of processes that are not registered are bounded")
+    func rememberedWindows() throws {
+        var desk = Desk()
+        let stranger = desk.process()
+        let reports = (0..<UInt64(Machine.rememberedWindowsPerUser)).map { Desk.report($0, stranger) }
+        try desk.perform(.replaceWindows(reports, Desk.reporter()))
+        let before = desk.machine
+        #expect(throws: Refusal.self) { try desk.update(5_000, stranger) }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        try desk.perform(.replaceWindows(reports, Desk.reporter()))
+        for _ in 0..<20 {
+            try desk.focus(desk.process(), by: Desk.reporter(":1.10"))
+        }
+        #expect(desk.machine.windows.count == reports.count + 1, "one focus, one window")
+        #expect(desk.forgotten.count == 19)
+    }
+}

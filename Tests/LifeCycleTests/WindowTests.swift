@@ -1,0 +1,304 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What reports of windows make of applications (§ 2; Reporter in the D-Bus API).
+@Suite("Windows")
+struct WindowTests {
+    @Test("the focus of a session goes to one application, and who loses it is told before who gets it")
+    func oneFocus() throws {
+        var desk = Desk()
+        let first = desk.process()
+        let second = desk.process()
+        let a = try desk.register(first)
+        let b = try desk.register(second)
+        for (loser, winner) in [(first, second), (second, first)] {
+            try desk.focus(loser)
+            desk.forgetEffects()
+            try desk.focus(winner)
+            let numbers = winner == second ? (a, b) : (b, a)
+            #expect(
+                desk.edges.firstIndex(of: "\(numbers.0): active→inactive") ?? .max
+                    < desk.edges.firstIndex(of: "\(numbers.1): inactive→active") ?? -1, "\(desk.edges)")
+            #expect(desk.focusChanges == [.user(Desk.user)])
+        }
+    }
+
+    @Test("the focus that moves with a window to another process changes hands in the same order")
+    func focusMovesWithWindow() throws {
+        var desk = Desk()
+        let first = desk.process()
+        let second = desk.process()
+        let a = try desk.register(first)
+        let b = try desk.register(second)
+        try desk.update(1, second, focused: true)
+        desk.forgetEffects()
+        try desk.update(1, first)
+        #expect(desk.states(a, b) == [.active, .background])
+        #expect(desk.edges.first == "2: active→inactive", "\(desk.edges)")
+        #expect(desk.focusChanges == [.user(Desk.user)])
+    }
+
+    @Test("a process that is not registered, nobody, or another user's takes the focus from all of ours")
+    func focusElsewhere() throws {
+        for kind in 0..<3 {
+            var desk = Desk()
+            let mine = desk.process()
+            let a = try desk.register(mine)
+            let stranger = desk.process()
+            let foreign = desk.process(user: 1001)
+            let b = try desk.register(foreign) { $0.session = .user(1001) }
+            try desk.focus(mine)
+            try desk.focus(foreign, by: Desk.reporter(":1.10", user: 1001))
+            #expect(desk.states(a, b) == [.active, .active], "each session has a focus of its own")
+            desk.forgetEffects()
+            try desk.focus([nil, stranger, foreign][kind])
+            #expect(desk.states(a, b) == [.inactive, .active])
+            #expect(desk.focusChanges == [.user(Desk.user)])
+        }
+    }
+
+    @Test("root gives the focus in the session of the process, and takes it in every session")
+    func rootFocus() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let theirs = desk.process(user: 1001)
+        let a = try desk.register(mine)
+        let b = try desk.register(theirs)
+        let root = Desk.reporter(":1.1", user: 0)
+        try desk.focus(mine, by: root)
+        try desk.focus(theirs, by: root)
+        #expect(desk.states(a, b) == [.active, .active])
+        desk.forgetEffects()
+        try desk.focus(nil, by: root)
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+        #expect(desk.focusChanges == [.user(1000), .user(1001)], "in an order that is always the same")
+    }
+
+    @Test("SetFocus shows a minimized window, SetMinimized takes the focus away")
+    func minimizedAndFocus() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.focus(mine)
+        desk.forgetEffects()
+        try desk.minimize(mine)
+        #expect(desk.state(a) == .background)
+        #expect(desk.machine.focusedApplication(in: .user(Desk.user)) == nil)
+        #expect(desk.focusChanges == [.user(Desk.user)])
+        #expect(desk.machine.applications[a]?.isMinimized == true)
+        try desk.minimize(mine, false)
+        #expect(desk.state(a) == .inactive, "the focus does not come back by itself")
+        try desk.minimize(mine)
+        try desk.focus(mine)
+        #expect(desk.state(a) == .active)
+        #expect(desk.machine.applications[a]?.isMinimized == false)
+    }
+
+    @Test("a focused window that is reported minimized has no focus as long as it is")
+    func reportedMinimized() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.update(1, mine, focused: true)
+        desk.forgetEffects()
+        try desk.update(1, mine, minimized: true)
+        #expect(desk.state(a) == .background)
+        #expect(desk.focusChanges == [.user(Desk.user)])
+        try desk.update(1, mine, minimized: false)
+        #expect(desk.state(a) == .active, "a partial report leaves the rest as it was said")
+    }
+
+    @Test("keys that a report leaves out keep what was said; a new window is visible and no more")
+    func partialKeys() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.update(1, mine)
+        #expect(desk.state(a) == .inactive)
+        try desk.update(1, mine, visible: false)
+        try desk.update(1, mine)
+        #expect(desk.state(a) == .background)
+        try desk.update(1, mine, minimized: true)
+        try desk.update(1, mine, visible: true)
+        #expect(desk.state(a) == .background)
+        try desk.update(1, mine, minimized: false)
+        #expect(desk.state(a) == .inactive)
+        try desk.update(1, mine, focused: true)
+        try desk.update(1, mine, visible: true)
+        #expect(desk.state(a) == .active)
+    }
+
+    @Test("an application is its highest window")
+    func highest() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let other = desk.process()
+        let a = try desk.register(mine)
+        try desk.update(1, mine, visible: false)
+        try desk.update(2, mine, visible: true)
+        try desk.update(3, mine, minimized: true)
+        #expect(desk.state(a) == .inactive)
+        #expect(desk.machine.applications[a]?.isMinimized == false, "one of them is not minimized")
+        try desk.update(1, mine, focused: true)
+        #expect(desk.state(a) == .active)
+        try desk.focus(other)
+        #expect(desk.state(a) == .inactive)
+        try desk.perform(.removeWindow(2, Desk.reporter()))
+        #expect(desk.state(a) == .background)
+        try desk.perform(.removeWindow(1, Desk.reporter()))
+        #expect(desk.machine.applications[a]?.isMinimized == true)
+        try desk.perform(.removeWindow(1, Desk.reporter()))
+        #expect(desk.state(a) == .background)
+    }
+
+    @Test("taking one window away takes its focus, and no focus goes elsewhere")
+    func removeFocused() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.update(1, mine, focused: true)
+        try desk.update(2, mine)
+        desk.forgetEffects()
+        try desk.perform(.removeWindow(1, Desk.reporter()))
+        #expect(desk.state(a) == .inactive)
+        #expect(desk.focusChanges == [.user(Desk.user)])
+    }
+
+    @Test("a whole set takes the place of all that this reporter said, in one step")
+    func replace() throws {
+        var desk = Desk()
+        let first = desk.process()
+        let second = desk.process()
+        let a = try desk.register(first)
+        let b = try desk.register(second)
+        try desk.update(1, first, focused: true)
+        try desk.update(2, second)
+        desk.forgetEffects()
+        try desk.perform(.replaceWindows([Desk.report(3, first, focused: true)], Desk.reporter()))
+        #expect(desk.states(a, b) == [.active, .background])
+        #expect(desk.edges == ["2: inactive→background"], "\(desk.edges)")
+        #expect(desk.focusChanges.isEmpty, "the same application has it")
+        try desk.perform(.replaceWindows([], Desk.reporter()))
+        #expect(desk.states(a, b) == [.background, .background])
+    }
+
+    @Test("in a whole set the focus is where it says, in whichever order it says it")
+    func focusInSet() throws {
+        var desk = Desk()
+        let first = desk.process()
+        let second = desk.process()
+        let a = try desk.register(first)
+        let b = try desk.register(second)
+        for order in [[1, 2], [2, 1], [1, 2], [1, 2]] as [[UInt64]] {
+            for focused in [1, 2] as [UInt64] {
+                let reports = order.map { Desk.report($0, $0 == 1 ? first : second, focused: $0 == focused) }
+                try desk.perform(.replaceWindows(reports, Desk.reporter()))
+                #expect(desk.states(a, b) == (focused == 1 ? [.active, .inactive] : [.inactive, .active]))
+            }
+        }
+        let none = [Desk.report(1, first, focused: false), Desk.report(2, second, focused: false)]
+        try desk.perform(.replaceWindows(none, Desk.reporter()))
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+    }
+
+    @Test("a process is let go of when its last window is, and not before")
+    func forgets() throws {
+        var desk = Desk()
+        let process = desk.process()
+        let other = desk.process()
+        try desk.update(1, process)
+        try desk.perform(.replaceWindows([Desk.report(2, process)], Desk.reporter()))
+        #expect(desk.forgotten.isEmpty, "one window took the place of the other")
+        try desk.update(2, other)
+        #expect(desk.forgotten == [process.lineage[0]], "its only window is another process's now")
+        desk.forgetEffects()
+        desk.take(.exited(other.lineage[0], .exited))
+        #expect(desk.forgotten == [other.lineage[0]])
+    }
+
+    @Test("what was said of a process as a whole gives way to reports of its windows")
+    func wholeGivesWay() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        try desk.minimize(mine)
+        try desk.update(1, mine)
+        #expect(desk.state(a) == .inactive)
+        try desk.focus(mine)
+        try desk.update(1, mine, visible: true)
+        #expect(desk.state(a) == .active, "the focus that SetFocus gave stays with the process")
+        try desk.update(1, mine, focused: false)
+        #expect(desk.state(a) == .inactive)
+        try desk.focus(mine)
+        try desk.focus(nil)
+        try desk.update(1, mine, visible: false)
+        #expect(desk.state(a) == .background)
+    }
+
+    @Test("SetMinimized means all windows of the process, and one that is not registered is refused")
+    func minimizeAll() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let foreign = desk.process(user: 1001)
+        try desk.register(foreign)
+        let before = desk.machine
+        #expect(throws: Refusal.self) { try desk.minimize(mine) }
+        #expect(throws: Refusal.self) { try desk.minimize(foreign) }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        let a = try desk.register(mine)
+        try desk.update(1, mine)
+        try desk.update(2, mine)
+        try desk.minimize(mine)
+        #expect(desk.state(a) == .background)
+        try desk.minimize(mine, false)
+        #expect(desk.state(a) == .inactive)
+    }
+
+    @Test("windows past the limit are refused and change nothing, however they come")
+    func limits() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 2
+        var desk = Desk(settings)
+        let mine = desk.process()
+        let other = desk.process()
+        try desk.register(mine)
+        try desk.register(other)
+        try desk.update(1, mine)
+        try desk.update(2, mine)
+        try desk.update(3, other)
+        let before = desk.machine
+        #expect(throws: Refusal.limitExceeded("windows of application 1", limit: 2)) {
+            try desk.update(4, mine)
+        }
+        #expect(throws: Refusal.self, "a window of another application that becomes one of this") {
+            try desk.update(3, mine)
+        }
+        #expect(throws: Refusal.self) {
+            try desk.perform(
+                .replaceWindows((5..<8).map { Desk.report($0, mine) }, Desk.reporter()))
+        }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        try desk.update(2, mine, visible: false)
+        try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
+    }
+
+    @Test("another user's windows count for nobody, and take the focus from ours")
+    func foreignWindows() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 1
+        var desk = Desk(settings)
+        let mine = desk.process()
+        let foreign = desk.process(user: 1001)
+        let a = try desk.register(mine)
+        let b = try desk.register(foreign)
+        try desk.update(1, foreign, visible: true, by: Desk.reporter(":1.10", user: 1001))
+        try desk.update(1, mine, focused: true)
+        try desk.update(2, foreign, focused: true)
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+        try desk.update(3, foreign)
+    }
+}
