@@ -51,10 +51,17 @@ public struct Journal: Sendable {
                 ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
             ] + fields
         Self.send(entries.map { Array("\($0.0)=\($0.1)".utf8) })
-        if let line {
+        if let line, Self.hasRoom(line) {
             let bytes = Array("\(identifier): \(Self.line(message))\n".utf8)
             bytes.withUnsafeBytes { _ = write(line, $0.baseAddress, $0.count) }
         }
+    }
+
+    /// Whoever holds the other end of a pipe or a terminal may have stopped reading: a line is lost then, rather
+    /// than everybody kept waiting. Room means a page at least: pipe(7).
+    private static func hasRoom(_ descriptor: Int32) -> Bool {
+        var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        return poll(&ready, 1, 0) == 1 && ready.revents & Int16(POLLOUT) != 0
     }
 
     /// What others named must not look like a line of its own.

@@ -189,8 +189,11 @@ public final class Daemon {
             let rest = calls.filter { !isAtRest && $0.until > now }
             waiting[number] = rest.isEmpty ? nil : rest
             for entry in ready {
-                if entry.wantsHold, let application = machine.applications[number], application.holds.isEmpty
-                {
+                guard let application = machine.applications[number] else {
+                    entry.call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
+                    continue
+                }
+                if entry.wantsHold, application.holds.isEmpty {
                     let why = application.objection ?? "it was resumed meanwhile"
                     entry.call.fail(MethodError(.notSuspendable(number, why)))
                 } else {

@@ -98,10 +98,12 @@ extension Daemon {
             session: session(ofProcess: identity.pid, user: user))
         registration.byItself = isItself
         if options.delegate ?? isItself {
-            guard isItself || connection.lineage.contains(ProcessID(identity)) else {
+            // As for the delegate's methods: or it could never finish launching.
+            guard isItself || connection.lineage.contains(ProcessID(identity)), connection.user == user else {
                 throw MethodError(
                     .accessDenied,
-                    "Process \(connection.pid) is none of process \(identity.pid)'s: it cannot be its delegate"
+                    "Process \(connection.pid) of user \(connection.user) is none of process "
+                        + "\(identity.pid)'s, which is user \(user)'s: it cannot be its delegate"
                 )
             }
             registration.delegate = connection.name

@@ -70,6 +70,11 @@ final class Application {
         case "ignore":
             for word in words { signal(Int32(word) ?? 0, SIG_IGN) }
             return []
+        case "setuid":
+            guard let user = words.first.flatMap(UInt32.init), setuid(user) == 0 else {
+                throw BusFailure(operation: "set", subject: "the user", errno: errno)
+            }
+            return []
         case "fork": return [String(try Descent.fork())]
         case "double-fork": return [String(try Descent.doubleFork())]
         case "descend":

@@ -16,9 +16,11 @@ struct ConfigurationFile {
     init(_ text: String, name: String) {
         var section: String?
         var continued: (line: Int, text: String)?
-        for (index, raw) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
+        // A carriage return and a line feed are one Character.
+        let lines = text.split(omittingEmptySubsequences: false) { $0 == "\n" || $0 == "\r\n" }
+        for (index, raw) in lines.enumerated() {
             var line = index + 1
-            var body = raw.last == "\r" ? raw.dropLast() : raw
+            var body = raw
             let isComment = body.first { !$0.isWhitespace }.map { $0 == "#" || $0 == ";" } ?? false
             // systemd.syntax(7): comment lines within a continued line are left out of it.
             if isComment { continue }

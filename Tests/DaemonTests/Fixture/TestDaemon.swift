@@ -8,6 +8,7 @@ import TestSupport
 final class TestDaemon {
     let bus: PrivateBus
     let process: Child
+    private let ready: NotifySocket
     private static let source = #filePath
 
     /// The root of the source tree.
@@ -34,7 +35,7 @@ final class TestDaemon {
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
-        let ready = try NotifySocket(in: bus.directory)
+        ready = try NotifySocket(in: bus.directory)
         let daemon = Programs.built("appstated") ?? "appstated"
         var command = [daemon, "--config", file]
         if !withoutCapabilities.isEmpty {
@@ -49,6 +50,18 @@ final class TestDaemon {
 
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
     var configurationFile: String { bus.directory + "/appstated.conf" }
+
+    /// Replaces its configuration file, and waits until what that says holds.
+    func reconfigure(_ configuration: String) throws {
+        try configuration.write(toFile: configurationFile, atomically: true, encoding: .utf8)
+        try reload()
+    }
+
+    /// Has it read its configuration again, and waits until it has.
+    func reload() throws {
+        process.kill(SIGHUP)
+        try ready.wait(for: "READY=1", from: process)
+    }
 
     /// A client that has called `Subscribe` and keeps every signal it is sent.
     func subscriber() throws -> Client {

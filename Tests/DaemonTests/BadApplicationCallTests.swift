@@ -1,0 +1,252 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Calls on applications that make no sense or are not the caller's to make: the error by name, and nothing
+/// changes.
+@Suite(
+    "Calls on applications that are refused",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct BadApplicationCallTests {
+    /// Every method with arguments that read.
+    private var methods: [(String, (borrowing Message) throws -> Void)] {
+        [
+            ("FinishLaunching", { _ in }), ("BecomeDelegate", { _ in }),
+            ("Acknowledge", { try $0.append(UInt64(1)) }),
+            ("BeginBackgroundTask", { try $0.append("upload") }),
+            ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
+            ("Suspend", { _ in }), ("Resume", { _ in }), ("CanSuspend", { _ in }),
+            ("Terminate", { try $0.append(true) }), ("Unregister", { _ in }), ("Explain", { _ in }),
+        ]
+    }
+
+    private var laterMethods: [(String, (borrowing Message) throws -> Void)] {
+        [
+            ("SaveState", { try $0.append(bytes: [1, 2]) }), ("LoadState", { _ in }),
+            ("SaveStateFile", { try $0.append(descriptor: STDIN_FILENO) }), ("LoadStateFile", { _ in }),
+            (
+                "Open",
+                { message in
+                    try message.append(strings: ["https://example.org"])
+                    try message.appendDictionary([])
+                }
+            ),
+            (
+                "SendMessage",
+                { message in
+                    try message.append("hello")
+                    try message.appendDictionary([])
+                }
+            ),
+            (
+                "SetUserActivity",
+                { message in
+                    try message.append("org.example.editing")
+                    try message.appendDictionary([])
+                }
+            ),
+            (
+                "ContinueActivity",
+                { message in
+                    try message.append("org.example.editing")
+                    try message.appendDictionary([])
+                }
+            ),
+        ]
+    }
+
+    @Test(
+        "an object that does not exist is NoSuchApplication, for every method and for its properties",
+        arguments: ["99", "01", "0", "4294967296", "x", "1x", "_31"])
+    func noSuchObject(_ name: String) throws {
+        let stage = try Stage()
+        let path = "\(BusNames.applications)/\(name)"
+        for (member, body) in methods + laterMethods {
+            try stage.refuses(.noSuchApplication, "\(member) on \(path)") {
+                try stage.client.call(path, BusNames.application, member, body)
+            }
+        }
+        try stage.refuses(.noSuchApplication, "State of \(path)") { _ = try stage.client.state(path) }
+        try stage.refuses(.noSuchApplication, "GetAll of \(path)") {
+            try stage.client.call(path, BusNames.properties, "GetAll") { try $0.append(BusNames.application) }
+        }
+    }
+
+    @Test("an object that has ended is NoSuchApplication, and its number is not used again")
+    func endedObject() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        let path = try stage.client.register("org.example.Brief", child.pid)
+        child.kill(SIGKILL)
+        try stage.client.waitForRemoval(of: path)
+        try stage.refuses(.noSuchApplication, "one that has ended") {
+            try stage.client.application(path, "Suspend")
+        }
+        let next = try Child("sleep", ["1000"])
+        #expect(try stage.client.register("org.example.Brief", next.pid) != path)
+    }
+
+    @Test("paths that are none of ours, and members we do not have, get the standard errors")
+    func strangePaths() throws {
+        let stage = try Stage()
+        let client = stage.client
+        for path in ["/", "/org", "/org/appstate1/Application/1", "/other"] {
+            try stage.refuses(ErrorName.unknownObject, path) { try client.application(path, "Suspend") }
+        }
+        try stage.refuses(ErrorName.unknownMethod, "a method of nobody's") {
+            try client.application(stage.path, "Freeze")
+        }
+        try stage.refuses(ErrorName.unknownMethod, "the parent of all applications, which is none") {
+            try client.application(BusNames.applications, "Suspend")
+        }
+        try stage.refuses(ErrorName.unknownMethod, "the Manager's method on an application") {
+            try client.call(stage.path, BusNames.manager, "ListApplications")
+        }
+        try stage.refuses(ErrorName.unknownProperty, "a property of nobody's") {
+            _ = try client.property(stage.path, "Colour")
+        }
+        try stage.refuses(ErrorName.propertyReadOnly, "State, to be written") {
+            try client.call(stage.path, BusNames.properties, "Set") { message in
+                try message.append(BusNames.application)
+                try message.append("State")
+                try message.append(Variant.string("background"))
+            }
+        }
+    }
+
+    @Test("an application of another user does not exist", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func anothersApplication() throws {
+        let stage = try Stage()
+        let nobody = try App(stage.daemon.bus, uid: App.nobody)
+        for call in [
+            "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:x",
+            "EndBackgroundTask t:1",
+            "BackgroundTimeRemaining", "Suspend", "Resume", "CanSuspend", "Terminate b:true", "Unregister",
+            "Explain", "LoadState", "LoadStateFile",
+        ] {
+            try stage.refuses(.noSuchApplication, call) { try nobody.application(stage.path, call) }
+        }
+        try stage.refuses(.noSuchApplication, "its pid") {
+            try nobody.manager("GetApplicationByPID u:\(stage.process.pid)")
+        }
+        try stage.refuses(.noSuchApplication, "its state") {
+            try nobody.ask(
+                "call \(stage.path) \(BusNames.properties) Get s:\(BusNames.application) s:State")
+        }
+        #expect(try nobody.manager("ListApplications") == "")
+    }
+
+    @Test(
+        "the delegate's methods are NotDelegate for everybody else, root included",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func delegateMethods() throws {
+        let stage = try Stage()
+        let nobody = try App(stage.daemon.bus, uid: App.nobody)
+        let path = try nobody.register()
+        let calls: [(String, (borrowing Message) throws -> Void)] = Array(methods.prefix(6))
+        for (member, body) in calls {
+            try stage.refuses(.notDelegate, "\(member) by root, of nobody's") {
+                try stage.client.call(path, BusNames.application, member, body)
+            }
+            try stage.refuses(.notDelegate, "\(member) by another process of root's") {
+                try stage.client.call(stage.path, BusNames.application, member, body)
+            }
+        }
+    }
+
+    @Test("a second connection of the same process is not the delegate until it says BecomeDelegate")
+    func secondConnection() throws {
+        let stage = try Stage()
+        let app = try App(stage.daemon.bus)
+        let path = try app.register()
+        let descendant = try app.make("descend")
+        #expect(try app.manager("GetApplicationByPID u:\(descendant)") == path)
+        try stage.refuses(.notDelegate, "FinishLaunching") { try app.application(path, "FinishLaunching") }
+        try stage.refuses(.notDelegate, "Acknowledge") { try app.application(path, "Acknowledge t:1") }
+        try app.application(path, "BecomeDelegate")
+        try app.application(path, "FinishLaunching")
+        #expect(try stage.client.state(path) == "inactive")
+    }
+
+    @Test("a serial that no signal carried is InvalidArgs, a task that does not run NoSuchTask")
+    func unknownNumbers() throws {
+        let stage = try Stage()
+        let app = try App(stage.daemon.bus)
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let serial = try #require(UInt64(try app.last("DidEnterBackground", of: path).first ?? ""))
+        for wrong in [0, serial + 1, UInt64.max] {
+            try stage.refuses(.invalidArgs, "serial \(wrong)") {
+                try app.application(path, "Acknowledge t:\(wrong)")
+            }
+        }
+        try stage.refuses(.noSuchTask, "task 1, which was never begun") {
+            try app.application(path, "EndBackgroundTask t:1")
+        }
+        let task = try app.application(path, "BeginBackgroundTask s:upload")
+        try app.application(path, "EndBackgroundTask t:\(task)")
+        for wrong in [task, "0", "\(UInt64.max)"] {
+            try stage.refuses(.noSuchTask, "task \(wrong)") {
+                try app.application(path, "EndBackgroundTask t:\(wrong)")
+            }
+        }
+        try stage.refuses(.limitsExceeded, "a name of more than a KiB") {
+            try app.application(path, "BeginBackgroundTask s:\(String(repeating: "x", count: 1_025))")
+        }
+    }
+
+    @Test("an application that is being terminated is NotSuspendable")
+    func suspendWhileTerminating() throws {
+        let stage = try Stage(configuration: "[LifeCycle]\nTerminateGraceSec=10min\n")
+        let app = try App(stage.daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try stage.client.terminate(path)
+        try stage.refuses(.notSuspendable, "Suspend") { try stage.client.application(path, "Suspend") }
+        #expect(try stage.client.canSuspend(path).contains("is being terminated"))
+    }
+
+    @Test("what comes with a later version is NotSupported")
+    func later() throws {
+        let stage = try Stage()
+        for (member, body) in laterMethods {
+            try stage.refuses(.notSupported, member) {
+                try stage.client.call(stage.path, BusNames.application, member, body)
+            }
+        }
+        try stage.refuses(.notSupported, "Launch") {
+            try stage.client.manager("Launch") { message in
+                try message.append("org.example.Editor")
+                try message.appendDictionary([])
+            }
+        }
+        try stage.refuses(.notSupported, "GetHistory") {
+            try stage.client.manager("GetHistory") { try $0.append("org.example.Editor") }
+        }
+        try stage.refuses(.notSupported, "RegisterAgent") {
+            try stage.client.manager("RegisterAgent") { try $0.append("c1") }
+        }
+    }
+
+    @Test("a message that does not have the signature of its method is InvalidArgs")
+    func malformedMessages() throws {
+        let stage = try Stage()
+        for (member, _) in methods + laterMethods {
+            try stage.refuses(.invalidArgs, "\(member) with a double") {
+                try stage.client.application(stage.path, member) { try $0.append(0.5) }
+            }
+        }
+        for member in [
+            "Acknowledge", "BeginBackgroundTask", "EndBackgroundTask", "Terminate", "SaveState", "Open",
+        ] {
+            try stage.refuses(.invalidArgs, "\(member) without arguments") {
+                try stage.client.application(stage.path, member)
+            }
+        }
+        try stage.refuses(.invalidArgs, "Terminate of type u") {
+            try stage.client.application(stage.path, "Terminate") { try $0.append(UInt32(1)) }
+        }
+    }
+}

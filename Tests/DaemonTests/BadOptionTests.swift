@@ -1,0 +1,167 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Options and arguments that do not read: InvalidArgs that names them, and nothing changes.
+@Suite("Options that are refused", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct BadOptionTests {
+    /// One value of a type that the option is not of, and one that the option does not know where it is a choice.
+    private var wrong: [(RegisterOption, Variant)] {
+        [
+            (.delegate, .string("true")), (.delegate, .uint32(1)), (.delegate, .variant(.bool(true))),
+            (.launchMode, .bool(true)), (.launchMode, .string("sideways")), (.launchMode, .string("")),
+            (.suspension, .uint32(0)), (.suspension, .string("Automatic")),
+            (.reclaimable, .string("yes")), (.reclaimable, .int32(1)),
+            (.backgroundModes, .string("audio")),
+            (.backgroundModes, .array("v", [.variant(.string("audio"))])),
+            (.backgroundModes, .array("u", [])),
+            (.launchOptions, .string("")), (.launchOptions, .array("{ss}", [])),
+            (.launchOptions, .strings([])),
+        ]
+    }
+
+    @Test("every option of a wrong type, or with a value it does not have, is InvalidArgs and is named")
+    func wrongTypes() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        #expect(Set(wrong.map(\.0)) == Set(RegisterOption.allCases))
+        for (option, value) in wrong {
+            try stage.refuses(.invalidArgs, "\(option.rawValue)=\(value)") {
+                do {
+                    try stage.client.register("org.example.App", child.pid, [(option.rawValue, value)])
+                } catch let failure as BusFailure {
+                    #expect(failure.message?.contains(option.rawValue) == true, "\(failure)")
+                    throw failure
+                }
+            }
+        }
+    }
+
+    @Test(
+        "an unknown option is InvalidArgs and is named", arguments: ["colour", "", "Delegate", "launch_mode"])
+    func unknown(_ key: String) throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.refuses(.invalidArgs, key) {
+            do {
+                try stage.client.register(
+                    "org.example.App", child.pid, [("reclaimable", .bool(true)), (key, .bool(true))])
+            } catch let failure as BusFailure {
+                #expect(failure.message?.contains("\"\(key)\"") == true, "\(failure)")
+                throw failure
+            }
+        }
+    }
+
+    /// Register with one option whose value is a descriptor, `depth` dictionaries deep.
+    private func register(_ client: Client, _ pid: Int32, _ option: String, depth: Int, _ descriptor: Int32)
+        throws
+    {
+        func append(_ key: String, _ depth: Int, to message: borrowing Message) throws {
+            try message.withContainer(.dictEntry, "sv") {
+                try message.append(key)
+                if depth == 0 {
+                    try message.withContainer(.variant, "h") { try message.append(descriptor: descriptor) }
+                    return
+                }
+                try message.withContainer(.variant, "a{sv}") {
+                    try message.withContainer(.array, "{sv}") { try append("inner", depth - 1, to: message) }
+                }
+            }
+        }
+        try client.manager("Register") { message in
+            try message.append("org.example.App")
+            try message.append(UInt32(pid))
+            try message.withContainer(.array, "{sv}") { try append(option, depth, to: message) }
+        }
+    }
+
+    @Test("a descriptor inside of the options is InvalidArgs, however deep, and is closed")
+    func descriptorInside() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        let pipe = try PipeEnds()
+        for depth in [0, 1, 3] {
+            try stage.refuses(.invalidArgs, "\(depth) deep") {
+                try register(stage.client, child.pid, "launch-options", depth: depth, pipe.write)
+            }
+        }
+        // The daemon has kept none: with ours closed, the reader sees the end.
+        close(pipe.takeWrite())
+        var ready = pollfd(fd: pipe.read, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&ready, 1, 30_000) == 1)
+        #expect(ready.revents & Int16(POLLHUP) != 0)
+    }
+
+    @Test("more than is allowed is LimitsExceeded: launch options, modes, a mode's length")
+    func tooMuch() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        let long = String(repeating: "x", count: 1_025)
+        let cases: [(String, Variant)] = [
+            ("launch-options", .dictionary(["payload": .bytes([UInt8](repeating: 0, count: 70_000))])),
+            ("background-modes", .strings((0...64).map { "mode\($0)" })),
+            ("background-modes", .strings([long])),
+        ]
+        for (key, value) in cases {
+            try stage.refuses(.limitsExceeded, key) {
+                try stage.client.register("org.example.App", child.pid, [(key, value)])
+            }
+        }
+    }
+
+    @Test("a message with an argument missing, one too many or one of another type is InvalidArgs")
+    func malformedMessages() throws {
+        let stage = try Stage()
+        let pid = UInt32(stage.process.pid)
+        let messages: [(String, (borrowing Message) throws -> Void)] = [
+            ("nothing", { _ in }),
+            (
+                "no options",
+                { message in
+                    try message.append("org.example.App")
+                    try message.append(pid)
+                }
+            ),
+            (
+                "pid of type i",
+                { message in
+                    try message.append("org.example.App")
+                    try message.append(Int32(pid))
+                    try message.appendDictionary([])
+                }
+            ),
+            (
+                "options of type a{ss}",
+                { message in
+                    try message.append("org.example.App")
+                    try message.append(pid)
+                    try message.withContainer(.array, "{ss}") {}
+                }
+            ),
+            (
+                "one too many",
+                { message in
+                    try message.append("org.example.App")
+                    try message.append(pid)
+                    try message.appendDictionary([])
+                    try message.append(true)
+                }
+            ),
+        ]
+        for (what, body) in messages {
+            try stage.refuses(.invalidArgs, what) { try stage.client.manager("Register", body) }
+            try stage.refuses(.invalidArgs, "RegisterProcess: \(what)") {
+                try stage.client.manager("RegisterProcess", body)
+            }
+        }
+        for member in ["GetApplicationByPID", "Launch", "GetHistory", "RegisterAgent"] {
+            try stage.refuses(.invalidArgs, member) { try stage.client.manager(member) }
+        }
+        try stage.refuses(.invalidArgs, "ListApplications with one too many") {
+            try stage.client.manager("ListApplications") { try $0.append(true) }
+        }
+    }
+}

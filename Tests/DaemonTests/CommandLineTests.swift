@@ -1,0 +1,118 @@
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// appstated as it is started by hand.
+@Suite(
+    "The daemon's command line",
+    .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct CommandLineTests {
+    private func run(
+        _ arguments: [String],
+        environment: [String: String?] = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent"],
+        uid: UInt32? = nil
+    ) throws -> (ending: Child.Ending, output: String, errors: String) {
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated", arguments, environment: environment, uid: uid)
+        let ending = try child.waitForExit()
+        return (ending, child.output, child.errors)
+    }
+
+    @Test("--help says how it is used", arguments: ["--help", "-h"])
+    func help(_ option: String) throws {
+        let (ending, output, errors) = try run([option])
+        #expect(ending == .exited(0))
+        for word in ["--config FILE", "--version", "--help", "DBUS_SYSTEM_BUS_ADDRESS", "NOTIFY_SOCKET"] {
+            #expect(output.contains(word), "\(word)")
+        }
+        #expect(output.split(separator: "\n").allSatisfy { $0.count <= 80 })
+        #expect(errors == "")
+    }
+
+    @Test("--version says which it is")
+    func version() throws {
+        let (ending, output, errors) = try run(["--version"])
+        #expect(ending == .exited(0))
+        #expect(output == "appstated \(Product.version)\n")
+        #expect(errors == "")
+    }
+
+    @Test(
+        "an argument that there is not is refused with a sentence and status 2",
+        arguments: [["--colour"], ["start"], ["--config"], ["-x"], ["--config", "/dev/null", "more"], [""]])
+    func wrong(_ arguments: [String]) throws {
+        let (ending, output, errors) = try run(arguments)
+        #expect(ending == .exited(2))
+        #expect(output == "")
+        #expect(errors.hasPrefix("appstated: "))
+        #expect(errors.contains("appstated --help"))
+        #expect(errors.filter { $0 == "\n" }.count == 1)
+    }
+
+    @Test("without a bus it says so in a sentence, with status 1")
+    func noBus() throws {
+        let (ending, _, errors) = try run([])
+        #expect(ending == .exited(1))
+        #expect(errors.hasPrefix("appstated: there is no system bus to serve: "))
+        #expect(errors.filter { $0 == "\n" }.count == 1)
+    }
+
+    @Test("a bus that does not speak D-Bus is a sentence too")
+    func brokenBus() throws {
+        let (ending, _, errors) = try run([], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"])
+        #expect(ending == .exited(1))
+        #expect(errors.hasPrefix("appstated: "))
+    }
+
+    @Test("where another daemon serves already it says so in a sentence, with status 1, and disturbs nobody")
+    func nameTaken() throws {
+        let daemon = try TestDaemon()
+        let (ending, _, errors) = try run(["--config", "/dev/null"], environment: daemon.bus.environment)
+        #expect(ending == .exited(1))
+        let last = errors.split(separator: "\n").last ?? ""
+        #expect(last.hasPrefix("appstated: cannot serve \(BusNames.service): "))
+        #expect(try daemon.client().list() == [])
+    }
+
+    @Test(
+        "who may not have the name is told so in a sentence, with status 1",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func notAllowed() throws {
+        let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
+        let (ending, _, errors) = try run(
+            ["--config", "/dev/null"], environment: bus.environment, uid: App.nobody)
+        #expect(ending == .exited(1))
+        let last = errors.split(separator: "\n").last ?? ""
+        #expect(last.hasPrefix("appstated: cannot serve \(BusNames.service): "))
+    }
+
+    @Test("--config=FILE is --config FILE")
+    func configuration() throws {
+        let bus = try PrivateBus(
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+        let ready = try NotifySocket(in: bus.directory)
+        let file = bus.directory + "/one.conf"
+        try "[Daemon]\nMode=never\n".write(toFile: file, atomically: true, encoding: .utf8)
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated", ["--config=\(file)"],
+            environment: bus.environment.merging(["NOTIFY_SOCKET": ready.path]) { $1 })
+        try ready.wait(for: "READY=1", from: child)
+        try child.waitForLine(containing: "\(file):2: Mode=")
+    }
+
+    @Test("when the bus goes away it says so and ends with status 1, and what it stopped runs on")
+    func busLost() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let sleeper = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", sleeper.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(sleeper.pid))
+        daemon.bus.stop()
+        #expect(try daemon.process.waitForExit() == .exited(1))
+        #expect(daemon.process.errors.contains("the bus has gone away"))
+        #expect(try !isStopped(sleeper.pid))
+    }
+}

@@ -1,0 +1,75 @@
+import Testing
+
+@testable import Daemon
+
+/// The form of systemd.syntax(7).
+@Suite("Configuration files")
+struct ConfigurationFileTests {
+    private func read(_ text: String) -> ConfigurationFile { ConfigurationFile(text, name: "test.conf") }
+
+    @Test("sections, keys and values, with or without blanks around them")
+    func assignments() {
+        let file = read("[Daemon]\nMode=enforce\n\n [Limits]\t\n  StringBytes \t= 5 \nEmpty=\nEquals=a=b\n")
+        #expect(
+            file.assignments == [
+                .init(line: 2, section: "Daemon", key: "Mode", value: "enforce"),
+                .init(line: 5, section: "Limits", key: "StringBytes", value: "5"),
+                .init(line: 6, section: "Limits", key: "Empty", value: ""),
+                .init(line: 7, section: "Limits", key: "Equals", value: "a=b"),
+            ])
+        #expect(file.sections.map(\.name) == ["Daemon", "Limits"])
+        #expect(file.sections.map(\.line) == [1, 4])
+        #expect(file.complaints == [])
+    }
+
+    @Test("comments begin with # or ;, blanks before them or not; elsewhere they are text")
+    func comments() {
+        let file = read("# first\n; second\n[Daemon]\n  # third=1\nMode=enforce # not one\n")
+        #expect(
+            file.assignments == [.init(line: 5, section: "Daemon", key: "Mode", value: "enforce # not one")])
+        #expect(file.complaints == [])
+    }
+
+    @Test("a backslash at its end joins a line with the next; comments in between are left out")
+    func continuations() {
+        let file = read("[A]\nKey=one \\\n# nothing\n  two\\\nthree\nNext=1\nLast=end\\")
+        #expect(
+            file.assignments == [
+                .init(line: 2, section: "A", key: "Key", value: "one    two three"),
+                .init(line: 6, section: "A", key: "Next", value: "1"),
+                .init(line: 7, section: "A", key: "Last", value: "end"),
+            ])
+    }
+
+    @Test("lines may end as on other systems, and the last need not end at all")
+    func lineEnds() {
+        let file = read("[Daemon]\r\nMode=observe\r\n\r\n[Limits]\r\nStringBytes=7")
+        #expect(
+            file.assignments == [
+                .init(line: 2, section: "Daemon", key: "Mode", value: "observe"),
+                .init(line: 5, section: "Limits", key: "StringBytes", value: "7"),
+            ])
+        #expect(file.complaints == [])
+    }
+
+    @Test("what makes no sense is complained about by file and line, and the rest is taken")
+    func nonsense() {
+        let file = read("Early=1\n[Daemon\nMode=observe\n[]\n[Daemon]\nnonsense\nMode=enforce\n=5\n")
+        #expect(file.assignments.first == .init(line: 7, section: "Daemon", key: "Mode", value: "enforce"))
+        #expect(
+            file.complaints.map(\.description) == [
+                "test.conf:1: Early=: stands outside of any section",
+                "test.conf:2: [Daemon is no section",
+                "test.conf:3: Mode=: stands outside of any section",
+                "test.conf:4: [] is no section",
+                "test.conf:6: \"nonsense\" is neither a section nor Key=value",
+            ])
+    }
+
+    @Test("nothing at all is a file too", arguments: ["", "\n", "\n\n\n", "#", "\\", " \t "])
+    func empty(_ text: String) {
+        let file = read(text)
+        #expect(file.assignments == [])
+        #expect(file.complaints == [])
+    }
+}

@@ -1,0 +1,300 @@
+import AppStateContract
+import Foundation
+import Glibc
+import LifeCycle
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// What the daemon takes from its configuration.
+@Suite("Configuration")
+struct ConfigurationTests {
+    private func take(_ text: String) -> Configuration {
+        var configuration = Configuration()
+        configuration.take(text, named: "test.conf")
+        return configuration
+    }
+
+    private func settings(_ change: (inout Settings) -> Void) -> Settings {
+        var settings = Settings()
+        change(&settings)
+        return settings
+    }
+
+    @Test("without a line everything is as documented")
+    func defaults() {
+        let configuration = take("")
+        #expect(configuration.complaints == [])
+        let settings = configuration.settings
+        #expect(settings == Settings())
+        #expect(settings.mode == .enforce)
+        #expect(settings.backgroundGrace == 5_000_000)
+        #expect(settings.backgroundTaskMax == 30_000_000)
+        #expect(settings.backgroundTaskWarn == 6_000_000)
+        #expect(settings.terminateGrace == 5_000_000)
+        #expect(settings.launchTimeout == 20_000_000)
+        #expect(settings.limits.applicationsPerUser == 1_024)
+        #expect(settings.limits.subscribersPerUser == 64)
+        #expect(settings.limits.windowsPerApplication == 256)
+        #expect(settings.limits.backgroundTasksPerApplication == 64)
+        #expect(settings.limits.stringBytes == 1_024)
+    }
+
+    @Test("every key is taken, and changes its own setting alone")
+    func everyKey() {
+        let keys: [(String, (inout Settings) -> Void)] = [
+            ("[Daemon]\nMode=observe", { $0.mode = .observe }),
+            ("[LifeCycle]\nBackgroundGraceSec=1min", { $0.backgroundGrace = 60_000_000 }),
+            ("[LifeCycle]\nBackgroundGraceSec=infinity", { $0.backgroundGrace = nil }),
+            ("[LifeCycle]\nBackgroundTaskMaxSec=45", { $0.backgroundTaskMax = 45_000_000 }),
+            ("[LifeCycle]\nBackgroundTaskMaxSec=infinity", { $0.backgroundTaskMax = nil }),
+            ("[LifeCycle]\nBackgroundTaskWarnSec=500ms", { $0.backgroundTaskWarn = 500_000 }),
+            ("[LifeCycle]\nTerminateGraceSec=0", { $0.terminateGrace = 0 }),
+            ("[LifeCycle]\nLaunchTimeoutSec=infinity", { $0.launchTimeout = nil }),
+            ("[Limits]\nApplicationsPerUser=1", { $0.limits.applicationsPerUser = 1 }),
+            ("[Limits]\nSubscribersPerUser=2", { $0.limits.subscribersPerUser = 2 }),
+            ("[Limits]\nWindowsPerApplication=3", { $0.limits.windowsPerApplication = 3 }),
+            ("[Limits]\nBackgroundTasksPerApplication=4", { $0.limits.backgroundTasksPerApplication = 4 }),
+            ("[Limits]\nStringBytes=1000000", { $0.limits.stringBytes = 1_000_000 }),
+            (
+                "[Application org.example.A]\nSuspension=never",
+                { settings in
+                    var override = Settings.Override()
+                    override.suspension = .never
+                    settings.applications["org.example.A"] = override
+                }
+            ),
+            (
+                "[Application org.example.A]\nReclaimable=off",
+                { settings in
+                    var override = Settings.Override()
+                    override.reclaimable = false
+                    settings.applications["org.example.A"] = override
+                }
+            ),
+            (
+                "[Application org.example.A]\nBackgroundModes=audio  location",
+                { settings in
+                    var override = Settings.Override()
+                    override.backgroundModes = ["audio", "location"]
+                    settings.applications["org.example.A"] = override
+                }
+            ),
+        ]
+        for (text, change) in keys {
+            let configuration = take(text)
+            #expect(configuration.settings == settings(change), "\(text)")
+            #expect(configuration.settings != Settings(), "\(text)")
+            #expect(configuration.complaints == [], "\(text)")
+        }
+    }
+
+    @Test(
+        "a line that cannot be taken is named by file, line and key, and the default stands",
+        arguments: [
+            ("[Daemon]\nMode=sometimes", "test.conf:2: Mode=: \"sometimes\" is none of enforce, observe"),
+            ("[Daemon]\nColour=blue", "test.conf:2: Colour=: no such key in [Daemon]"),
+            (
+                "[LifeCycle]\n\nBackgroundGraceSec=soon",
+                "test.conf:3: BackgroundGraceSec=: \"soon\" is no time span"
+            ),
+            (
+                "[LifeCycle]\nBackgroundTaskMaxSec=-5",
+                "test.conf:2: BackgroundTaskMaxSec=: \"-5\" is no time span"
+            ),
+            (
+                "[LifeCycle]\nBackgroundTaskWarnSec=infinity",
+                "test.conf:2: BackgroundTaskWarnSec=: \"infinity\" is no"
+            ),
+            (
+                "[LifeCycle]\nTerminateGraceSec=5 apples",
+                "test.conf:2: TerminateGraceSec=: \"5 apples\" is no time"
+            ),
+            (
+                "[LifeCycle]\nLaunchTimeoutSec=1.2.3",
+                "test.conf:2: LaunchTimeoutSec=: \"1.2.3\" is no time span"
+            ),
+            ("[LifeCycle]\nMode=observe", "test.conf:2: Mode=: no such key in [LifeCycle]"),
+            (
+                "[Limits]\nApplicationsPerUser=0",
+                "test.conf:2: ApplicationsPerUser=: \"0\" is no number from 1 to"
+            ),
+            ("[Limits]\nSubscribersPerUser=many", "test.conf:2: SubscribersPerUser=: \"many\" is no number"),
+            (
+                "[Limits]\nWindowsPerApplication=-1",
+                "test.conf:2: WindowsPerApplication=: \"-1\" is no number"
+            ),
+            (
+                "[Limits]\nBackgroundTasksPerApplication=1.5",
+                "test.conf:2: BackgroundTasksPerApplication=: \"1.5\" is"
+            ),
+            (
+                "[Limits]\nStringBytes=1000001",
+                "test.conf:2: StringBytes=: \"1000001\" is no number from 1 to 1000000"
+            ),
+            ("[Limits]\nColours=5", "test.conf:2: Colours=: no such key in [Limits]"),
+            (
+                "[Application org.example.A]\nSuspension=maybe",
+                "test.conf:2: Suspension=: \"maybe\" is none of"
+            ),
+            (
+                "[Application org.example.A]\nReclaimable=perhaps",
+                "test.conf:2: Reclaimable=: \"perhaps\" is no bool"
+            ),
+            (
+                "[Application org.example.A]\nColour=1",
+                "test.conf:2: Colour=: no such key in [Application org.exam"
+            ),
+            ("[Application]\nSuspension=never", "test.conf:1: [Application] is no section"),
+            ("[Application a/b]\nSuspension=never", "test.conf:1: [Application a/b] is no section"),
+            ("[daemon]\nMode=observe", "test.conf:1: [daemon] is no section"),
+            ("Mode=observe", "test.conf:1: Mode=: stands outside of any section"),
+        ])
+    func badLines(_ text: String, _ complaint: String) {
+        let configuration = take(text + "\n[LifeCycle]\nLaunchTimeoutSec=1\n")
+        #expect(configuration.complaints.count == 1)
+        #expect(
+            configuration.complaints.first?.description.hasPrefix(complaint) == true,
+            "\(configuration.complaints)")
+        var expected = settings { $0.launchTimeout = 1_000_000 }
+        // A section with a bad line is known; it says nothing.
+        expected.applications = configuration.settings.applications.filter { $0.value != Settings.Override() }
+        #expect(expected.applications.isEmpty)
+        var taken = configuration.settings
+        taken.applications = [:]
+        #expect(taken == expected)
+    }
+
+    @Test(
+        "booleans are systemd's",
+        arguments: [
+            ("yes", true), ("1", true), ("On", true), ("t", true), ("no", false),
+            ("0", false), ("FALSE", false), ("n", false),
+        ])
+    func booleans(_ text: String, _ value: Bool) {
+        let configuration = take("[Application a]\nReclaimable=\(text)")
+        #expect(configuration.settings.applications["a"]?.reclaimable == value)
+    }
+
+    @Test("an empty value puts the default back, and an empty list begins anew")
+    func emptyValues() {
+        let configuration = take(
+            """
+            [Daemon]
+            Mode=observe
+            Mode=
+            [LifeCycle]
+            LaunchTimeoutSec=infinity
+            LaunchTimeoutSec=
+            BackgroundTaskWarnSec=1
+            BackgroundTaskWarnSec=
+            [Limits]
+            StringBytes=5
+            StringBytes=
+            [Application org.example.A]
+            Suspension=never
+            Suspension=
+            Reclaimable=no
+            Reclaimable=
+            BackgroundModes=audio
+            BackgroundModes=
+            BackgroundModes=location
+            BackgroundModes=voip
+            """)
+        #expect(configuration.complaints == [])
+        var override = Settings.Override()
+        override.backgroundModes = ["location", "voip"]
+        #expect(configuration.settings == settings { $0.applications["org.example.A"] = override })
+    }
+
+    // MARK: Files
+
+    /// A directory of the test's own.
+    private final class Directory {
+        let path: String
+
+        init() throws {
+            path = FileManager.default.temporaryDirectory.appendingPathComponent("conf-\(UUID())").path
+            try FileManager.default.createDirectory(
+                atPath: path + "/appstated.conf.d", withIntermediateDirectories: true)
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: path) }
+
+        func write(_ name: String, _ text: String) throws {
+            try text.write(toFile: "\(path)/\(name)", atomically: false, encoding: .utf8)
+        }
+    }
+
+    @Test("drop-ins come after the file and after one another by name; the last word counts")
+    func dropIns() throws {
+        let directory = try Directory()
+        try directory.write(
+            "appstated.conf", "[LifeCycle]\nLaunchTimeoutSec=1\nTerminateGraceSec=1\n[Daemon]\nMode=observe\n"
+        )
+        try directory.write("appstated.conf.d/20-b.conf", "[LifeCycle]\nLaunchTimeoutSec=3\n")
+        try directory.write(
+            "appstated.conf.d/10-a.conf", "[LifeCycle]\nLaunchTimeoutSec=2\nTerminateGraceSec=2\n")
+        try directory.write("appstated.conf.d/99-off.conf.bak", "[LifeCycle]\nLaunchTimeoutSec=9\n")
+        try directory.write("other.conf", "[LifeCycle]\nLaunchTimeoutSec=9\n")
+        let configuration = Configuration(reading: .directory(directory.path))
+        #expect(configuration.complaints == [])
+        #expect(
+            configuration.settings
+                == settings {
+                    $0.launchTimeout = 3_000_000
+                    $0.terminateGrace = 2_000_000
+                    $0.mode = .observe
+                })
+    }
+
+    @Test("a file named alone is read alone")
+    func fileAlone() throws {
+        let directory = try Directory()
+        try directory.write("appstated.conf", "[LifeCycle]\nLaunchTimeoutSec=1\n")
+        try directory.write("appstated.conf.d/10.conf", "[LifeCycle]\nLaunchTimeoutSec=2\n")
+        let configuration = Configuration(reading: .file(directory.path + "/appstated.conf"))
+        #expect(configuration.settings.launchTimeout == 1_000_000)
+    }
+
+    @Test("nothing configured is no complaint; a named file that is missing is one")
+    func missing() throws {
+        #expect(Configuration(reading: .directory("/nonexistent")).complaints == [])
+        let configuration = Configuration(reading: .file("/nonexistent/appstated.conf"))
+        #expect(configuration.settings == Settings())
+        #expect(configuration.complaints.map(\.file) == ["/nonexistent/appstated.conf"])
+        #expect(configuration.complaints.first?.description.contains("No such file") == true)
+    }
+
+    @Test("a bad line of a drop-in is named with the drop-in's own path")
+    func badDropIn() throws {
+        let directory = try Directory()
+        try directory.write("appstated.conf.d/10.conf", "[Daemon]\nMode=never\n")
+        let complaints = Configuration(reading: .directory(directory.path)).complaints
+        #expect(complaints.map(\.file) == ["\(directory.path)/appstated.conf.d/10.conf"])
+        #expect(complaints.map(\.line) == [2])
+        #expect(complaints.map(\.key) == ["Mode"])
+    }
+
+    @Test("what is no file is not waited for: a FIFO, a directory, a device")
+    func noFile() throws {
+        let directory = try Directory()
+        let fifo = directory.path + "/fifo"
+        #expect(mkfifo(fifo, 0o600) == 0)
+        for path in [fifo, directory.path, "/dev/zero"] {
+            let configuration = Configuration(reading: .file(path))
+            #expect(configuration.complaints.count == 1, "\(path)")
+            #expect(configuration.settings == Settings(), "\(path)")
+        }
+    }
+
+    @Test("bytes that are no text are no crash")
+    func noText() throws {
+        let directory = try Directory()
+        let bytes = Data([0xFF, 0xFE, 0x00, 0x5B, 0x0A]) + Data("[Daemon]\nMode=observe\n".utf8)
+        try bytes.write(to: URL(fileURLWithPath: directory.path + "/appstated.conf"))
+        let configuration = Configuration(reading: .directory(directory.path))
+        #expect(configuration.complaints.count == 1)
+    }
+}

@@ -1,0 +1,231 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Who is sent which signal, and in which order.
+@Suite("Delivery", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct DeliveryTests {
+    /// A life with every kind of signal in it.
+    private func live(_ client: Client) throws -> (path: String, child: Child) {
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try client.setFocus(child.pid)
+        try client.setMinimized(child.pid, true)
+        try client.application(path, "Suspend")
+        try client.application(path, "Resume")
+        try client.application(path, "Unregister")
+        return (path, child)
+    }
+
+    @Test("who has not subscribed is sent nothing, whatever it asks the bus for")
+    func unsubscribed() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let stranger = try daemon.client()
+        var heard = 0
+        let match = try stranger.bus.match("type='signal',sender='\(BusNames.service)'") { _ in heard += 1 }
+        // A look at a single property is no subscription.
+        _ = try stranger.property(BusNames.root, BusNames.manager, "FocusedApplication")
+        _ = try stranger.list()
+        _ = try live(client)
+        try client.settle()
+        #expect(!client.received.isEmpty)
+        try stranger.settle()
+        #expect(stranger.received == [])
+        #expect(heard == 0)
+        match.cancel()
+    }
+
+    @Test("a delegate is sent its own application's signals, and no other's")
+    func delegateAlone() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let other = try live(client)
+        try app.settle()
+        #expect(app.story(of: other.path) == [])
+        #expect(!app.lines.contains { $0.contains(BusNames.manager) || $0.contains("PropertiesChanged") })
+        #expect(app.story(of: path).last == "not-running→inactive")
+    }
+
+    @Test("the Manager's StateChanged carries the same edges, each right after the application's own")
+    func managerEdges() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let (path, child) = try live(client)
+        try client.settle()
+        let edges = client.received.filter { $0.member == "StateChanged" }
+        #expect(edges.count >= 10)
+        #expect(edges.count % 2 == 0)
+        for (own, manager) in zip(edges, edges.dropFirst()) where own.interface == BusNames.application {
+            #expect(manager.interface == BusNames.manager)
+            #expect(manager.path == BusNames.root)
+            #expect(manager.arguments == [path, "org.example.Editor", "\(child.pid)"] + own.arguments)
+        }
+    }
+
+    @Test("an application's life begins with ApplicationAdded and ends with ApplicationRemoved")
+    func beginningAndEnd() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let (path, child) = try live(client)
+        try client.settle()
+        let about = client.received.filter { $0.path == path || $0.arguments.first == path }
+        #expect(about.prefix(2).map(\.member) == ["ApplicationAdded", "InterfacesAdded"])
+        #expect(about.first?.arguments == [path, "org.example.Editor", "\(child.pid)"])
+        #expect(about.suffix(2).map(\.member) == ["ApplicationRemoved", "InterfacesRemoved"])
+        #expect(
+            about.dropLast().last?.arguments == [path, "org.example.Editor", "\(child.pid)", "unregistered"])
+    }
+
+    @Test("edges are each one that the contract has, and one joins the other")
+    func legal() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let (path, _) = try live(client)
+        try client.settle()
+        var state = "not-running"
+        for edge in client.signals(of: path) where edge.member == "StateChanged" {
+            let from = try #require(LifeCycleState(rawValue: edge.arguments[0]))
+            let to = try #require(LifeCycleState(rawValue: edge.arguments[1]))
+            #expect(from.rawValue == state)
+            #expect(Edge(from, to).isLegal)
+            #expect(StateChangeReason(rawValue: edge.arguments[2]) != nil)
+            state = to.rawValue
+        }
+        #expect(state == "background")
+    }
+
+    @Test("Unsubscribe ends it, and without a subscription it changes nothing")
+    func unsubscribe() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        try client.manager("Unsubscribe")
+        try client.manager("Subscribe")
+        let first = try live(client)
+        try client.settle()
+        #expect(!client.signals(of: first.path).isEmpty)
+        client.forget()
+        try client.manager("Unsubscribe")
+        _ = try live(client)
+        try client.settle()
+        #expect(client.received == [])
+    }
+
+    @Test("to subscribe twice is to be told once")
+    func subscribedTwice() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        try client.manager("Subscribe")
+        let (path, _) = try live(client)
+        try client.settle()
+        #expect(client.story(of: path).filter { $0 == "DidBecomeActive" }.count == 1)
+        #expect(client.received.filter { $0.member == "ApplicationAdded" }.count == 1)
+        try client.manager("Unsubscribe")
+        client.forget()
+        _ = try live(client)
+        try client.settle()
+        #expect(client.received == [])
+    }
+
+    @Test(
+        "a delegate that has subscribed as well is told each thing once, and the edges of its suspension never"
+    )
+    func delegateSubscribes() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        try app.manager("Subscribe")
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.setFocus(app.pid)
+        try app.settle()
+        #expect(
+            app.story(of: path) == [
+                "WillFinishLaunching", "DidFinishLaunching", "WillEnterForeground", "not-running→inactive",
+                "inactive→active", "DidBecomeActive",
+            ])
+        let other = try live(client)
+        try app.settle()
+        #expect(app.story(of: other.path).contains("background→suspended"))
+    }
+
+    @Test("every subscriber is told the same in the same order")
+    func sameForAll() throws {
+        let daemon = try TestDaemon()
+        let clients = try (0..<5).map { _ in try daemon.subscriber() }
+        let (path, _) = try live(clients[0])
+        for client in clients { try client.settle() }
+        let first = clients[0].signals(of: path)
+        #expect(first.count > 10)
+        for client in clients.dropFirst() { #expect(client.signals(of: path) == first) }
+    }
+
+    // MARK: Replies and signals
+
+    /// Calls and notes what comes in, in order: signals by their names, the reply as `reply`.
+    private func order(
+        _ client: Client, _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> [String] {
+        var order: [String] = []
+        let filter = try client.bus.addFilter { message in
+            if message.isSignal, message.interface != "org.freedesktop.DBus" {
+                order.append(message.member ?? "")
+            }
+            return false
+        }
+        let call = try client.bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(call)
+        var isAnswered = false
+        let pending = try client.bus.callAsync(call) { reply in
+            order.append(reply.error?.name ?? "reply")
+            isAnswered = true
+        }
+        try client.wait("the reply to \(member)") { isAnswered }
+        try client.settle()
+        pending.cancel()
+        filter.cancel()
+        return order
+    }
+
+    @Test("Register is answered before anything is said of the new application")
+    func registerFirst() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let order = try order(client, BusNames.root, BusNames.manager, "Register") { message in
+            try message.append("org.example.Editor")
+            try message.append(UInt32(child.pid))
+            try message.appendDictionary([])
+        }
+        #expect(order.first == "reply")
+        #expect(order.contains("ApplicationAdded"))
+    }
+
+    @Test("all else is answered when what it does has been told")
+    func othersLast() throws {
+        let stage = try Stage()
+        let client = stage.client
+        for (member, awaited) in [
+            ("Suspend", "StateChanged"), ("Resume", "StateChanged"), ("Unregister", "ApplicationRemoved"),
+        ] {
+            let order = try order(client, stage.path, BusNames.application, member)
+            #expect(order.contains(awaited), "\(member)")
+            #expect(order.last == "reply", "\(member): \(order)")
+        }
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Next", child.pid)
+        try client.settle()
+        for pid in [UInt32(child.pid), 0] {
+            let order = try order(client, BusNames.root, BusNames.reporter, "SetFocus") { try $0.append(pid) }
+            #expect(order.contains("StateChanged"))
+            #expect(order.last == "reply", "\(order) of \(path)")
+        }
+    }
+}

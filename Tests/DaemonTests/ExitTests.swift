@@ -1,0 +1,128 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Ends that nobody asked the daemon for, and what is said of them.
+@Suite("Exits", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ExitTests {
+    private static let afterwards: Comment = "needs a kernel that tells how a process ended (PIDFD_INFO_EXIT)"
+
+    @Test("an exit is exited, whatever its status", arguments: [0, 1, 255])
+    func exits(_ status: Int32) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try app.ask("exit \(status)")
+        #expect(try client.waitForRemoval(of: path) == "exited")
+        #expect(try app.process.waitForExit() == .exited(status))
+    }
+
+    @Test(
+        "signals that speak of a defect are crashed, others killed",
+        arguments: [
+            (SIGSEGV, "crashed"), (SIGABRT, "crashed"), (SIGBUS, "crashed"), (SIGILL, "crashed"),
+            (SIGKILL, "killed"), (SIGTERM, "killed"), (SIGHUP, "killed"),
+        ])
+    func signals(_ signal: Int32, _ reason: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        child.kill(signal)
+        #expect(try client.waitForRemoval(of: path) == reason)
+    }
+
+    /// Ends a process and has its parent wait for it while the daemon is not looking.
+    private func endUnseen(_ daemon: TestDaemon, _ child: Child, _ signal: Int32) throws {
+        daemon.process.kill(SIGSTOP)
+        daemon.process.waitUntilStopped()
+        child.kill(signal)
+        try child.waitForExit()
+        daemon.process.kill(SIGCONT)
+    }
+
+    @Test("how it ended is known though its parent was faster", .enabled(if: PidFD.tellsExit, afterwards))
+    func reapedBefore() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try endUnseen(daemon, child, SIGSEGV)
+        #expect(try client.waitForRemoval(of: path) == "crashed")
+    }
+
+    @Test(
+        "where the kernel does not tell and the parent was faster, it is unknown",
+        .enabled(if: !PidFD.tellsExit, "this kernel tells (PIDFD_INFO_EXIT)"))
+    func reapedBeforeUnknown() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try endUnseen(daemon, child, SIGSEGV)
+        #expect(try client.waitForRemoval(of: path) == "unknown")
+    }
+
+    @Test("the end is one edge from any state, with its reason, and then the removal")
+    func edges() throws {
+        let stage = try Stage()
+        let client = stage.client
+        let suspended = try Child("sleep", ["1000"])
+        let background = try Child("sleep", ["1000"])
+        let paths = [
+            try client.register("org.example.A", suspended.pid),
+            try client.register("org.example.B", background.pid),
+        ]
+        try client.application(paths[0], "Suspend")
+        try client.settle()
+        client.forget()
+        for child in [stage.process, suspended, background] { child.kill(SIGKILL) }
+        for path in [stage.path] + paths { try client.waitForRemoval(of: path) }
+        #expect(client.story(of: stage.path) == ["active→not-running"])
+        #expect(client.story(of: paths[0]) == ["suspended→not-running"])
+        #expect(client.story(of: paths[1]) == ["background→not-running"])
+        for path in [stage.path] + paths { #expect(client.reasons(of: path) == ["exit"]) }
+        try client.settle()
+        #expect(try client.list() == [])
+        #expect(
+            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
+    }
+
+    @Test("a process that has ended and waits for its parent is gone all the same")
+    func zombie() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        child.kill(SIGKILL)
+        // It is not waited for: a zombie until the end of the test.
+        #expect(try client.waitForRemoval(of: path) == "killed")
+        #expect(
+            client.error { _ = try client.application(ofPID: child.pid) } == ErrorName.noSuchProcess.rawValue)
+    }
+
+    @Test("an application that ends leaves its children to whoever is above, as windows go")
+    func childrenLiveOn() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let outer = try App(daemon.bus)
+        let path = try outer.register()
+        try outer.application(path, "FinishLaunching")
+        let child = try outer.make("fork")
+        let inner = try client.register("org.example.Inner", child)
+        try client.setFocus(child)
+        try client.wait(for: inner, toBe: "active")
+        client.forget()
+        kill(child, SIGKILL)
+        #expect(try client.waitForRemoval(of: inner) == "killed")
+        // Its windows went with it: the focus is nobody's.
+        #expect(
+            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
+        #expect(client.edges(of: path) == [])
+    }
+}

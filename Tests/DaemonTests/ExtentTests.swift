@@ -1,0 +1,169 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// What is done to an application is done to its process and the descendants, and to nobody else.
+@Suite("The extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ExtentTests {
+    @Test("children and their children are stopped and continued with their application")
+    func tree() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let shell = try Child(
+            "sh", ["-c", "sh -c 'sleep 1000 & echo grandchild $!; wait' & echo child $!; wait"])
+        var pids = [shell.pid]
+        for word in ["grandchild", "child"] {
+            let line = try shell.waitForLine(containing: word + " ")
+            pids.append(try #require(line.split(separator: " ").last.flatMap { Int32($0) }))
+        }
+        defer { for pid in pids.dropFirst() { kill(pid, SIGKILL) } }
+        let path = try client.register("org.example.Editor", shell.pid)
+        try client.application(path, "Suspend")
+        for pid in pids { #expect(try isStopped(pid)) }
+        try client.application(path, "Resume")
+        for pid in pids { #expect(try !isStopped(pid)) }
+    }
+
+    @Test("an application with twenty children is stopped whole and continued whole")
+    func severalChildren() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let children = try (0..<20).map { _ in try app.make("fork") }
+        try client.application(path, "Suspend")
+        for child in children { #expect(try isStopped(child)) }
+        try client.application(path, "Resume")
+        for child in children { #expect(try !isStopped(child)) }
+    }
+
+    @Test("a registered descendant is left alone, and has its own suspension")
+    func nested() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        let inner = try client.register("org.example.Inner", child)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(app.pid))
+        #expect(try !isStopped(child))
+        #expect(try client.state(inner) == "background")
+        try client.application(inner, "Suspend")
+        try client.application(path, "Resume")
+        #expect(try isStopped(child))
+        #expect(try !isStopped(app.pid))
+        #expect(try client.state(inner) == "suspended")
+    }
+
+    @Test("a child that somebody else stopped stays stopped after Resume")
+    func stoppedChild() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        let other = try app.make("fork")
+        kill(child, SIGSTOP)
+        try waitUntilStopped(child)
+        // A stopped descendant does not suspend the application.
+        #expect(try client.state(path) == "inactive")
+        try client.application(path, "Suspend")
+        try client.application(path, "Resume")
+        #expect(try isStopped(child))
+        #expect(try !isStopped(other))
+        #expect(try !isStopped(app.pid))
+    }
+
+    @Test(
+        "a child of another user is never touched, and Explain says so",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
+    func foreignChild() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let shell = try Child(
+            "sh",
+            [
+                "-c",
+                "setpriv --reuid=\(App.nobody) --clear-groups sh -c 'echo child $$; exec sleep 1000' & wait",
+            ])
+        let line = try shell.waitForLine(containing: "child ")
+        let child = try #require(line.split(separator: " ").last.flatMap { Int32($0) })
+        defer { kill(child, SIGKILL) }
+        let path = try client.register("org.example.Editor", shell.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(shell.pid))
+        #expect(try !isStopped(child))
+        #expect(try client.state(path) == "suspended")
+        guard case .strings(let failures)? = try client.explain(path)["stop-failures"] else {
+            Issue.record("Explain says nothing of it")
+            return
+        }
+        #expect(failures.contains { $0.contains("\(child)") })
+        try client.application(path, "Resume")
+        #expect(try !isStopped(shell.pid))
+    }
+
+    // MARK: Nobody stays stopped
+
+    @Test("when the main process dies, what is left of its extent runs again")
+    func orphans() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let children = [try app.make("fork"), try app.make("fork")]
+        try client.application(path, "Suspend")
+        app.process.kill(SIGKILL)
+        #expect(try client.waitForRemoval(of: path) == "killed")
+        for child in children { #expect(try !isStopped(child)) }
+    }
+
+    @Test("the daemon's end in good order continues what it stopped, children included")
+    func endOfDaemon() throws {
+        let stage = try Stage(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n")
+        let app = try App(stage.daemon.bus)
+        let child = try app.make("fork")
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        // Its answer may come after the thaw only.
+        app.tell("call \(path) \(BusNames.application) FinishLaunching")
+        try stage.client.wait(for: path, toBe: "suspended")
+        try stage.client.application(stage.path, "Suspend")
+        for pid in [app.pid, child, stage.process.pid] { #expect(try isStopped(pid)) }
+        stage.daemon.process.kill(SIGTERM)
+        #expect(try stage.daemon.process.waitForExit() == .exited(0))
+        for pid in [app.pid, child, stage.process.pid] { #expect(try !isStopped(pid)) }
+    }
+
+    @Test("the daemon's end leaves alone what somebody else stopped, before or after it stopped it itself")
+    func foreignStopAtTheEnd() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try children.map { try client.register("org.example.Editor", $0.pid) }
+        // One that we never stopped, one that we stopped as well, one that we stopped first.
+        children[0].kill(SIGSTOP)
+        children[1].kill(SIGSTOP)
+        try client.wait(for: paths[0], toBe: "suspended")
+        try client.wait(for: paths[1], toBe: "suspended")
+        try client.application(paths[1], "Suspend")
+        try client.application(paths[2], "Suspend")
+        children[2].kill(SIGSTOP)
+        if StopTrace.isAvailable {
+            // A stop of what is stopped already shows only in the trace.
+            try client.wait("the second hold") { try client.holds(paths[2]).count == 2 }
+        }
+        daemon.process.kill(SIGINT)
+        #expect(try daemon.process.waitForExit() == .exited(0))
+        #expect(try isStopped(children[0].pid))
+        #expect(try isStopped(children[1].pid))
+        #expect(try isStopped(children[2].pid) == StopTrace.isAvailable)
+    }
+}

@@ -1,0 +1,149 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+
+extension Client {
+    // MARK: The Manager
+
+    @discardableResult
+    func manager(_ member: String, _ body: (borrowing Message) throws -> Void = { _ in }) throws -> Message {
+        try call(BusNames.root, BusNames.manager, member, body)
+    }
+
+    @discardableResult
+    func reporter(_ member: String, _ body: (borrowing Message) throws -> Void = { _ in }) throws -> Message {
+        try call(BusNames.root, BusNames.reporter, member, body)
+    }
+
+    @discardableResult
+    func registerProcess(
+        _ id: String, _ descriptor: Int32, _ options: [(String, Variant)] = []
+    ) throws -> String {
+        try manager("RegisterProcess") { message in
+            try message.append(id)
+            try message.append(descriptor: descriptor)
+            try message.appendDictionary(options)
+        }.readObjectPath()
+    }
+
+    /// One line for each application: path, id, pid, uid, state.
+    func list() throws -> [String] {
+        let reply = try manager("ListApplications")
+        var rows: [String] = []
+        try reply.withEntered(.array, "(osuus)") {
+            while !reply.atEnd {
+                try reply.withEntered(.struct, "osuus") {
+                    rows.append(
+                        "\(try reply.readObjectPath()) \(try reply.readString()) \(try reply.readUInt32()) "
+                            + "\(try reply.readUInt32()) \(try reply.readString())")
+                }
+            }
+        }
+        return rows
+    }
+
+    func application(ofPID pid: Int32) throws -> String {
+        try manager("GetApplicationByPID") { try $0.append(UInt32(pid)) }.readObjectPath()
+    }
+
+    /// Everything there is to see, as text: what must be the same after a call that was refused.
+    func picture() throws -> [String] {
+        let rows = try list()
+        let focused = try property(BusNames.root, BusNames.manager, "FocusedApplication")
+        let explanations = try rows.flatMap { row in
+            try explain(String(row.prefix { $0 != " " })).map { "\(row) \($0.key)=\($0.value)" }.sorted()
+        }
+        return rows + explanations + ["focused: \(focused)"]
+    }
+
+    // MARK: Applications
+
+    func canSuspend(_ path: String) throws -> [String] {
+        try call(path, BusNames.application, "CanSuspend").readStrings()
+    }
+
+    func terminate(_ path: String, force: Bool = false) throws {
+        try call(path, BusNames.application, "Terminate") { try $0.append(force) }
+    }
+
+    func property(_ path: String, _ name: String) throws -> Variant {
+        try property(path, BusNames.application, name)
+    }
+
+    /// `SuspendHolds`, each as `reason holder`.
+    func holds(_ path: String) throws -> [String] {
+        guard case .array(_, let rows) = try property(path, "SuspendHolds") else { return [] }
+        return rows.map { row in
+            guard case .structure(let members) = row, members.count == 2,
+                case .string(let reason) = members[0], case .string(let holder) = members[1]
+            else { return "\(row)" }
+            return "\(reason) \(holder)"
+        }
+    }
+
+    // MARK: What it was sent
+
+    /// Takes all that has been sent to it, and forgets it.
+    func catchUp() throws {
+        try settle()
+        forget()
+    }
+
+    /// The signals of one application object, in order: an edge as `from→to`, any other by its name.
+    func story(of path: String) -> [String] {
+        signals(of: path).map { signal in
+            signal.member == "StateChanged" && signal.arguments.count > 1
+                ? "\(signal.arguments[0])→\(signal.arguments[1])" : signal.member
+        }
+    }
+
+    /// The reasons of one application's edges, in order.
+    func reasons(of path: String) -> [String] {
+        signals(of: path).filter { $0.member == "StateChanged" }.compactMap(\.arguments.last)
+    }
+
+    /// Waits until the application has been removed; answers the exit reason.
+    @discardableResult
+    func waitForRemoval(of path: String) throws -> String {
+        func removal() -> Received? {
+            received.last { $0.member == "ApplicationRemoved" && $0.arguments.first == path }
+        }
+        try wait("the removal of \(path)") { removal() != nil }
+        return removal()?.arguments.last ?? ""
+    }
+
+    /// Waits until the grace of an application in the background is over, or there is none.
+    func waitForTheGrace(of path: String) throws {
+        try wait("the end of the grace") { try explain(path)["suspension-deadline"] == nil }
+    }
+
+    /// Waits for a signal of the application's interface.
+    func wait(for path: String, toSay member: String) throws {
+        try wait("\(member) of \(path)") { signals(of: path).contains { $0.member == member } }
+    }
+}
+
+extension Client {
+    /// Waits until a connection has left the bus because of what `act` does. The daemon was told before it
+    /// takes any later call of this client's.
+    func waitForDeparture(of name: String, after act: () throws -> Void) throws {
+        var hasLeft = false
+        let match = try bus.match(
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)',arg2=''"
+        ) { _ in hasLeft = true }
+        // The rule is in force: the bus takes what we send in order.
+        try settle()
+        try act()
+        try wait("the departure of \(name)") { hasLeft }
+        match.cancel()
+    }
+}
+
+extension Child {
+    /// Waits until it is stopped by a signal, and leaves it to be waited for.
+    func waitUntilStopped() {
+        var info = siginfo_t()
+        while waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
+    }
+}

@@ -1,0 +1,47 @@
+import Foundation
+import Glibc
+import TestSupport
+
+/// What the daemon's process takes of the machine, as /proc tells it: proc(5).
+extension TestDaemon {
+    /// What its descriptors are of, sorted: the same list means that nothing was opened and left.
+    func descriptors() throws -> [String] {
+        let directory = "/proc/\(process.pid)/fd"
+        return try FileManager.default.contentsOfDirectory(atPath: directory)
+            .compactMap { try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\($0)") }
+            // Sockets are numbered anew with each.
+            .map { $0.hasPrefix("socket:") ? "socket" : $0 }
+            .sorted()
+    }
+
+    func threads() throws -> Int {
+        try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.pid)/task").count
+    }
+
+    /// How often it went to sleep of itself so far: once for each time that it was woken.
+    func wakeUps() throws -> Int { try statusNumber("voluntary_ctxt_switches") }
+
+    /// Its own memory, in KiB, without what is mapped from files.
+    func anonymousMemory() throws -> Int { try statusNumber("RssAnon") }
+
+    /// Whether a timer of its loop is armed (proc(5), "timerfd").
+    func hasArmedTimer() throws -> Bool {
+        let directory = "/proc/\(process.pid)/fdinfo"
+        return try FileManager.default.contentsOfDirectory(atPath: directory)
+            .compactMap { try? String(contentsOfFile: "\(directory)/\($0)", encoding: .utf8) }
+            .contains { information in
+                information.split(separator: "\n").contains {
+                    $0.hasPrefix("it_value:") && !$0.hasSuffix("(0, 0)")
+                }
+            }
+    }
+
+    private func statusNumber(_ key: String) throws -> Int {
+        let status = try String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
+        guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(key + ":") }),
+            let number = line.dropFirst(key.count + 1).split(whereSeparator: \.isWhitespace).first
+                .flatMap({ Int($0) })
+        else { throw TestFailure("no \(key) in the status of process \(process.pid)") }
+        return number
+    }
+}

@@ -1,0 +1,148 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Past a limit it is LimitsExceeded, and nothing changes.
+@Suite("Limits", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct LimitTests {
+    @Test("applications of one user; one that ends makes room")
+    func applications() throws {
+        let stage = try Stage(configuration: "[Limits]\nApplicationsPerUser=2\n")
+        let client = stage.client
+        let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
+        let path = try client.register("org.example.A", children[0].pid)
+        try stage.refuses(.limitsExceeded, "the third") {
+            try client.register("org.example.B", children[1].pid)
+        }
+        children[0].kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        try client.register("org.example.B", children[1].pid)
+        try stage.refuses(.limitsExceeded, "the fourth") {
+            try client.register("org.example.C", children[2].pid)
+        }
+    }
+
+    @Test("applications are counted for each user", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func applicationsOfOthers() throws {
+        let stage = try Stage(configuration: "[Limits]\nApplicationsPerUser=1\n")
+        let first = try App(stage.daemon.bus, uid: App.nobody)
+        let second = try App(stage.daemon.bus, uid: App.nobody)
+        _ = try first.register()
+        try stage.client.settle()
+        try stage.refuses(.limitsExceeded, "nobody's second") { _ = try second.register() }
+        // Whose it is counts, not who registers it.
+        try stage.refuses(.limitsExceeded, "nobody's second, by root") {
+            try stage.client.register("org.example.App", second.pid)
+        }
+    }
+
+    @Test("subscribers of one user; one that unsubscribes or leaves makes room")
+    func subscribers() throws {
+        let stage = try Stage(configuration: "[Limits]\nSubscribersPerUser=2\n")
+        let app = try App(stage.daemon.bus)
+        try app.manager("Subscribe")
+        try app.manager("Subscribe")
+        let third = try stage.daemon.client()
+        try stage.refuses(.limitsExceeded, "the third") { try third.manager("Subscribe") }
+        try app.manager("Unsubscribe")
+        try third.manager("Subscribe")
+        try stage.refuses(.limitsExceeded, "the one that was") { try app.manager("Subscribe") }
+        try third.manager("Unsubscribe")
+        try app.manager("Subscribe")
+        let name = try app.ask("name")
+        try stage.client.waitForDeparture(of: name) { app.tell("exit 0") }
+        try third.manager("Subscribe")
+    }
+
+    @Test("windows of one application, whoever reports them")
+    func windows() throws {
+        // The stage has one that is reported by number, and the process as a whole.
+        let stage = try Stage(configuration: "[Limits]\nWindowsPerApplication=3\n")
+        let pid = stage.process.pid
+        var taken = 0
+        var error: String?
+        for number in UInt64(100)...200 where error == nil {
+            error = stage.client.error { try stage.client.updateWindow(number, pid, []) }
+            if error == nil { taken += 1 }
+        }
+        #expect(error == ErrorName.limitsExceeded.rawValue)
+        #expect((1...2).contains(taken))
+        // One that is known may still change.
+        try stage.client.updateWindow(7, pid, [("title", .string("Saved"))])
+        try stage.client.reporter("RemoveWindow") { try $0.append(UInt64(100)) }
+        try stage.client.updateWindow(300, pid, [])
+        try stage.client.settle()
+        let other = try stage.daemon.client()
+        try stage.refuses(.limitsExceeded, "another reporter's") { try other.updateWindow(1, pid, []) }
+    }
+
+    @Test("windows of processes that are not registered are remembered up to a limit")
+    func rememberedWindows() throws {
+        let stage = try Stage()
+        let stranger = try Child("sleep", ["1000"])
+        let pid = UInt32(stranger.pid)
+        func replace(_ count: UInt64) throws {
+            try stage.client.reporter("ReplaceWindows") { message in
+                try message.withContainer(.array, "(tua{sv})") {
+                    for number in 0..<count {
+                        try message.withContainer(.struct, "tua{sv}") {
+                            try message.append(number)
+                            try message.append(pid)
+                            try message.appendDictionary([])
+                        }
+                    }
+                }
+            }
+        }
+        try stage.refuses(.limitsExceeded, "1025") { try replace(1_025) }
+        try replace(1_024)
+    }
+
+    @Test("background tasks of one application; one that ends makes room")
+    func tasks() throws {
+        let stage = try Stage(configuration: "[Limits]\nBackgroundTasksPerApplication=2\n")
+        let app = try App(stage.daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let first = try app.application(path, "BeginBackgroundTask s:one")
+        try app.application(path, "BeginBackgroundTask s:two")
+        try stage.client.settle()
+        try stage.refuses(.limitsExceeded, "the third") {
+            try app.application(path, "BeginBackgroundTask s:three")
+        }
+        try app.application(path, "EndBackgroundTask t:\(first)")
+        let third = try app.application(path, "BeginBackgroundTask s:three")
+        #expect(third != first)
+    }
+
+    @Test("strings, as long as the configuration says")
+    func strings() throws {
+        let stage = try Stage()
+        try stage.daemon.reconfigure("[Limits]\nStringBytes=4\n")
+        try stage.client.updateWindow(7, stage.process.pid, [("title", .string("four"))])
+        try stage.refuses(.limitsExceeded, "a title of five") {
+            try stage.client.updateWindow(7, stage.process.pid, [("title", .string("fives"))])
+        }
+        // Bytes, not letters.
+        try stage.refuses(.limitsExceeded, "a title of three letters") {
+            try stage.client.updateWindow(7, stage.process.pid, [("title", .string("äöü"))])
+        }
+    }
+
+    @Test("a limit that is lowered takes nothing away from anybody")
+    func lowered() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.client.register("org.example.A", child.pid)
+        try stage.daemon.reconfigure(
+            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerApplication=1\n")
+        #expect(try stage.client.list().count == 2)
+        try stage.client.settle()
+        let next = try Child("sleep", ["1000"])
+        try stage.refuses(.limitsExceeded, "one more") {
+            try stage.client.register("org.example.B", next.pid)
+        }
+    }
+}

@@ -1,0 +1,243 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// What the daemon suspends by itself, and what keeps it from it.
+@Suite("Suspension by policy", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct PolicyTests {
+    private static let patient = "[LifeCycle]\nBackgroundGraceSec=10min\n"
+    private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
+
+    /// An application in the foreground, of which the client has heard.
+    private func launched(
+        _ daemon: TestDaemon, _ client: Client, _ options: String = ""
+    ) throws -> (app: App, path: String) {
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", options)
+        try app.application(path, "FinishLaunching")
+        try client.catchUp()
+        return (app, path)
+    }
+
+    @Test("after its grace an application in the background is suspended by policy, and released by focus")
+    func grace() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.setMinimized(app.pid, true)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(
+            client.story(of: path) == [
+                "inactive→background", "DidEnterBackground", "background→suspended",
+            ])
+        #expect(client.reasons(of: path) == ["windows", "policy"])
+        #expect(try client.holds(path) == ["policy appstated"])
+        #expect(try isStopped(app.pid))
+
+        client.forget()
+        try client.setFocus(app.pid)
+        try client.wait(for: path, toBe: "active")
+        #expect(try !isStopped(app.pid))
+        #expect(try client.holds(path) == [])
+        #expect(client.edges(of: path) == ["suspended→background", "background→inactive", "inactive→active"])
+        #expect(Set(client.reasons(of: path)) == ["focus"])
+    }
+
+    @Test("who acknowledges is suspended before the deadline")
+    func acknowledged() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.setMinimized(app.pid, true)
+        let told = try app.last("DidEnterBackground", of: path)
+        #expect(try client.state(path) == "background")
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["policy appstated"])
+    }
+
+    @Test("Resume lifts a policy hold, and a fresh grace begins")
+    func resume() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.setMinimized(app.pid, true)
+        let told = try app.last("DidEnterBackground", of: path)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        try client.wait(for: path, toBe: "suspended")
+        try client.application(path, "Resume")
+        #expect(try client.state(path) == "background")
+        #expect(try !isStopped(app.pid))
+        guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"],
+            let first = told.last.flatMap(UInt64.init)
+        else {
+            Issue.record("no grace runs")
+            return
+        }
+        #expect(deadline > first)
+    }
+
+    @Test("a stop voids the acknowledgement that is awaited, and a fresh grace begins after it")
+    func stopWhileAwaited() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.setMinimized(app.pid, true)
+        let told = try app.last("DidEnterBackground", of: path)
+        app.process.kill(SIGSTOP)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.explain(path)["suspension-deadline"] == nil)
+        client.forget()
+        app.process.kill(SIGCONT)
+        try client.wait(for: path, toBe: "background")
+        guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"] else {
+            Issue.record("no grace runs")
+            return
+        }
+        #expect(deadline > (told.last.flatMap(UInt64.init) ?? .max))
+        // Late, or voided: no error, and no suspension.
+        try app.application(path, "Acknowledge t:\(try #require(told.first))")
+        #expect(try client.state(path) == "background")
+        #expect(try client.holds(path) == [])
+        #expect(try client.explain(path)["suspension-deadline"] == .uint64(deadline))
+    }
+
+    @Test("a background task keeps it running, until its end")
+    func task() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let task = try app.application(path, "BeginBackgroundTask s:upload")
+        try client.setMinimized(app.pid, true)
+        try client.waitForTheGrace(of: path)
+        #expect(try client.state(path) == "background")
+        #expect(try client.holds(path) == [])
+        #expect(try client.explain(path)["exemptions"] == .strings(["background task upload"]))
+        app.tell("call \(path) \(BusNames.application) EndBackgroundTask t:\(task)")
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.property(path, "BackgroundTasks") == .array("(tst)", []))
+    }
+
+    @Test("a background task is warned of its limit, and ended by it")
+    func taskLimit() throws {
+        let daemon = try TestDaemon(
+            configuration: Self.impatient + "BackgroundTaskMaxSec=400ms\nBackgroundTaskWarnSec=200ms\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let task = try app.application(path, "BeginBackgroundTask s:upload")
+        try client.setMinimized(app.pid, true)
+        let warned = try app.last("BackgroundTaskWillExpire", of: path)
+        #expect(warned.first == task)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(
+            client.story(of: path).suffix(2) == ["BackgroundTaskWillExpire", "background→suspended"])
+    }
+
+    @Test("a background task ends with the connection that began it")
+    func taskOwner() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try app.application(path, "BeginBackgroundTask s:upload")
+        try client.setMinimized(app.pid, true)
+        try client.waitForTheGrace(of: path)
+        #expect(try client.state(path) == "background")
+        app.tell("exec sleep 1000")
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("BackgroundTimeRemaining knows what is left, and that there is no limit in the foreground")
+    func timeRemaining() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        #expect(try app.application(path, "BackgroundTimeRemaining") == "\(UInt64.max)")
+        try client.setMinimized(app.pid, true)
+        let left = try #require(UInt64(try app.application(path, "BackgroundTimeRemaining")))
+        #expect((1...600_000_000).contains(left))
+    }
+
+    @Test(
+        "manual, never and a granted background mode are not suspended by policy",
+        arguments: ["suspension=s:manual", "suspension=s:never", "background-modes=as:audio"])
+    func exempt(_ options: String) throws {
+        let daemon = try TestDaemon(
+            configuration: Self.impatient + "[Application org.example.Actor]\nBackgroundModes=audio\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client, options)
+        try client.setMinimized(app.pid, true)
+        #expect(try app.last("DidEnterBackground", of: path).last == "0")
+        try client.waitForTheGrace(of: path)
+        #expect(try client.state(path) == "background")
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test("a background mode that nobody granted is none")
+    func ungranted() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client, "background-modes=as:audio")
+        try client.setMinimized(app.pid, true)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "a debugger that is attached keeps policy away, and Explain keeps the reason",
+        .enabled(if: Programs.inPath("strace") != nil, "needs strace, to be the debugger"))
+    func debugger() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let tracer = try Child("strace", ["-p", "\(app.pid)"])
+        try tracer.waitForLine(containing: "attached")
+        let why = "a debugger (pid \(tracer.pid)) is attached"
+        #expect(try client.canSuspend(path).contains(why))
+        try client.setMinimized(app.pid, true)
+        let told = try app.last("DidEnterBackground", of: path)
+        try client.catchUp()
+        try app.application(path, "Acknowledge t:\(try #require(told.first))")
+        try client.settle()
+        #expect(client.edges(of: path) == [])
+        #expect(try client.holds(path) == [])
+        #expect(try client.explain(path)["last-objection"] == .string(why))
+    }
+
+    @Test("while the session has lost its window reporter, nothing in it is suspended by policy")
+    func lostReporter() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let reporter = try App(daemon.bus)
+        try reporter.reporter("UpdateWindow t:1 u:\(reporter.pid) {visible=b:true}")
+        let name = try reporter.ask("name")
+        try client.waitForDeparture(of: name) { reporter.tell("exec sleep 1000") }
+        // A passing busctl is no reporter that one could rely on.
+        try client.setMinimized(app.pid, true)
+        try client.waitForTheGrace(of: path)
+        #expect(try client.state(path) == "background")
+        #expect(try client.holds(path) == [])
+        #expect(try client.canSuspend(path) == ["the window reporter of its session is gone"])
+        try client.reporter("ReplaceWindows") { try $0.withContainer(.array, "(tua{sv})") {} }
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("in Mode=observe policy suspends nothing, and says that it would; a person is obeyed")
+    func observe() throws {
+        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + Self.impatient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.setMinimized(app.pid, true)
+        try daemon.process.waitForLine(containing: "would suspend")
+        #expect(try client.state(path) == "background")
+        #expect(try client.explain(path)["would-suspend"] == .bool(true))
+        #expect(try client.holds(path) == [])
+        #expect(try !isStopped(app.pid))
+        try client.setFocus(app.pid)
+        #expect(try client.explain(path)["would-suspend"] == .bool(false))
+        try client.application(path, "Suspend")
+        #expect(try client.state(path) == "suspended")
+        #expect(try isStopped(app.pid))
+    }
+}

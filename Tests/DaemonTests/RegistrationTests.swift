@@ -1,0 +1,196 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Who registers what, and where an application starts.
+@Suite("Registration", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct RegistrationTests {
+    @Test("a process is registered by its number, and starts in the background: no window of it is known")
+    func byNumber() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try client.settle()
+        #expect(
+            client.story(of: path) == [
+                "WillFinishLaunching", "DidFinishLaunching", "not-running→background", "DidEnterBackground",
+            ])
+        #expect(client.reasons(of: path) == ["launch"])
+        #expect(try client.property(path, "ID") == .string("org.example.Editor"))
+        #expect(try client.property(path, "PID") == .uint32(UInt32(child.pid)))
+        #expect(try client.property(path, "UID") == .uint32(getuid()))
+        #expect(try client.property(path, "Suspension") == .string("manual"))
+        #expect(try client.property(path, "Reclaimable") == .bool(true))
+        #expect(try client.list() == ["\(path) org.example.Editor \(child.pid) \(getuid()) background"])
+    }
+
+    @Test("a process is registered by its pidfd")
+    func byDescriptor() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let descriptor = try PidFD(pid: child.pid)
+        let path = try client.registerProcess("org.example.Editor", descriptor.rawValue)
+        #expect(try client.property(path, "PID") == .uint32(UInt32(child.pid)))
+        #expect(try client.application(ofPID: child.pid) == path)
+        child.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+    }
+
+    @Test("a process registers itself, by 0, by its number or by its pidfd, and is its own delegate")
+    func byItself() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        for how in [
+            "Register s:org.example.Actor u:0 {}", "Register s:org.example.Actor u:PID {}",
+            "RegisterProcess s:org.example.Actor h:PID {}",
+        ] {
+            let app = try App(daemon.bus)
+            let path = try app.manager(how.replacing("PID", with: "\(app.pid)"))
+            #expect(try client.property(path, "PID") == .uint32(UInt32(app.pid)), "\(how)")
+            #expect(try client.explain(path)["delegate"] == .string(try app.ask("name")), "\(how)")
+            #expect(try client.property(path, "Suspension") == .string("automatic"), "\(how)")
+            #expect(try client.state(path) == "not-running", "\(how)")
+            try app.application(path, "FinishLaunching")
+            #expect(try client.state(path) == "inactive", "\(how)")
+        }
+    }
+
+    @Test("options given take the place of the defaults", arguments: ["automatic", "manual", "never"])
+    func options(_ suspension: String) throws {
+        let daemon = try TestDaemon(
+            configuration: "[Application org.example.Player]\nBackgroundModes=audio\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let options: [String: Variant] = [
+            "colour": .string("blue"), "nested": .dictionary(["deep": .uint64(7)]),
+        ]
+        let path = try client.register(
+            "org.example.Player", child.pid,
+            [
+                ("launch-mode", .string("foreground")), ("suspension", .string(suspension)),
+                ("reclaimable", .bool(false)), ("background-modes", .strings(["audio", "location"])),
+                ("launch-options", .dictionary(options)), ("delegate", .bool(false)),
+            ])
+        try client.wait(for: path, toBe: "inactive")
+        #expect(try client.property(path, "Suspension") == .string(suspension))
+        #expect(try client.property(path, "Reclaimable") == .bool(false))
+        // Asked for is not granted: that is for the configuration to do.
+        #expect(try client.property(path, "BackgroundModes") == .strings(["audio"]))
+        #expect(try client.property(path, "LaunchOptions") == .dictionary(options))
+    }
+
+    @Test("a process that registers itself without being a delegate is launched at once")
+    func withoutDelegate() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "delegate=b:false")
+        try client.wait(for: path, toBe: "inactive")
+        #expect(try client.explain(path)["delegate"] == .string(""))
+        try app.settle()
+        #expect(app.story(of: path) == [])
+    }
+
+    @Test("several processes may carry one app_id, and one process several numbers one after the other")
+    func sameID() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let first = try Child("sleep", ["1000"])
+        let second = try Child("sleep", ["1000"])
+        let paths = [
+            try client.register("org.example.Editor", first.pid),
+            try client.register("org.example.Editor", second.pid),
+        ]
+        #expect(Set(paths).count == 2)
+        try client.application(paths[0], "Unregister")
+        let again = try client.register("org.example.Editor", first.pid)
+        #expect(!paths.contains(again))
+        #expect(try client.list().count == 2)
+    }
+
+    // MARK: What was there before
+
+    @Test("registered while stopped, an application starts suspended, and somebody else holds it")
+    func whileStopped() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        child.kill(SIGSTOP)
+        child.waitUntilStopped()
+        let path = try client.register(
+            "org.example.Editor", child.pid, [("launch-mode", .string("foreground"))])
+        #expect(try client.state(path) == "suspended")
+        try client.wait(for: path, toBe: "suspended")
+        #expect(client.edges(of: path) == ["not-running→background", "background→suspended"])
+        #expect(try client.holds(path) == ["signal "])
+        client.forget()
+        child.kill(SIGCONT)
+        try client.wait(for: path, toBe: "inactive")
+        #expect(client.edges(of: path) == ["suspended→background", "background→inactive"])
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test("registered while it has the focus, an application starts active")
+    func whileFocused() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.client.setFocus(child.pid)
+        // Nobody's window has the focus now as far as applications go.
+        try stage.client.wait(for: stage.path, toBe: "inactive")
+        let path = try stage.client.register("org.example.App", child.pid)
+        try stage.client.wait(for: path, toBe: "active")
+        #expect(stage.client.edges(of: path) == ["not-running→inactive", "inactive→active"])
+        #expect(try stage.client.property(path, "Focused") == .bool(true))
+        #expect(
+            try stage.client.property(BusNames.root, BusNames.manager, "FocusedApplication")
+                == .objectPath(path))
+    }
+
+    @Test("registered while its window is minimized, an application starts in the background")
+    func whileMinimized() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        try client.updateWindow(1, child.pid, [("minimized", .bool(true)), ("title", .string("Draft"))])
+        let path = try client.register(
+            "org.example.Editor", child.pid, [("launch-mode", .string("foreground"))])
+        try client.wait(for: path, toBe: "background")
+        #expect(try client.property(path, "Minimized") == .bool(true))
+        client.forget()
+        try client.setMinimized(child.pid, false)
+        try client.wait(for: path, toBe: "inactive")
+        #expect(try client.property(path, "Minimized") == .bool(false))
+    }
+
+    @Test(
+        "registered while a window of it is visible, an application starts inactive; hidden, in the background"
+    )
+    func whileVisible() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        for (isVisible, state) in [(true, "inactive"), (false, "background")] {
+            let child = try Child("sleep", ["1000"])
+            try client.updateWindow(UInt64(child.pid), child.pid, [("visible", .bool(isVisible))])
+            let path = try client.register("org.example.Editor", child.pid)
+            #expect(try client.state(path) == state)
+        }
+    }
+
+    @Test("what was reported of a process that has ended is not taken up by the next one with its number")
+    func goneWhileRemembered() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        try client.setFocus(child.pid)
+        child.kill(SIGKILL)
+        try child.waitForExit()
+        let next = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", next.pid)
+        #expect(try client.state(path) == "background")
+    }
+}

@@ -1,0 +1,130 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The configuration of the live daemon, read again.
+@Suite("Reloading", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ReloadTests {
+    private func write(_ text: String, _ daemon: TestDaemon) throws {
+        try text.write(toFile: daemon.configurationFile, atomically: true, encoding: .utf8)
+    }
+
+    @Test("SIGHUP reads it again; no application is lost, and those it concerns change")
+    func hangUp() throws {
+        let stage = try Stage()
+        let before = try stage.client.list()
+        try write("[Application org.example.Editor]\nSuspension=never\nReclaimable=no\n", stage.daemon)
+        stage.daemon.process.kill(SIGHUP)
+        try stage.client.wait("the change") {
+            stage.client.received.contains { $0.path == stage.path && $0.member == "PropertiesChanged" }
+        }
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("never"))
+        #expect(try stage.client.property(stage.path, "Reclaimable") == .bool(false))
+        #expect(try stage.client.list() == before)
+        #expect(stage.client.edges(of: stage.path) == [])
+    }
+
+    @Test(
+        "ReloadConfig is answered when it holds, and what is left out is as before",
+        .enabled(if: getuid() == 0, "only root may ask for it"))
+    func reloadConfig() throws {
+        let stage = try Stage(configuration: "[Application org.example.Editor]\nSuspension=never\n")
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("never"))
+        let before = try stage.client.list()
+        try write("", stage.daemon)
+        try stage.client.manager("ReloadConfig")
+        // What it was registered with.
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
+        #expect(try stage.client.list() == before)
+    }
+
+    @Test("only root may ask for it", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func notForAll() throws {
+        let stage = try Stage()
+        let nobody = try App(stage.daemon.bus, uid: App.nobody)
+        try write("[Application org.example.Editor]\nSuspension=never\n", stage.daemon)
+        try stage.refuses(.accessDenied, "ReloadConfig by nobody") { try nobody.manager("ReloadConfig") }
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
+    }
+
+    @Test(
+        "a bad line is in the journal with file, line and key, at the start and at a reload; the rest holds")
+    func badLines() throws {
+        let stage = try Stage(configuration: "[LifeCycle]\nBackgroundGraceSec=soon\n")
+        let file = stage.daemon.configurationFile
+        try stage.daemon.process.waitForLine(containing: "\(file):2: BackgroundGraceSec=: \"soon\"")
+        try write(
+            "[Limits]\n\nStringBytes=none\n[Application org.example.Editor]\nSuspension=never\n", stage.daemon
+        )
+        try stage.daemon.reload()
+        try stage.daemon.process.waitForLine(containing: "\(file):3: StringBytes=: \"none\"")
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("never"))
+    }
+
+    @Test("a file that has gone, or is none, is complained about, and everything is as by default")
+    func missing() throws {
+        let stage = try Stage(configuration: "[Application org.example.Editor]\nSuspension=never\n")
+        let file = stage.daemon.configurationFile
+        try FileManager.default.removeItem(atPath: file)
+        try stage.daemon.reload()
+        try stage.daemon.process.waitForLine(containing: "\(file):0: open \(file)")
+        #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
+        #expect(mkfifo(file, 0o600) == 0)
+        // Nobody writes to it: a daemon that waited would not answer.
+        try stage.daemon.reload()
+        #expect(try stage.client.list().count == 1)
+    }
+
+    @Test("from observe to enforce: what would have been suspended is")
+    func enforce() throws {
+        let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
+        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + configuration)
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        try daemon.process.waitForLine(containing: "would suspend")
+        #expect(try client.explain(path)["would-suspend"] == .bool(true))
+        try daemon.reconfigure(configuration)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(client.reasons(of: path).last == "configuration")
+        #expect(try client.holds(path) == ["policy appstated"])
+        #expect(try client.explain(path)["would-suspend"] == .bool(false))
+    }
+
+    @Test("suspension that is never from now on releases what policy holds")
+    func release() throws {
+        let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
+        let daemon = try TestDaemon(configuration: configuration)
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        app.tell("call \(path) \(BusNames.application) FinishLaunching")
+        try client.wait(for: path, toBe: "suspended")
+        try client.catchUp()
+        try daemon.reconfigure(configuration + "[Application org.example.Actor]\nSuspension=never\n")
+        try client.wait(for: path, toBe: "background")
+        #expect(try !isStopped(app.pid))
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test("a new grace holds for the next one, not for the one that runs")
+    func grace() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=10min\n")
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let deadline = try client.explain(path)["suspension-deadline"]
+        #expect(deadline != nil)
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\n")
+        #expect(try client.explain(path)["suspension-deadline"] == deadline)
+        try client.setFocus(app.pid)
+        try client.setFocus(0)
+        try client.setMinimized(app.pid, true)
+        try client.wait(for: path, toBe: "suspended")
+    }
+}

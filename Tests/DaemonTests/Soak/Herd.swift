@@ -1,0 +1,64 @@
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+
+/// Many real processes. Most are alone; every tenth has children, which it leaves behind when it is killed.
+/// They end when the herd is let go, or when this process ends.
+final class Herd {
+    /// The registered ones to be; each is nobody's concern but its shell's, which reaps it.
+    let pids: [Int32]
+    private let shell: Child
+    /// They read from it, and end with it.
+    private let life: PipeEnds
+    /// Each holds the write end, children too: it hangs up when the last has ended.
+    private let breath: PipeEnds
+
+    static let isAvailable = ["sh", "cat", "setsid"].allSatisfy { Programs.inPath($0) != nil }
+
+    private static let script = """
+        exec 3<&0
+        i=0
+        while [ $i -lt "$1" ]; do
+            i=$((i + 1))
+            if [ $((i % 10)) = 0 ]; then
+                sh -c 'cat <&3 >&4 & cat <&3 >&4 & cat <&3 >&4; wait' &
+            else
+                cat <&3 >&4 &
+            fi
+            echo "pid $!"
+        done
+        echo complete
+        wait
+        """
+
+    init(_ count: Int) throws {
+        life = try PipeEnds()
+        breath = try PipeEnds()
+        // A session of their own, by which all can be found in the end.
+        shell = try Child(
+            "setsid", ["sh", "-c", Self.script, "sh", String(count)],
+            descriptors: [STDIN_FILENO: life.read, 4: breath.write])
+        close(life.takeRead())
+        close(breath.takeWrite())
+        try shell.waitForLine(containing: "complete")
+        pids = shell.output.split(separator: "\n").compactMap { line in
+            line.hasPrefix("pid ") ? Int32(line.dropFirst(4)) : nil
+        }
+    }
+
+    deinit {
+        let proc = Proc()
+        for pid in (try? proc.processes()) ?? [] where (try? proc.stat(pid))?.session == shell.pid {
+            kill(pid, SIGKILL)
+        }
+    }
+
+    /// Lets those end that are still there. One that somebody has left stopped cannot: false after 30 s.
+    func disperse() -> Bool {
+        close(life.takeWrite())
+        var silence = pollfd(fd: breath.read, events: Int16(POLLIN), revents: 0)
+        return poll(&silence, 1, 30_000) == 1
+    }
+}

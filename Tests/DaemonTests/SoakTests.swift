@@ -1,0 +1,70 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import TestSupport
+import Testing
+
+/// Many processes, many clients, everything at once. APPSTATED_SOAK=1: 1,000 processes for 60 s.
+@Suite(
+    "Soak", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: Herd.isAvailable, "needs sh, cat and setsid"))
+struct SoakTests {
+    private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
+
+    @Test("every subscriber's sequence is legal and complete, and after the last exit nothing is left")
+    func soak() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=1\n")
+        try run(daemon, count: Self.isLong ? 1_000 : 200, seconds: Self.isLong ? 60 : 10)
+    }
+
+    @Test(
+        "the same where stops are found by polling",
+        .enabled(if: TestDaemon.canBeOthers, "needs root, to take capabilities from the daemon"))
+    func polling() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nTerminateGraceSec=1\n",
+            withoutCapabilities: ["perfmon", "sys_admin"])
+        try run(daemon, count: 40, seconds: 3)
+    }
+
+    private func run(_ daemon: TestDaemon, count: Int, seconds: Int) throws {
+        let dice = Dice()
+        print("soak of \(count) processes for \(seconds) s: APPSTATED_SEED=\(dice.seed)")
+        let client = try daemon.client()
+        // What is opened once and kept, such as the way to the journal, is there then.
+        let first = try Child("sleep", ["1000"])
+        try client.application(client.register("org.example.First", first.pid), "Unregister")
+        try client.settle()
+        let soak = try Soak(daemon, dice: dice)
+        let before = try daemon.descriptors()
+        let end = ContinuousClock.now + .seconds(seconds)
+        var memory: [Int] = []
+        repeat {
+            try soak.round(of: count)
+            memory.append(try daemon.anonymousMemory())
+            // Nothing that was wrong becomes right by going on.
+            guard soak.failures.isEmpty, soak.witnesses.allSatisfy(\.ledger.violations.isEmpty) else { break }
+        } while ContinuousClock.now < end || memory.count < 3
+
+        #expect(soak.failures == [])
+        for witness in soak.witnesses {
+            #expect(witness.ledger.violations == [])
+            #expect(witness.ledger.added == count * memory.count)
+            #expect(witness.ledger.removed.values.reduce(0, +) == count * memory.count)
+        }
+        print(
+            "soak: \(memory.count) rounds, \(soak.deeds) deeds, \(soak.witnesses[0].ledger.edges) edges, "
+                + "ends \(soak.witnesses[0].ledger.removed), memory after each round \(memory) KiB")
+
+        // Nothing is left.
+        #expect(try client.list() == [])
+        let objects = try client.call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
+        #expect(try objects.withEntered(.array, "{oa{sa{sv}}}") { objects.atEnd })
+        try? client.wait("descriptors to be closed") { try daemon.descriptors() == before }
+        let left = try daemon.descriptors().difference(from: before).map { "\($0)" }
+        #expect(left == [])
+        try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
+        // The first round makes the tables as large as they get.
+        #expect((memory.last ?? 0) - memory[min(1, memory.count - 1)] < 1_024, "KiB: \(memory)")
+    }
+}

@@ -1,0 +1,251 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Suspend, Resume and CanSuspend, as a person asks for them.
+@Suite("Suspension on request", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct SuspendTests {
+    @Test("Suspend answers when the application is suspended, Resume when it runs again")
+    func suspendAndResume() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try client.settle()
+        client.forget()
+
+        try client.application(path, "Suspend")
+        #expect(try isStopped(child.pid))
+        #expect(try client.state(path) == "suspended")
+        try client.settle()
+        #expect(client.edges(of: path) == ["background→suspended"])
+        #expect(client.reasons(of: path) == ["request"])
+        #expect(try client.holds(path) == ["request uid:\(getuid())"])
+
+        client.forget()
+        try client.application(path, "Resume")
+        #expect(try !isStopped(child.pid))
+        #expect(try client.state(path) == "background")
+        try client.settle()
+        #expect(client.edges(of: path) == ["suspended→background"])
+        #expect(client.reasons(of: path) == ["request"])
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test("who asks is obeyed: the focus is no obstacle, and is there again afterwards")
+    func suspendActive() throws {
+        let stage = try Stage()
+        #expect(try stage.client.canSuspend(stage.path) == ["has the focus"])
+        try stage.client.application(stage.path, "Suspend")
+        try stage.client.settle()
+        #expect(
+            stage.client.story(of: stage.path) == [
+                "WillResignActive", "active→inactive", "inactive→background", "DidEnterBackground",
+                "background→suspended",
+            ])
+        #expect(try stage.client.property(stage.path, "Focused") == .bool(true))
+        stage.client.forget()
+        // Focus lifts what policy wanted, never what a person asked for.
+        try stage.client.setFocus(stage.process.pid)
+        #expect(try stage.client.state(stage.path) == "suspended")
+        try stage.client.application(stage.path, "Resume")
+        try stage.client.settle()
+        #expect(
+            stage.client.story(of: stage.path) == [
+                "suspended→background", "WillEnterForeground", "background→inactive", "inactive→active",
+                "DidBecomeActive",
+            ])
+    }
+
+    @Test("to suspend twice is to suspend once, and one Resume lifts it")
+    func suspendTwice() throws {
+        let stage = try Stage()
+        try stage.client.application(stage.path, "Suspend")
+        try stage.client.settle()
+        stage.client.forget()
+        let before = try stage.client.picture()
+        // From another connection: the hold is the person's.
+        try stage.daemon.client().application(stage.path, "Suspend")
+        try stage.client.settle()
+        #expect(stage.client.received == [])
+        #expect(try stage.client.picture() == before)
+        try stage.daemon.client().application(stage.path, "Resume")
+        #expect(try stage.client.state(stage.path) == "active")
+    }
+
+    @Test("Resume of what runs changes nothing")
+    func resumeRunning() throws {
+        let stage = try Stage()
+        let before = try stage.client.picture()
+        try stage.client.application(stage.path, "Resume")
+        try stage.client.settle()
+        #expect(stage.client.received == [])
+        #expect(try stage.client.picture() == before)
+    }
+
+    @Test("Resume continues what somebody else stopped")
+    func resumeForeign() throws {
+        let stage = try Stage()
+        stage.process.kill(SIGSTOP)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        try stage.client.application(stage.path, "Resume")
+        #expect(try !isStopped(stage.process.pid))
+        #expect(try stage.client.state(stage.path) == "active")
+        #expect(try stage.client.holds(stage.path) == [])
+    }
+
+    @Test("focus does not continue what somebody else stopped")
+    func focusOfForeign() throws {
+        let stage = try Stage()
+        stage.process.kill(SIGSTOP)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        try stage.client.setFocus(0)
+        try stage.client.setFocus(stage.process.pid)
+        #expect(try stage.client.state(stage.path) == "suspended")
+        #expect(try isStopped(stage.process.pid))
+    }
+
+    @Test("a request on top of somebody else's stop makes two holds, and Resume lifts both")
+    func requestOnForeign() throws {
+        let stage = try Stage()
+        stage.process.kill(SIGSTOP)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        try stage.client.application(stage.path, "Suspend")
+        let holds = try stage.client.holds(stage.path)
+        #expect(holds.first == "request uid:\(getuid())")
+        #expect(holds.last?.hasPrefix("signal ") == true)
+        try stage.client.application(stage.path, "Resume")
+        #expect(try !isStopped(stage.process.pid))
+        #expect(try stage.client.holds(stage.path) == [])
+    }
+
+    @Test("a foreign SIGCONT does not lift a request: the process is stopped again")
+    func foreignContinue() throws {
+        let stage = try Stage()
+        try stage.client.application(stage.path, "Suspend")
+        try stage.client.settle()
+        stage.client.forget()
+        stage.process.kill(SIGCONT)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        #expect(stage.client.edges(of: stage.path).first == "suspended→background")
+        #expect(try isStopped(stage.process.pid))
+        #expect(try stage.client.holds(stage.path) == ["request uid:\(getuid())"])
+    }
+
+    @Test(
+        "who is continued again and again is given up, and the journal says so",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func contested() throws {
+        let stage = try Stage()
+        try stage.client.application(stage.path, "Suspend")
+        var attempts = 0
+        while try !stage.client.holds(stage.path).isEmpty {
+            attempts += 1
+            guard attempts < 1_000 else {
+                Issue.record("never given up")
+                return
+            }
+            stage.client.forget()
+            stage.process.kill(SIGCONT)
+            try stage.client.wait("an answer to SIGCONT") {
+                let last = stage.client.edges(of: stage.path).last
+                return last == "background→suspended" || last == "inactive→active"
+            }
+        }
+        #expect(attempts > 5)
+        try stage.client.wait(for: stage.path, toBe: "active")
+        try stage.daemon.process.waitForLine(containing: "holds given up")
+    }
+
+    @Test(
+        "a stop that does not come about does not keep the caller waiting: the hold stands",
+        .enabled(if: Programs.inPath("strace") != nil, "needs strace, to keep a stop from coming about"))
+    func neverStopped() throws {
+        let stage = try Stage()
+        let tracer = try Child("strace", ["-p", "\(stage.process.pid)"])
+        try tracer.waitForLine(containing: "attached")
+        // Whoever traces it has to pass its signals on, and cannot now.
+        tracer.kill(SIGSTOP)
+        tracer.waitUntilStopped()
+        try stage.client.application(stage.path, "Suspend")
+        #expect(try stage.client.holds(stage.path) == ["request uid:\(getuid())"])
+        #expect(try stage.client.state(stage.path) == "active")
+        #expect(try stage.client.explain(stage.path)["enforcement"] == .string("stopping"))
+        tracer.kill(SIGKILL)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        #expect(stage.client.reasons(of: stage.path).last == "request")
+    }
+
+    @Test("CanSuspend names what speaks against it, and nothing for what rests in the background")
+    func canSuspend() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual")
+        #expect(try client.canSuspend(path) == ["has a visible window", "is launching"])
+        try app.application(path, "FinishLaunching")
+        #expect(try client.canSuspend(path) == ["has a visible window"])
+        try client.setMinimized(app.pid, true)
+        #expect(try client.canSuspend(path) == [])
+        let task = try app.application(path, "BeginBackgroundTask s:upload")
+        #expect(try client.canSuspend(path) == ["background task upload"])
+        try app.application(path, "EndBackgroundTask t:\(task)")
+        #expect(try client.canSuspend(path) == [])
+        let child = try Child("sleep", ["1000"])
+        let never = try client.register("org.example.Server", child.pid, [("suspension", .string("never"))])
+        #expect(try client.canSuspend(never) == ["suspension is never"])
+        // Never is for policy; a person is obeyed.
+        try client.application(never, "Suspend")
+        #expect(try client.state(never) == "suspended")
+    }
+
+    @Test("Unregister continues what we suspended, and leaves what somebody else stopped")
+    func unregister() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let ours = try Child("sleep", ["1000"])
+        let theirs = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Ours", ours.pid)
+        let other = try client.register("org.example.Theirs", theirs.pid)
+        try client.application(path, "Suspend")
+        theirs.kill(SIGSTOP)
+        try client.wait(for: other, toBe: "suspended")
+        try client.application(other, "Suspend")
+        client.forget()
+
+        try client.application(path, "Unregister")
+        #expect(try !isStopped(ours.pid))
+        try client.application(other, "Unregister")
+        #expect(try isStopped(theirs.pid))
+        try client.settle()
+        let removals = client.received.filter { $0.member == "ApplicationRemoved" }
+        #expect(removals.compactMap(\.arguments.last) == ["unregistered", "unregistered"])
+        // The processes live: no edge is told of.
+        #expect(client.edges(of: path) + client.edges(of: other) == [])
+        #expect(try client.list() == [])
+    }
+
+    @Test(
+        "an application that has become another user's is NotSuspendable and left alone",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
+    func changedUser() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let script = daemon.bus.directory + "/changed"
+        try "echo changed; exec sleep 1000\n".write(toFile: script, atomically: true, encoding: .utf8)
+        app.tell("exec setpriv --reuid=\(App.nobody) --clear-groups -- sh \(script)")
+        try app.process.waitForLine(containing: "changed")
+        #expect(client.error { try client.application(path, "Suspend") } == ErrorName.notSuspendable.rawValue)
+        #expect(try !isStopped(app.pid))
+        #expect(try client.holds(path) == [])
+        #expect(try client.explain(path)["stop-failures"] != nil)
+        #expect(try client.state(path) == "inactive")
+    }
+}

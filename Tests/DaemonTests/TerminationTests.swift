@@ -1,0 +1,176 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Terminate, orderly and by force.
+@Suite("Termination", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct TerminationTests {
+    /// A delegate that has finished launching, of which the client has heard.
+    private func launched(_ daemon: TestDaemon, _ client: Client) throws -> (app: App, path: String) {
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.catchUp()
+        return (app, path)
+    }
+
+    private static let patient = "[LifeCycle]\nTerminateGraceSec=10min\n"
+
+    @Test("a delegate is told, and is sent SIGTERM when it acknowledges")
+    func acknowledged() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        let told = try app.last("WillTerminate", of: path).compactMap(UInt64.init)
+        #expect(try client.explain(path)["kill-deadline"] == .uint64(try #require(told.last)))
+        #expect(try client.explain(path)["terminating"] == .bool(true))
+        // Told twice is told once.
+        try client.terminate(path)
+        try app.settle()
+        #expect(app.story(of: path).filter { $0 == "WillTerminate" }.count == 1)
+
+        try client.catchUp()
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
+        #expect(client.edges(of: path) == ["inactive→not-running"])
+        #expect(client.reasons(of: path) == ["exit"])
+    }
+
+    @Test("without a delegate SIGTERM is sent at once; WillTerminate is for subscribers then")
+    func withoutDelegate() throws {
+        let stage = try Stage(configuration: Self.patient)
+        try stage.client.terminate(stage.path)
+        #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
+        #expect(try stage.process.waitForExit() == .signalled(SIGTERM))
+        #expect(stage.client.story(of: stage.path) == ["WillTerminate", "active→not-running"])
+    }
+
+    @Test("a delegate that leaves has nothing more to acknowledge: SIGTERM is sent then")
+    func delegateLeaves() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        app.tell("exec sleep 1000")
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
+    }
+
+    @Test("a delegate that does not acknowledge is sent SIGTERM before the deadline")
+    func silent() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=2s\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
+    }
+
+    @Test("who ignores SIGTERM is killed at the deadline, children included")
+    func deadline() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try app.ask("ignore \(SIGTERM)")
+        let child = try PidFD(pid: try app.make("fork"))
+        try client.terminate(path)
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
+        let hasEnded = waitForEnd(of: child)
+        #expect(hasEnded)
+    }
+
+    @Test("by force there is no warning: all of it is killed at once")
+    func force() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let child = try PidFD(pid: try app.make("fork"))
+        let inner = try app.make("fork")
+        let innerPath = try client.register("org.example.Inner", inner)
+        try client.catchUp()
+        try client.terminate(path, force: true)
+        #expect(try client.waitForRemoval(of: path) == "force-quit")
+        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
+        let hasEnded = waitForEnd(of: child)
+        #expect(hasEnded)
+        #expect(client.story(of: path) == ["inactive→not-running"])
+        // An application of its own is another matter.
+        #expect(try client.state(innerPath) == "background")
+        #expect(try !isStopped(inner))
+    }
+
+    @Test("force after good order is force")
+    func forceAfterOrder() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        try client.terminate(path, force: true)
+        #expect(try client.waitForRemoval(of: path) == "force-quit")
+        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
+    }
+
+    @Test(
+        "a suspended application cannot hear of it: killed at once, in good order or by force",
+        arguments: [(false, "terminated"), (true, "force-quit")])
+    func suspended(_ force: Bool, _ reason: String) throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        let child = try PidFD(pid: try app.make("fork"))
+        try client.application(path, "Suspend")
+        try client.settle()
+        client.forget()
+        try client.terminate(path, force: force)
+        #expect(try client.waitForRemoval(of: path) == reason)
+        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
+        let hasEnded = waitForEnd(of: child)
+        #expect(hasEnded)
+        #expect(client.story(of: path) == ["suspended→not-running"])
+    }
+
+    @Test("what somebody else stopped is killed all the same")
+    func foreignStop() throws {
+        let stage = try Stage(configuration: Self.patient)
+        stage.process.kill(SIGSTOP)
+        try stage.client.wait(for: stage.path, toBe: "suspended")
+        try stage.client.terminate(stage.path)
+        #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
+    }
+
+    @Test("a stop voids the acknowledgement that is awaited: it is sent no SIGTERM for it afterwards")
+    func stopWhileAwaited() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        let serial = try #require(try app.last("WillTerminate", of: path).first)
+        app.process.kill(SIGSTOP)
+        try client.wait(for: path, toBe: "suspended")
+        app.process.kill(SIGCONT)
+        try client.wait(for: path, toBe: "inactive")
+        try app.application(path, "Acknowledge t:\(serial)")
+        // SIGTERM would have been sent before that was answered.
+        try app.settle()
+        #expect(try client.explain(path)["terminating"] == .bool(true))
+    }
+
+    @Test("without a limit there is no deadline, and no SIGTERM before the acknowledgement")
+    func endless() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=infinity\n")
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.terminate(path)
+        let told = try app.last("WillTerminate", of: path)
+        #expect(told.last == "0")
+        #expect(try client.explain(path)["kill-deadline"] == nil)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+    }
+}
