@@ -42,6 +42,10 @@ let package = Package(
             ],
             swiftSettings: settings),
 
+        .executableTarget(
+            name: "appstate-bench", dependencies: ["AppStateBus", "AppStateContract", "TestSupport"],
+            path: "Benchmarks", swiftSettings: settings),
+
         .target(name: "TestSupport", path: "Tests/Support", swiftSettings: settings),
         .executableTarget(
             name: "BusProbe", dependencies: ["AppStateBus"], path: "Tests/BusProbe", swiftSettings: settings),

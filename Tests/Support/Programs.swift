@@ -18,4 +18,11 @@ public enum Programs {
             .path
         return access(path, X_OK) == 0 ? path : nil
     }
+
+    /// The path of a product that was built beside the program that runs.
+    public static func beside(_ product: String) -> String? {
+        let own = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
+        let path = own.deletingLastPathComponent().appendingPathComponent(product).path
+        return access(path, X_OK) == 0 ? path : nil
+    }
 }

@@ -1,0 +1,208 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+
+/// How fast, against what in the same run. Prints Markdown; judges nothing.
+@main
+enum Bench {
+    static func main() throws {
+        guard let daemon = Programs.beside("appstated") else {
+            print("bench: appstated is not built beside this program")
+            exit(1)
+        }
+        print("| Measured | median | p99 | ratio of medians |")
+        print("| --- | --- | --- | --- |")
+        let baseline = try stopsSeenByParent(200)
+        row("baseline: kill -STOP to the parent's waitid(WSTOPPED)", baseline, nil)
+        try withDaemon(daemon) { client in
+            let ping = try roundTrips(client, 500)
+            row("baseline: D-Bus round trip to the daemon (Peer.Ping)", ping, nil)
+            let stops = try stops(client, 200)
+            row("kill -STOP to a subscriber's StateChanged(suspended), tracepoint", stops, ping)
+            row(
+                "kill -CONT to a subscriber's last StateChanged, tracepoint", try continuations(client, 200),
+                ping)
+            row("Register, a new process each", try registrations(client, 100), ping)
+        }
+        if getuid() == 0 {
+            try withDaemon(daemon, polling: true) { client in
+                row(
+                    "kill -STOP to a subscriber's StateChanged(suspended), polling", try stops(client, 10),
+                    baseline)
+            }
+        }
+        try footprint(daemon)
+    }
+
+    // MARK: Figures
+
+    private static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?) {
+        let ratio = baseline.map { base in
+            let value = Double(quantile(times, 50)) / Double(max(quantile(base, 50), 1))
+            return String(format: "%.1f", value)
+        }
+        print("| \(what) | \(text(quantile(times, 50))) | \(text(quantile(times, 99))) | \(ratio ?? "1") |")
+    }
+
+    private static func quantile(_ times: [UInt64], _ percent: Int) -> UInt64 {
+        let sorted = times.sorted()
+        return sorted[min(sorted.count - 1, sorted.count * percent / 100)]
+    }
+
+    private static func text(_ nanoseconds: UInt64) -> String {
+        nanoseconds < 10_000_000 ? "\(nanoseconds / 1_000) µs" : "\(nanoseconds / 1_000_000) ms"
+    }
+
+    private static var now: UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+    }
+
+    // MARK: What is measured
+
+    private static func stopsSeenByParent(_ count: Int) throws -> [UInt64] {
+        let child = try Child("sleep", ["1000"])
+        var times: [UInt64] = []
+        for _ in 0..<count {
+            let begin = now
+            kill(child.pid, SIGSTOP)
+            var info = siginfo_t()
+            waitid(P_PID, id_t(child.pid), &info, WSTOPPED)
+            times.append(now - begin)
+            kill(child.pid, SIGCONT)
+            waitid(P_PID, id_t(child.pid), &info, WCONTINUED)
+        }
+        return times
+    }
+
+    private static func roundTrips(_ client: Subscriber, _ count: Int) throws -> [UInt64] {
+        try (0..<count).map { _ in
+            let begin = now
+            try client.call("/", "org.freedesktop.DBus.Peer", "Ping") { _ in }
+            return now - begin
+        }
+    }
+
+    private static func stops(_ client: Subscriber, _ count: Int) throws -> [UInt64] {
+        try edges(client, count).map(\.stop)
+    }
+
+    private static func continuations(_ client: Subscriber, _ count: Int) throws -> [UInt64] {
+        try edges(client, count).map(\.go)
+    }
+
+    private static func edges(_ client: Subscriber, _ count: Int) throws -> [(stop: UInt64, go: UInt64)] {
+        let child = try Child("sleep", ["1000"])
+        try client.register(child.pid)
+        return try (0..<count).map { _ in
+            let begin = now
+            kill(child.pid, SIGSTOP)
+            try client.wait(for: "suspended")
+            let stopped = now
+            kill(child.pid, SIGCONT)
+            try client.wait(for: "background")
+            return (stopped - begin, now - stopped)
+        }
+    }
+
+    private static func registrations(_ client: Subscriber, _ count: Int) throws -> [UInt64] {
+        let children = try (0..<count).map { _ in try Child("sleep", ["1000"]) }
+        return try children.map { child in
+            let begin = now
+            try client.register(child.pid)
+            return now - begin
+        }
+    }
+
+    private static func footprint(_ daemon: String) throws {
+        print("\n| Daemon | PSS | threads |\n| --- | --- | --- |")
+        for count in [0, 100, 1_000] {
+            let bus = try PrivateBus(policy: everything)
+            let process = try start(daemon, bus, polling: false)
+            let client = try Subscriber(bus)
+            let children = try (0..<count).map { _ in try Child("sleep", ["1000"]) }
+            for child in children { try client.register(child.pid) }
+            let rollup = try String(contentsOfFile: "/proc/\(process.pid)/smaps_rollup", encoding: .utf8)
+            let pss = rollup.split(separator: "\n").first { $0.hasPrefix("Pss:") } ?? "?"
+            let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.pid)/task")
+                .count
+            let size = pss.split(separator: " ").dropFirst().joined(separator: " ")
+            print("| \(count) applications | \(size) | \(threads) |")
+        }
+    }
+
+    // MARK: The stage
+
+    private static let everything =
+        "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>"
+
+    private static func withDaemon(
+        _ daemon: String, polling: Bool = false, _ body: (Subscriber) throws -> Void
+    ) throws {
+        let bus = try PrivateBus(policy: everything)
+        let process = try start(daemon, bus, polling: polling)
+        let client = try Subscriber(bus)
+        try body(client)
+        process.kill(SIGTERM)
+    }
+
+    private static func start(_ daemon: String, _ bus: PrivateBus, polling: Bool) throws -> Child {
+        var command = [daemon, "--config", "/dev/null"]
+        if polling {
+            // Without these it may not trace, and polls.
+            command = ["setpriv", "--bounding-set=-perfmon,-sys_admin", "--"] + command
+        }
+        let process = try Child(command[0], Array(command.dropFirst()), environment: bus.environment)
+        try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "30", BusNames.service])
+            .waitForExit()
+        return process
+    }
+}
+
+/// A connection that has subscribed.
+final class Subscriber {
+    private let loop: EventLoop
+    private let bus: Bus
+    private var filter: Slot?
+    private var state = ""
+
+    init(_ privateBus: PrivateBus) throws {
+        loop = try EventLoop()
+        bus = try Bus.open(address: privateBus.address)
+        try bus.attach(to: loop)
+        filter = try bus.addFilter { [unowned self] message in
+            if message.isSignal, message.interface == BusNames.application, message.member == "StateChanged" {
+                try? message.skip("s")
+                state = (try? message.readString()) ?? ""
+                try? message.rewind()
+            }
+            return false
+        }
+        try call(BusNames.root, BusNames.manager, "Subscribe") { _ in }
+    }
+
+    @discardableResult
+    func call(
+        _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
+    ) throws -> Message {
+        let message = try bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(message)
+        return try bus.call(message)
+    }
+
+    func register(_ pid: Int32) throws {
+        try call(BusNames.root, BusNames.manager, "Register") { message in
+            try message.append("org.example.Bench")
+            try message.append(UInt32(pid))
+            try message.appendDictionary([])
+        }
+    }
+
+    func wait(for wanted: String) throws {
+        while state != wanted { try loop.runOnce(timeout: nil) }
+    }
+}
