@@ -55,12 +55,10 @@ lint:
 	@scripts/lint
 
 format:
-	swift format --in-place --recursive Sources Tests Package.swift
+	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
 
 bench: build
-	@if [ -x scripts/bench ]; then exec scripts/bench; fi; \
-	if [ -d Benchmarks ]; then exec swift run -c release appstate-bench; fi; \
-	echo 'There is no benchmark yet.'
+	@$(products)/appstate-bench
 
 install:
 	@for program in appstated appstatectl; do \
