@@ -118,6 +118,10 @@ enum Bench {
     }
 
     private static func footprint(_ daemon: String) throws {
+        let starts = try (0..<20).map { _ in try startTime(daemon) }
+        let trues = try (0..<20).map { _ in try trueTime() }
+        row("baseline: exec of true(1) to its end", trues, nil)
+        row("exec of the daemon to READY=1", starts, trues)
         print("\n| Daemon | PSS | threads |\n| --- | --- | --- |")
         for count in [0, 100, 1_000] {
             let bus = try PrivateBus(policy: everything)
@@ -132,6 +136,22 @@ enum Bench {
             let size = pss.split(separator: " ").dropFirst().joined(separator: " ")
             print("| \(count) applications | \(size) | \(threads) |")
         }
+    }
+
+    private static func startTime(_ daemon: String) throws -> UInt64 {
+        let bus = try PrivateBus(policy: everything)
+        let notify = try NotifySocket(in: bus.directory)
+        let environment = bus.environment.merging(["NOTIFY_SOCKET": notify.path]) { $1 }
+        let begin = now
+        let process = try Child(daemon, ["--config", "/dev/null"], environment: environment)
+        try notify.wait(for: "READY=1", from: process)
+        return now - begin
+    }
+
+    private static func trueTime() throws -> UInt64 {
+        let begin = now
+        try Child("true").waitForExit()
+        return now - begin
     }
 
     // MARK: The stage

@@ -174,9 +174,3 @@ final class Client {
         received.append(Received(path: path, interface: interface, member: member, arguments: arguments))
     }
 }
-
-/// What a test says when something awaited did not come.
-struct TestFailure: Error, CustomStringConvertible {
-    let description: String
-    init(_ description: String) { self.description = description }
-}

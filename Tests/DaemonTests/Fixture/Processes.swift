@@ -1,5 +1,6 @@
 import Glibc
 import Linux
+import TestSupport
 
 /// Whether a process is stopped by a signal just now.
 func isStopped(_ pid: Int32) throws -> Bool {
