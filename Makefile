@@ -27,7 +27,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build demo demo-shell test lint format bench install uninstall clean help
+.PHONY: all build demo demo-shell test soak lint format bench install uninstall clean help
 
 build:
 	@scripts/setup build
@@ -56,6 +56,11 @@ lint:
 
 format:
 	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
+
+# 1,000 processes for a minute.
+soak:
+	@scripts/setup test
+	@APPSTATED_SOAK=1 scripts/test --filter SoakTests
 
 bench: build
 	@$(products)/appstate-bench
@@ -111,6 +116,7 @@ help:
 	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
+	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo 'make clean       remove what was built'
