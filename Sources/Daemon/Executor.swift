@@ -56,6 +56,8 @@ final class Executor {
             stop(number, reason)
         case .resume(let number, let sparingMain):
             resume(number, sparingMain: sparingMain)
+        case .breathe(let number):
+            registered[number]?.extent.release()
         case .continueForeign(let number):
             continueForeign(number)
         case .requestExit(let number):

@@ -10,6 +10,7 @@ extension Application {
     /// A live task of the process is in the state T. `holder`: somebody else who was seen to stop it.
     mutating func sawStopped(by holder: String?, at now: Microseconds) {
         isStopped = true
+        if breath == .closing, holder == nil { breath = .none }
         // A stop voids an acknowledgement that is awaited (§ 2); the grace went with the state.
         termination?.serial = 0
         switch enforcement {
@@ -32,6 +33,8 @@ extension Application {
 
     /// The process runs.
     mutating func sawContinued(at now: Microseconds) {
+        // It breathes: that is no change of its state.
+        if enforcement == .stopped, breath.isUnderWay { return }
         switch enforcement {
         case .continuing:
             enforcement = .none
@@ -57,7 +60,7 @@ extension Application {
         objection = why
         holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
         // It was not carried out: a hold that stays has it ordered anew.
-        if enforcement == .stopping { enforcement = .none }
+        if enforcement == .stopping || (breath == .closing && !holds.isEmpty) { enforcement = .none }
         guard state == .background, suspension == .automatic, !isTerminating else { return }
         grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
     }

@@ -51,6 +51,7 @@ public struct Application: Equatable, Sendable {
     /// The state that its delegate knows of.
     var toldState = LifeCycleState.notRunning
     var contest = Contest()
+    var breath = Breath.none
     /// What made us order the stop or continuation that is under way.
     var enforcementCause = StateChangeReason.signal
     var lastSerial: UInt64 = 0
@@ -112,6 +113,29 @@ public struct Application: Equatable, Sendable {
         var isForced: Bool
         /// SIGTERM was sent, or never will be.
         var isExitRequested = false
+    }
+
+    /// The breaths of an application that we hold for long: no changes of its state (§ 5).
+    enum Breath: Equatable, Sendable {
+        case none
+        case due(at: Microseconds)
+        case open(until: Microseconds)
+        /// The stop that ends it was ordered and not seen yet.
+        case closing
+
+        var deadline: Microseconds? {
+            switch self {
+            case .due(let deadline), .open(let deadline): deadline
+            case .none, .closing: nil
+            }
+        }
+
+        var isUnderWay: Bool {
+            switch self {
+            case .open, .closing: true
+            case .none, .due: false
+            }
+        }
     }
 
     /// How often somebody continued it against our holds, lately.
@@ -207,6 +231,7 @@ public struct Application: Equatable, Sendable {
         for task in tasks { consider(task.nextDeadline) }
         consider(termination?.requestExitAt)
         consider(termination?.killAt)
+        consider(breath.deadline)
         return earliest
     }
 

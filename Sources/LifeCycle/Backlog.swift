@@ -75,3 +75,72 @@ extension Edge {
         }
     }
 }
+
+// MARK: Written down
+
+extension Backlog {
+    /// One line for each thing that was missed, in order.
+    var recorded: [String] {
+        signals.map(\.recorded)
+            + reasons.map { "edge \($0.key.from.rawValue) \($0.key.to.rawValue) \($0.value.rawValue)" }.sorted()
+    }
+
+    init(recorded lines: [String]) throws(Record.Flaw) {
+        for line in lines {
+            var words = Words(line)
+            if line.hasPrefix("edge ") {
+                _ = words.next()
+                guard let from = words.next().flatMap(LifeCycleState.init(rawValue:)),
+                    let to = words.next().flatMap(LifeCycleState.init(rawValue:)),
+                    let reason = words.next().flatMap(StateChangeReason.init(rawValue:)), words.isAtEnd
+                else { throw Record.Flaw("missed", line) }
+                reasons[Edge(from, to)] = reason
+            } else {
+                guard let announcement = Announcement(recorded: &words), words.isAtEnd else {
+                    throw Record.Flaw("missed", line)
+                }
+                signals.append(announcement)
+            }
+        }
+    }
+}
+
+extension Announcement {
+    fileprivate var recorded: String {
+        switch self {
+        case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
+            .willEnterForeground, .stateChanged:
+            signal.rawValue
+        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
+            .backgroundTaskWillExpire(let serial, let deadline):
+            "\(signal.rawValue) \(serial) \(deadline)"
+        }
+    }
+
+    fileprivate init?(recorded words: inout Words) {
+        guard let signal = words.next().flatMap(ApplicationSignal.init(rawValue:)) else { return nil }
+        func numbers() -> (UInt64, Microseconds)? {
+            guard let serial: UInt64 = words.number(), let deadline: Microseconds = words.number() else {
+                return nil
+            }
+            return (serial, deadline)
+        }
+        switch signal {
+        case .willFinishLaunching: self = .willFinishLaunching
+        case .didFinishLaunching: self = .didFinishLaunching
+        case .didBecomeActive: self = .didBecomeActive
+        case .willResignActive: self = .willResignActive
+        case .willEnterForeground: self = .willEnterForeground
+        case .didEnterBackground:
+            guard let (serial, deadline) = numbers() else { return nil }
+            self = .didEnterBackground(serial: serial, deadline: deadline)
+        case .willTerminate:
+            guard let (serial, deadline) = numbers() else { return nil }
+            self = .willTerminate(serial: serial, deadline: deadline)
+        case .backgroundTaskWillExpire:
+            guard let (task, deadline) = numbers() else { return nil }
+            self = .backgroundTaskWillExpire(task: task, deadline: deadline)
+        default: return nil
+        }
+    }
+}

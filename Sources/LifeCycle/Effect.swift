@@ -14,6 +14,8 @@ public enum Effect: Equatable, Sendable {
     case focusChanged(SessionKey)
     /// SIGSTOP to the extent; done when a `stopped` fact comes back.
     case stop(ApplicationNumber, HoldReason)
+    /// Lets what `stop` stopped run for a breath, if it has something to read; the next `stop` ends it.
+    case breathe(ApplicationNumber)
     /// SIGCONT to what `stop` stopped. `sparingMain`: somebody else wants the main process stopped.
     case resume(ApplicationNumber, sparingMain: Bool)
     /// SIGCONT to every stopped process of the extent, whoever stopped it.

@@ -9,6 +9,8 @@ public enum Fact: Equatable, Sendable {
     case stopped(ApplicationNumber, holder: String?)
     /// The process was seen to run.
     case continued(ApplicationNumber)
+    /// Somebody else who wanted it stopped does so no longer, and the process still stands: by our hold.
+    case foreignStopEnded(ApplicationNumber)
     /// A stop that policy or pressure wanted was not carried out: a debugger, say.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.

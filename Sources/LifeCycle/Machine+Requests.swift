@@ -82,6 +82,7 @@ extension Machine {
         _ application: Application, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
     ) {
         let number = application.number
+        touched.insert(number)
         applications[number] = nil
         numbers[application.process] = nil
         deadlines.set(nil, for: number)
@@ -246,6 +247,22 @@ extension Machine {
 
     // MARK: Time
 
+    private mutating func breathe(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect])
+    {
+        guard let application = applications[number], let hold = application.holds.first else { return }
+        switch application.breath {
+        case .due(let deadline) where deadline <= now:
+            let end = now.advanced(saturatingBy: settings.drainFor)
+            update(number, .policy, at: now, &effects) { $0.breath = .open(until: end) }
+            effects.append(.breathe(number))
+        case .open(let deadline) where deadline <= now:
+            update(number, .policy, at: now, &effects) { $0.breath = .closing }
+            effects.append(.stop(number, hold.reason))
+        case .none, .due, .open, .closing:
+            break
+        }
+    }
+
     /// Carries out everything of one application whose time has come.
     mutating func expire(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
         guard let application = applications[number] else { return }
@@ -264,6 +281,7 @@ extension Machine {
         if let deadline = applications[number]?.graceDeadline, deadline <= now {
             update(number, .policy, at: now, &effects) { $0.grace = .over }
         }
+        breathe(number, at: now, &effects)
         guard let termination = applications[number]?.termination else { return }
         if let at = termination.requestExitAt, at <= now {
             effects.append(.requestExit(number))

@@ -21,6 +21,7 @@ extension Machine {
         settle(&next, from: before, reason, at: now, &effects)
         applications[number] = next
         deadlines.set(next.nextDeadline, for: number)
+        touched.insert(number)
     }
 
     private func settle(
@@ -123,6 +124,17 @@ extension Machine {
             && !hasLostReporter(application)
     }
 
+    /// Only what we alone hold breathes: another's stop is not ours to lift, not for a moment.
+    private func decideBreath(_ next: inout Application, at now: Microseconds) {
+        guard next.enforcement == .stopped, next.foreignStop == nil, let every = settings.drainEvery,
+            settings.drainFor > 0
+        else {
+            if !next.breath.isUnderWay || next.enforcement != .stopped { next.breath = .none }
+            return
+        }
+        if next.breath == .none { next.breath = .due(at: now.advanced(saturatingBy: every)) }
+    }
+
     /// Brings the stop to what the holds want.
     private func enforce(
         _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
@@ -147,6 +159,7 @@ extension Machine {
         case (_?, .stopping), (_?, .stopped), (nil, .none), (nil, .continuing):
             break
         }
+        decideBreath(&next, at: now)
     }
 }
 

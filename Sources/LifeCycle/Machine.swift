@@ -23,7 +23,10 @@ public struct Machine: Equatable, Sendable {
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     var countByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
-    var lastNumber: UInt32 = 0
+    /// The number that was given last.
+    public internal(set) var lastNumber: UInt32 = 0
+    /// Applications whose records have changed since `takeTouched`.
+    var touched: Set<ApplicationNumber> = []
 
     /// Windows of processes that are not registered, remembered for each user of a reporter.
     static let rememberedWindowsPerUser = 1_024
@@ -34,6 +37,12 @@ public struct Machine: Equatable, Sendable {
 
     /// When `timePassed` is wanted; nil: not before something else happens.
     public mutating func nextDeadline() -> Microseconds? { deadlines.earliest() }
+
+    /// The applications whose records have changed since this was asked last, those that are gone too.
+    public mutating func takeTouched() -> [ApplicationNumber] {
+        defer { touched.removeAll(keepingCapacity: true) }
+        return touched.sorted()
+    }
 
     // MARK: Facts
 
@@ -50,6 +59,8 @@ public struct Machine: Equatable, Sendable {
         case .continued(let number):
             let reason = applications[number]?.cause(ofReaching: .continuing) ?? .signal
             update(number, reason, at: now, &effects) { $0.sawContinued(at: now) }
+        case .foreignStopEnded(let number):
+            update(number, .signal, at: now, &effects) { $0.foreignStop = nil }
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }

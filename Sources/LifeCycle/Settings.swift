@@ -20,6 +20,10 @@ public struct Settings: Equatable, Sendable {
     public var terminateGrace: Microseconds? = 5_000_000
     /// Until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
+    /// Between two breaths of an application that we hold suspended; nil: none (§ 5).
+    public var drainEvery: Microseconds? = 600_000_000
+    /// How long one breath is; 0: none.
+    public var drainFor: Microseconds = 1_000_000
     public var limits = Limits()
     /// `[Application ID]`, by id.
     public var applications: [String: Override] = [:]

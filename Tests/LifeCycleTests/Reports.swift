@@ -118,6 +118,11 @@ struct Reports {
         }
     }
 
+    /// Only applications are written down, with their windows.
+    mutating func forgetUnowned(_ world: World) {
+        for (key, window) in windows where owner(window, world) == nil { remove(key) }
+    }
+
     func owner(_ window: Window, _ world: World) -> ApplicationNumber? {
         for process in window.lineage {
             guard let number = world.numbers[process] else { continue }

@@ -136,6 +136,7 @@ struct Simulation {
         case 90..<92: try disconnect()
         case 92..<94: try session()
         case 94..<95: try configure()
+        case 95..<96: if generator.chance(30) { try crash() }
         default: break
         }
     }
@@ -271,10 +272,21 @@ struct Simulation {
         try world.take(.session(key, inFront: inFront))
     }
 
+    private mutating func crash() throws {
+        note("crash")
+        reports.forgetUnowned(world)
+        try world.crash(&generator)
+        reports.ownersChanged(world)
+        for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
+            try world.take(.session(key, inFront: inFront))
+        }
+    }
+
     private mutating func configure() throws {
         var settings = Settings()
         settings.backgroundGrace = generator.pick([0, 1_000_000, 5_000_000])
         settings.backgroundTaskMax = generator.pickOrNone([3_000_000])
+        settings.drainEvery = generator.pickOrNone([2_000_000])
         settings.mode = generator.chance(80) ? .enforce : .observe
         note("settings")
         try world.take(.configured(settings))
@@ -300,7 +312,8 @@ struct Simulation {
                 record.windowLevel.rawValue == level,
                 "\(number) is at window level \(record.windowLevel), not \(level)")
             guard world.pending.isEmpty, !record.isPending else { continue }
-            let isStopped = world.processes[record.process]?.isStopped ?? false
+            let isStopped =
+                record.breath.isUnderWay || world.processes[record.process]?.isStopped ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

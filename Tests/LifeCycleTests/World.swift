@@ -1,5 +1,6 @@
 import AppStateContract
-import LifeCycle
+
+@testable import LifeCycle
 
 /// A small world that carries out what the machine orders, and knows the truth: what a process does, what
 /// was reported, who was told what. It never asks the machine for an answer that it can know itself.
@@ -108,7 +109,8 @@ struct World {
         if isTrue(fact) {
             try take(fact)
         } else if case .stopped(let number, _) = fact, let process = told[number]?.process,
-            machine.applications[number]?.enforcement == .stopping
+            let application = machine.applications[number],
+            application.enforcement == .stopping || application.breath == .closing
         {
             // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
             processes[process]?.stopOrdered = true
@@ -151,6 +153,8 @@ struct World {
             break
         case .stop(let number, _):
             try withProcess(number) { $0.stopOrdered = true }
+        case .breathe(let number):
+            try withProcess(number) { $0.isStopped = false }
         case .resume(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false
@@ -188,6 +192,33 @@ struct World {
             processes[application.process]?.stopOrdered = false
             processes[application.process]?.isStopped = true
             pending.append(.stopped(number, holder: nil))
+        }
+    }
+
+    // MARK: The end of the shell
+
+    /// The shell is killed and another takes its place: it knows what was written down, and what it sees.
+    mutating func crash(_ generator: inout Generator) throws {
+        let records = machine.applications.keys.sorted().compactMap { machine.record(of: $0) }
+        var next = Machine(settings: machine.settings)
+        next.skipNumbers(through: machine.lastNumber)
+        for record in records {
+            let number = try next.restore(record)
+            try require(next.record(of: number) == record, "\(number) was written down otherwise: \(record)")
+        }
+        machine = next
+        held = Set(told.values.map(\.process)).union(machine.windowOwners)
+        pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map { .exited($0, .unknown) }
+        for id in processes.keys.sorted(by: { $0.pid < $1.pid }) where processes[id]?.stopOrdered == true {
+            processes[id]?.stopOrdered = false
+            processes[id]?.isStopped = generator.chance(50)
+        }
+        for number in told.keys.sorted() { try carryOut(machine.reassert(number, at: now)) }
+        for (number, application) in told.sorted(by: { $0.key < $1.key }) {
+            guard let record = machine.applications[number], let process = processes[application.process],
+                process.isStopped != record.isStopped, record.enforcement == .none
+            else { continue }
+            pending.append(process.isStopped ? .stopped(number, holder: nil) : .continued(number))
         }
     }
 

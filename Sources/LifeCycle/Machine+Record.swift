@@ -1,0 +1,137 @@
+import AppStateContract
+
+/// Writing down and taking up again: what a killed daemon knew, the next one knows (§ 5).
+extension Machine {
+    /// What is known of one application and its windows; nil where there is none.
+    public func record(of number: ApplicationNumber) -> Record? {
+        guard let application = applications[number] else { return nil }
+        var record = application.record()
+        for key in application.windows.sorted(by: WindowKey.inOrder) {
+            guard let window = windows[key] else { continue }
+            record.add("window", recorded(window, key))
+        }
+        if hasLostReporter(application) { record.add("lost-reporter", application.session.recorded) }
+        return record
+    }
+
+    /// Takes up an application as it was written down. Announces nothing, does nothing; `reassert` follows
+    /// when all are there. Throws what is wrong, and then nothing has changed.
+    public mutating func restore(_ record: Record) throws(Record.Flaw) -> ApplicationNumber {
+        let application = try Application(record)
+        let number = application.number
+        guard applications[number] == nil else { throw Record.Flaw("number", number.description) }
+        guard numbers[application.process] == nil else {
+            throw Record.Flaw("process", application.process.recorded)
+        }
+        let found = try record.all("window", RestoredWindow.init(recorded:))
+        let lost = try record.optional("lost-reporter", SessionKey.init(recorded:))
+
+        applications[number] = application
+        numbers[application.process] = number
+        countByUser[application.user, default: 0] += 1
+        lastNumber = max(lastNumber, number.rawValue)
+        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
+            parts[connection, default: []].insert(number)
+        }
+        for entry in found { take(entry) }
+        if let lost { sessions[lost, default: Session()].lostReporter = true }
+        return number
+    }
+
+    /// Numbers up to this one were given before.
+    public mutating func skipNumbers(through number: UInt32) { lastNumber = max(lastNumber, number) }
+
+    /// Brings a restored application to rest: what its holds want is ordered again.
+    public mutating func reassert(_ number: ApplicationNumber, at now: Microseconds) -> [Effect] {
+        var effects: [Effect] = []
+        guard let application = applications[number] else { return [] }
+        let view = view(of: application)
+        let settings = settings
+        update(number, application.enforcementCause, at: now, &effects) {
+            $0.apply(settings)
+            $0.windowLevel = view.level
+            $0.isFocused = view.isFocused
+            $0.isMinimized = view.isMinimized
+            // Whether it was carried out is not known: where no hold is left it is undone as if it was, ...
+            if !$0.holds.isEmpty || $0.enforcement != .none { $0.enforcement = .stopped }
+        }
+        // ... and else ordered as if it was not.
+        guard applications[number]?.enforcement == .stopped else { return effects }
+        update(number, application.enforcementCause, at: now, &effects) { $0.enforcement = .none }
+        return effects
+    }
+
+    /// Everybody who has a part in an application or reports windows.
+    public var connections: Set<ConnectionName> { Set(parts.keys).union(reporters.keys) }
+
+    /// Processes that windows belong to.
+    public var windowOwners: [ProcessID] { windowsByProcess.keys.sorted { $0.pid < $1.pid } }
+
+    private func recorded(_ window: Window, _ key: WindowKey) -> String {
+        let name: String
+        var flags = ""
+        switch key {
+        case .process: name = "all"
+        case .reported(let connection, let number):
+            name = "\(number)@\(connection)"
+            if sessions[window.session]?.lastingReporters.contains(connection) == true { flags += "r" }
+        }
+        if window.visible { flags += "v" }
+        if window.minimized { flags += "m" }
+        if window.orphaned { flags += "o" }
+        if sessions[window.session]?.focus == key { flags += "f" }
+        let lineage = window.lineage.map(\.recorded).joined(separator: ",")
+        return "\(name) \(window.session.recorded) \(window.reporterUser) -\(flags) \(lineage) "
+            + "\(window.appID.escaped)\t\(window.title.escaped)"
+    }
+
+    private mutating func take(_ entry: RestoredWindow) {
+        let session = entry.window.session
+        put(entry.window, as: entry.key)
+        if entry.window.orphaned { orphans.insert(entry.key) }
+        if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }
+        guard case .reported(let connection, let number) = entry.key, !entry.window.orphaned else { return }
+        let user = entry.window.reporterUser
+        reporters[connection, default: Reporter(session: session, user: user)].windows.insert(number)
+        if entry.isOfLastingReporter {
+            sessions[session, default: Session()].lastingReporters.insert(connection)
+        }
+    }
+}
+
+/// A window as it was written down.
+private struct RestoredWindow {
+    let key: WindowKey
+    var window: Window
+    let hasFocus: Bool
+    let isOfLastingReporter: Bool
+
+    init?(recorded text: String) {
+        var words = Words(text)
+        guard let name = words.next(), let session = words.next().flatMap(SessionKey.init(recorded:)),
+            let user: UInt32 = words.number(), let flags = words.next(), flags.hasPrefix("-"),
+            let lineage = words.next()
+        else { return nil }
+        let processes = lineage.split(separator: ",").map { ProcessID(recorded: String($0)) }
+        let known = processes.compactMap { $0 }
+        let texts = words.remainder().split(separator: "\t", omittingEmptySubsequences: false)
+        guard let main = known.first, known.count == processes.count, texts.count == 2,
+            let appID = String(escaped: String(texts[0])), let title = String(escaped: String(texts[1]))
+        else { return nil }
+        if name == "all" {
+            key = .process(session, main)
+        } else {
+            let parts = name.split(separator: "@").map(String.init)
+            guard parts.count == 2, let number = UInt64(parts[0]) else { return nil }
+            key = .reported(parts[1], number)
+        }
+        window = Window(session: session, lineage: known, reporterUser: user)
+        window.visible = flags.contains("v")
+        window.minimized = flags.contains("m")
+        window.orphaned = flags.contains("o")
+        window.appID = appID
+        window.title = title
+        hasFocus = flags.contains("f")
+        isOfLastingReporter = flags.contains("r")
+    }
+}
