@@ -52,6 +52,14 @@ public final class Bus {
         try check(sd_bus_request_name(pointer, name, 0), "request the name", name)
     }
 
+    /// What tells this bus from any other, also from the next at its address: `GetId` of the bus driver.
+    public func id() throws(BusFailure) -> String {
+        let question = try newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "GetId")
+        return try call(question).readString()
+    }
+
     /// Gives a well-known name back. A round trip to the bus.
     public func releaseName(_ name: String) throws(BusFailure) {
         try check(sd_bus_release_name(pointer, name), "release the name", name)

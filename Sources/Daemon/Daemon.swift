@@ -7,7 +7,7 @@ import Linux
 /// The daemon: one thread, one event loop, one step.
 ///
 /// A step takes one fact or request to the life cycle, tells it the time, and carries out what it
-/// answers. Facts that come of that wait in a queue until the step is over.
+/// answers, written down first. Facts that come of that wait in a queue until the step is over.
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
@@ -19,7 +19,8 @@ public final class Daemon {
     let delivery: Delivery
     let announcer: Announcer
     let executor: Executor
-    private let core: Core
+    let core: Core
+    private let state: RuntimeState?
     private let source: Configuration.Source
     private var isStepping = false
     /// Calls that are answered when their application has come to rest.
@@ -34,8 +35,11 @@ public final class Daemon {
     private static let longestWait: Microseconds = 500_000
 
     /// Puts everything together; nothing is on the bus yet.
+    ///
+    /// - Parameter runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
     public init(
-        loop: EventLoop, bus: Bus, configuration source: Configuration.Source, journal: Journal
+        loop: EventLoop, bus: Bus, configuration source: Configuration.Source, runtimeDirectory: String?,
+        journal: Journal
     ) throws {
         self.loop = loop
         self.bus = bus
@@ -44,6 +48,7 @@ public final class Daemon {
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
+        state = RuntimeState(directory: runtimeDirectory, journal: journal)
         connections = Connections(bus: bus, proc: proc, journal: journal) { core.report(.disconnected($0)) }
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
@@ -95,6 +100,7 @@ public final class Daemon {
         }
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         try bus.attach(to: loop)
+        if let state { restore(from: state) }
         try bus.requestName(BusNames.service)
         try loop.watchdog(enabled: true)
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
@@ -103,7 +109,10 @@ public final class Daemon {
     /// Ends in good order: what we suspended runs on.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
-        executor.resumeAll(sparing: { machine.applications[$0]?.foreignStop != nil })
+        isStepping = true
+        take(core.machine.relinquish(at: Self.now))
+        isStepping = false
+        step()
         loop.exit(code: code)
     }
 
@@ -123,11 +132,15 @@ public final class Daemon {
     // MARK: The step
 
     /// The only clock of the daemon.
-    private static var now: Microseconds { Clock.monotonicMicroseconds }
+    static var now: Microseconds { Clock.monotonicMicroseconds }
 
-    /// Takes a request to the life cycle. `answered` is called before its effects are carried out, so that
-    /// the caller has its answer before the signals that follow from it.
-    func perform(_ request: Request, _ answered: (Answer) -> Void = { _ in }) throws(MethodError) {
+    /// Takes a request to the life cycle. What follows is written down, then `answered` is called, then the
+    /// effects are carried out: the caller has its answer before the signals, and a fact that nobody forgets.
+    ///
+    /// - Parameter enroll: called before anything is written down.
+    func perform(
+        _ request: Request, enroll: (Answer) -> Void = { _ in }, _ answered: (Answer) -> Void = { _ in }
+    ) throws(MethodError) {
         let answer: Answer
         let effects: [Effect]
         do {
@@ -135,22 +148,53 @@ public final class Daemon {
         } catch {
             throw MethodError(error)
         }
+        isStepping = true
+        enroll(answer)
+        writeDown(effects)
         answered(answer)
-        step(effects)
+        carryOut(effects)
+        isStepping = false
+        step()
     }
 
-    private func step(_ first: [Effect] = []) {
+    func step() {
         precondition(!isStepping, "a step within a step")
         isStepping = true
-        for effect in first { executor.carryOut(effect) }
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
-            for effect in core.machine.handle(fact, at: Self.now) { executor.carryOut(effect) }
+            take(core.machine.handle(fact, at: Self.now))
         }
         isStepping = false
         delivery.resyncReachable()
         answerWaiting()
         arm()
+    }
+
+    /// Written down first: should we be killed in between, the next daemon knows what was under way.
+    func take(_ effects: [Effect]) {
+        writeDown(effects)
+        carryOut(effects)
+    }
+
+    private func writeDown(_ effects: [Effect]) {
+        guard let state else { return }
+        for case .stop(let number, _) in effects { executor.prepareStop(number) }
+        state.noteLastNumber(machine.lastNumber)
+        for number in core.machine.takeTouched() {
+            // One that has ended keeps its file until its end was carried out: somebody may have to be
+            // continued.
+            guard var record = machine.record(of: number), let application = executor.registered[number]
+            else { continue }
+            record.lines += application.recorded
+            state.write(number, record)
+        }
+    }
+
+    private func carryOut(_ effects: [Effect]) {
+        for effect in effects {
+            executor.carryOut(effect)
+            if case .removed(let number, _) = effect { state?.remove(number) }
+        }
     }
 
     private func arm() {

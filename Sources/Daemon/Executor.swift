@@ -38,6 +38,41 @@ final class Executor {
         sensor.watch(application.number, application.process)
     }
 
+    /// Before a stop is written down: who stands already is not ours to continue.
+    func prepareStop(_ number: ApplicationNumber) {
+        guard let application = registered[number], application.extent.stoppedByUs.isEmpty else { return }
+        application.standing = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
+            .filter { (try? proc.isStopped($0)) == true }
+    }
+
+    /// Takes up what an earlier daemon had stopped, or was about to.
+    func adopt(_ application: Registered, _ record: Record) {
+        application.extent.adopt(stopped(of: application.process, record))
+    }
+
+    /// Continues what an earlier daemon had stopped of an application that is not taken up.
+    func release(_ process: ProcessIdentity, user: UInt32, _ record: Record) {
+        let extent = StoppedExtent(proc: proc, main: process, owner: user)
+        extent.adopt(stopped(of: process, record))
+        extent.release()
+        for failure in extent.failures { journal.log(.warning, "resuming \(process): \(failure)") }
+    }
+
+    /// Killed while it stopped an application, a daemon has not written down whom it had reached: everybody
+    /// who stands now and did not before.
+    private func stopped(of main: ProcessIdentity, _ record: Record) -> [ProcessIdentity] {
+        guard record.values(of: "hold") != [] || record["enforcement"]?.hasPrefix("none ") == false else {
+            return []
+        }
+        let parsed = { (key: String) in
+            record.values(of: key).compactMap(ProcessID.init(recorded:)).map(\.identity)
+        }
+        let standing = Set(parsed("standing"))
+        let known = parsed("stopped-process")
+        let members = Extent.members(of: main, proc: proc, isForeign: isForeign)
+        return known + members.filter { !known.contains($0) && !standing.contains($0) }
+    }
+
     func carryOut(_ effect: Effect) {
         switch effect {
         case .added(let number):
@@ -72,14 +107,6 @@ final class Executor {
                     .notice, "application \(number) (\(application.id)): \(notice.description)",
                     application.fields)
             }
-        }
-    }
-
-    /// Continues everything that we stopped, but for main processes that somebody else wants stopped too:
-    /// the daemon ends in good order.
-    func resumeAll(sparing isHeldByOthers: (ApplicationNumber) -> Bool) {
-        for (number, application) in registered {
-            application.extent.release(sparing: isHeldByOthers(number) ? [application.process] : [])
         }
     }
 

@@ -16,6 +16,9 @@ final class Registered {
     let launchOptions: [(String, Variant)]
     /// The processes that we stop by signal.
     let extent: StoppedExtent
+    /// Processes of the extent that were stopped already when we began to stop it: not ours to continue,
+    /// whoever of us is asked to.
+    var standing: [ProcessIdentity] = []
 
     let path: String
     /// As the D-Bus API writes it.
@@ -34,6 +37,37 @@ final class Registered {
         self.launchOptions = launchOptions
         extent = StoppedExtent(proc: proc, main: process, owner: user)
         path = BusNames.path(ofApplication: number.rawValue)
+    }
+}
+
+// MARK: Written down
+
+extension Registered {
+    /// What the next daemon must know of it beside what the life cycle knows.
+    var recorded: [Record.Line] {
+        var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
+        for (key, value) in launchOptions {
+            if let text = value.text { lines.append(Record.Line("launch-option", "\(key) \(text)".escaped)) }
+        }
+        lines += standing.map { Record.Line("standing", ProcessID($0).recorded) }
+        lines += extent.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
+        return lines
+    }
+
+    convenience init(_ record: Record, proc: Proc) throws(Record.Flaw) {
+        let process = try record.require("process", ProcessID.init(recorded:))
+        let options = try record.all("launch-option") { line -> (String, Variant)? in
+            guard let text = String(escaped: line), let space = text.firstIndex(of: " "),
+                let value = Variant(text: String(text[text.index(after: space)...]))
+            else { return nil }
+            return (String(text[..<space]), value)
+        }
+        self.init(
+            ApplicationNumber(try record.require("number") { UInt32($0) }),
+            id: try record.require("id", ApplicationID.init), process: process.identity,
+            user: try record.require("user") { UInt32($0) }, session: record["logind-session"] ?? "",
+            unit: record["unit"] ?? "", launchOptions: options, proc: proc)
+        standing = try record.all("standing", ProcessID.init(recorded:)).map(\.identity)
     }
 }
 

@@ -118,13 +118,15 @@ extension Daemon {
         do {
             try perform(.register(registration)) { answer in
                 guard case .application(let number) = answer else { return }
-                let application = Registered(
-                    number, id: id, process: identity, user: user,
-                    session: Login.session(ofProcess: identity.pid) ?? "",
-                    unit: Login.unit(ofProcess: identity.pid) ?? "",
-                    launchOptions: options.launchOptions, proc: proc)
-                executor.enroll(application)
-                reply(call, with: application.path)
+                executor.enroll(
+                    Registered(
+                        number, id: id, process: identity, user: user,
+                        session: Login.session(ofProcess: identity.pid) ?? "",
+                        unit: Login.unit(ofProcess: identity.pid) ?? "",
+                        launchOptions: options.launchOptions, proc: proc))
+            } _: { answer in
+                guard case .application(let number) = answer else { return }
+                reply(call, with: BusNames.path(ofApplication: number.rawValue))
             }
         } catch {
             forgetIfIdle(identity)
@@ -222,10 +224,10 @@ extension Daemon {
         }
     }
 
-    private func track(_ process: ProcessID) throws {
+    /// Opened first, then asked who it is: one that took the number before has another start time.
+    func track(_ process: ProcessID) throws(KernelFailure) {
         let descriptor = try PidFD(pid: process.pid)
-        // Whom the pidfd holds is who was looked at: its start time says so.
-        guard try proc.identity(of: process.pid).startTime == process.startTime else {
+        guard try proc.identity(of: process.pid) == process.identity else {
             throw KernelFailure(operation: "pidfd_open", subject: process.description, errno: ESRCH)
         }
         try processes.track(process, descriptor)

@@ -61,6 +61,16 @@ extension Machine {
         return effects
     }
 
+    /// Gives up every hold and takes none any more: the daemon ends in good order.
+    public mutating func relinquish(at now: Microseconds) -> [Effect] {
+        isRelinquished = true
+        var effects: [Effect] = []
+        for number in applications.keys.sorted() {
+            update(number, .policy, at: now, &effects) { $0.holds = [] }
+        }
+        return effects
+    }
+
     /// Everybody who has a part in an application or reports windows.
     public var connections: Set<ConnectionName> { Set(parts.keys).union(reporters.keys) }
 

@@ -102,7 +102,9 @@ extension Machine {
         if next.suspension == .automatic, next.grace == .none, !next.isTerminating, !next.isStopped {
             next.startGrace(settings, serial: nil, at: now)
         }
-        guard next.grace == .over, next.exemptions.isEmpty, !hasLostReporter(next), !next.isStopped else {
+        guard next.grace == .over, next.exemptions.isEmpty, !hasLostReporter(next), !next.isStopped,
+            !isRelinquished
+        else {
             next.wouldBeSuspended = false
             return
         }

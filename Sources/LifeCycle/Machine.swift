@@ -25,6 +25,8 @@ public struct Machine: Equatable, Sendable {
     var deadlines = Deadlines()
     /// The number that was given last.
     public internal(set) var lastNumber: UInt32 = 0
+    /// Nothing is suspended any more.
+    var isRelinquished = false
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
 

@@ -23,6 +23,11 @@ public struct Proc: Sendable {
         return information.st_ino == 4_026_531_836
     }
 
+    /// What tells this boot of the machine from any other: random(4), "boot_id".
+    public func bootID() throws(KernelFailure) -> String {
+        try TextFile.read("\(root)/sys/kernel/random/boot_id").filter { !$0.isNewline }
+    }
+
     /// Start time and id together: who it is.
     public func identity(of pid: Int32) throws(KernelFailure) -> ProcessIdentity {
         ProcessIdentity(pid: pid, startTime: try stat(pid).startTime)

@@ -38,7 +38,10 @@ enum Main {
             refuse("there is no system bus to serve: \(error)", status: 1)
         }
         do {
-            let daemon = try Daemon(loop: loop, bus: bus, configuration: configuration, journal: journal)
+            let directory = getenv("RUNTIME_DIRECTORY").map { String(cString: $0) }
+            let daemon = try Daemon(
+                loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
+                journal: journal)
             try daemon.start()
             return try loop.run()
         } catch {

@@ -1,0 +1,94 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// Taking up what a killed daemon left: the same applications at the same paths, in the same states, with the
+/// same holds; what cannot be taken up is resumed (§ 5).
+extension Daemon {
+    func restore(from state: RuntimeState) {
+        core.machine.skipNumbers(through: state.lastGivenNumber())
+        let bus = (try? self.bus.id()) ?? ""
+        let boot = (try? proc.bootID()) ?? ""
+        let origin = state.origin()
+        let found = state.found()
+        state.noteBus(bus, boot: boot)
+        var adopted: [ApplicationNumber] = []
+        for entry in found {
+            switch entry {
+            case .whole(let name, let record):
+                // What was before the last boot has no processes any more.
+                guard origin?.boot == boot else {
+                    state.remove(named: name)
+                    continue
+                }
+                do {
+                    if let number = try adopt(record) {
+                        adopted.append(number)
+                    } else {
+                        release(record)
+                        state.remove(named: name)
+                    }
+                } catch {
+                    abandon(name, "\(error)", record, state)
+                }
+            case .damaged(let name, let why, let rest):
+                abandon(name, why, rest, state)
+            }
+        }
+        guard !adopted.isEmpty else { return }
+        for process in machine.windowOwners where !processes.isTracked(process) { trackAgain(process) }
+        for name in machine.connections where origin?.bus != bus || !isStillThere(name) {
+            core.report(.disconnected(name))
+        }
+        for number in adopted { take(core.machine.reassert(number, at: Self.now)) }
+        sensor.rescan()
+        step()
+        journal.log(.info, "took up \(adopted.count) applications of the daemon before")
+    }
+
+    /// nil: its process has ended meanwhile.
+    private func adopt(_ record: Record) throws -> ApplicationNumber? {
+        let process = try record.require("process", ProcessID.init(recorded:))
+        guard (try? proc.identity(of: process.pid)) == process.identity else { return nil }
+        let application = try Registered(record, proc: proc)
+        let number = try core.machine.restore(record)
+        executor.enroll(application)
+        executor.adopt(application, record)
+        trackAgain(process)
+        return number
+    }
+
+    private func trackAgain(_ process: ProcessID) {
+        do {
+            try track(process)
+        } catch {
+            core.report(.exited(process, .unknown))
+        }
+    }
+
+    /// Whether a connection that had a part in an application lives on, on the same bus.
+    private func isStillThere(_ name: ConnectionName) -> Bool {
+        (try? connections.connection(named: name)) != nil
+    }
+
+    /// Nothing stays stopped for a reason that nobody remembers.
+    private func abandon(_ name: String, _ why: String, _ rest: Record, _ state: RuntimeState) {
+        journal.log(
+            .error, "application \(name) of the daemon before cannot be taken up: \(why); it runs on unmanaged")
+        release(rest)
+        state.remove(named: name)
+    }
+
+    private func release(_ record: Record) {
+        guard let process = record["process"].flatMap(ProcessID.init(recorded:)),
+            let user = record["user"].flatMap({ UInt32($0) })
+        else { return }
+        executor.release(process.identity, user: user, record)
+    }
+}
+
+extension ProcessID {
+    var identity: ProcessIdentity { ProcessIdentity(pid: pid, startTime: startTime) }
+}

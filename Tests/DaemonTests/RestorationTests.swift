@@ -1,0 +1,203 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The daemon may die; the next one goes on.
+@Suite(
+    "Restoration", .enabled(if: App.isAvailable, "needs dbus-daemon, appstated and AppActor"))
+struct RestorationTests {
+    /// What a client can see of all applications, but for what is counted from the daemon's start.
+    private func picture(_ client: Client) throws -> [String] {
+        try client.list().flatMap { row -> [String] in
+            let path = String(row.prefix { $0 != " " })
+            let names = [
+                "State", "StateTimestamp", "RegisteredTimestamp", "Focused", "Minimized", "Suspension",
+                "Reclaimable", "BackgroundModes", "SuspendHolds", "BackgroundTasks", "LaunchOptions",
+            ]
+            return try [row] + names.map { "\(row) \($0)=\(try client.property(path, $0))" }
+        }
+    }
+
+    @Test("after kill -9 the same applications are at the same paths, in the same states, with the same holds")
+    func killed() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let launched = try app.register("org.example.Actor", "suspension=s:manual")
+        try app.application(launched, "FinishLaunching")
+        try app.application(launched, "BeginBackgroundTask s:upload")
+        let kinds = ["active", "inactive", "minimized", "suspended", "stopped", "plain"]
+        var paths: [String: String] = [:]
+        var children: [String: Child] = [:]
+        for kind in kinds {
+            let child = try Child("sleep", ["1000"])
+            children[kind] = child
+            paths[kind] = try client.register(
+                "org.example.\(kind)", child.pid,
+                [("launch-options", .dictionary(["why": .string("a\nb"), "n": .uint32(7)]))])
+        }
+        let pid = { (kind: String) in children[kind]?.pid ?? 0 }
+        let reporter = try daemon.client()
+        try reporter.updateWindow(1, pid("inactive"), [("title", .string("A title\twith all\nthat"))])
+        try reporter.updateWindow(2, pid("minimized"), [("minimized", .bool(true))])
+        try client.setFocus(pid("active"))
+        try client.application(paths["suspended"] ?? "", "Suspend")
+        kill(pid("stopped"), SIGSTOP)
+        try client.wait("the stop") { try client.state(paths["stopped"] ?? "") == "suspended" }
+
+        let before = try picture(client)
+        try daemon.end(SIGKILL)
+        #expect(try isStopped(pid("suspended")))
+        try daemon.start()
+        #expect(try picture(client) == before)
+        #expect(try isStopped(pid("suspended")))
+
+        // And life goes on.
+        let subscriber = try daemon.subscriber()
+        try client.application(paths["suspended"] ?? "", "Resume")
+        #expect(try !isStopped(pid("suspended")))
+        kill(pid("stopped"), SIGCONT)
+        try subscriber.wait(for: paths["stopped"] ?? "", toBe: "background")
+        try client.setFocus(app.pid)
+        #expect(try app.last("DidBecomeActive", of: launched) == [])
+        let next = try Child("sleep", ["1000"])
+        #expect(try client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 8))
+    }
+
+    @Test("what ends while there is no daemon is gone with the next, and nobody of it stays stopped")
+    func endedMeanwhile() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        try client.application(path, "Suspend")
+        #expect(try isStopped(child))
+        try daemon.end(SIGKILL)
+        kill(app.pid, SIGKILL)
+        _ = try app.process.waitForExit()
+        try daemon.start()
+        #expect(try client.list() == [])
+        #expect(try !isStopped(child))
+        #expect(try files(daemon) == [])
+    }
+
+    @Test("a stop or SIGCONT while there is no daemon is found by the next")
+    func stoppedMeanwhile() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let ours = try Child("sleep", ["1000"])
+        let theirs = try Child("sleep", ["1000"])
+        let held = try client.register("org.example.Held", ours.pid)
+        let free = try client.register("org.example.Free", theirs.pid)
+        try client.application(held, "Suspend")
+        try daemon.end(SIGKILL)
+        kill(ours.pid, SIGCONT)
+        kill(theirs.pid, SIGSTOP)
+        try daemon.start()
+        try client.wait("the hold to be enforced again") { try isStopped(ours.pid) }
+        try client.wait("the stop to be seen") { try client.state(free) == "suspended" }
+        #expect(try client.state(held) == "suspended")
+        #expect(try client.holds(held) == ["request uid:\(getuid())"])
+        #expect(try client.holds(free).first?.hasPrefix("signal") == true)
+    }
+
+    @Test("a daemon that ends in good order resumes what it suspended, and nothing that it did not")
+    func orderly() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let ours = try Child("sleep", ["1000"])
+        let theirs = try Child("sleep", ["1000"])
+        let held = try client.register("org.example.Held", ours.pid)
+        let foreign = try client.register("org.example.Foreign", theirs.pid)
+        try client.application(held, "Suspend")
+        theirs.kill(SIGSTOP)
+        try client.wait(for: foreign, toBe: "suspended")
+        try client.application(foreign, "Suspend")
+        client.forget()
+        try daemon.end(SIGTERM)
+        #expect(try !isStopped(ours.pid))
+        #expect(try isStopped(theirs.pid))
+        // Its last words were true.
+        try client.wait(for: held, toBe: "background")
+        #expect(client.edges(of: foreign) == [])
+        try daemon.start()
+        #expect(try client.state(held) == "background")
+        #expect(try client.state(foreign) == "suspended")
+        #expect(try client.holds(held) == [])
+        #expect(try client.holds(foreign).allSatisfy { $0.hasPrefix("signal") })
+    }
+
+    @Test(
+        "a file that is damaged is reported, its processes run on, and the rest is taken up",
+        arguments: ["truncated", "garbled", "empty", "wrong number", "wrong value"])
+    func damaged(_ how: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try children.map { try client.register("org.example.App", $0.pid) }
+        for path in paths { try client.application(path, "Suspend") }
+        try daemon.end(SIGKILL)
+        let file = daemon.runtimeDirectory + "/applications/2"
+        var text = try String(contentsOfFile: file, encoding: .utf8)
+        switch how {
+        case "truncated": text = String(text.prefix(text.count * 4 / 5))
+        case "garbled": text = "\u{1}\u{2}garbled\n" + text
+        case "empty": text = ""
+        case "wrong number": text = text.replacing("number=2\n", with: "number=1\n")
+        default: text = text.replacing("state=suspended", with: "state=asleep")
+        }
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        try daemon.start()
+        _ = daemon.process.advance()
+        #expect(daemon.process.errors.contains("application 2 of the daemon before cannot be taken up"))
+        #expect(try client.list().map { $0.prefix { $0 != " " } } == [paths[0][...], paths[2][...]])
+        #expect(try isStopped(children[0].pid) && isStopped(children[2].pid))
+        // Of an empty file nobody can know whose it was.
+        if how != "empty" { #expect(try !isStopped(children[1].pid)) }
+        #expect(try files(daemon) == ["1", "3"])
+    }
+
+    @Test("a deadline that passes while there is no daemon has passed for the next")
+    func deadlines() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
+        let client = try daemon.client()
+        let child = try Child("sh", ["-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"])
+        try child.waitForLine(containing: "ready")
+        let path = try client.register("org.example.Stubborn", child.pid)
+        try client.terminate(path)
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try child.waitForExit() == .signalled(SIGKILL))
+        try client.wait("its end") { try client.list().isEmpty }
+    }
+
+    @Test("connections that left while there was no daemon have left")
+    func connectionsLeft() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual")
+        try app.application(path, "FinishLaunching")
+        let child = try Child("sleep", ["1000"])
+        let other = try client.register("org.example.Other", child.pid)
+        var visitor: Client? = try daemon.client()
+        _ = try visitor?.call(other, BusNames.application, "BeginBackgroundTask") {
+            try $0.append("passing by")
+        }
+        try daemon.end(SIGKILL)
+        visitor = nil
+        try daemon.start()
+        guard case .array(_, let tasks) = try client.property(other, "BackgroundTasks") else { return }
+        #expect(tasks == [])
+        #expect(try client.state(path) == "inactive")
+    }
+
+    private func files(_ daemon: TestDaemon) throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications").sorted()
+    }
+}
