@@ -147,3 +147,14 @@ extension Child {
         while waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
     }
 }
+
+extension Bus {
+    /// Whether somebody is there under this name.
+    func hasOwner(_ name: String) throws -> Bool {
+        let question = try newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "NameHasOwner")
+        try question.append(name)
+        return try call(question).readBool()
+    }
+}

@@ -7,7 +7,10 @@ import TestSupport
 /// The real daemon on a real bus of its own, with our own bus policy. Ended when it is let go.
 final class TestDaemon {
     let bus: PrivateBus
-    let process: Child
+    private(set) var process: Child
+    /// Where it writes down what is to survive it.
+    let runtimeDirectory: String
+    private let withoutCapabilities: [String]
     private let ready: NotifySocket
     private static let source = #filePath
 
@@ -36,16 +39,36 @@ final class TestDaemon {
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
         ready = try NotifySocket(in: bus.directory)
-        let daemon = Programs.built("appstated") ?? "appstated"
-        var command = [daemon, "--config", file]
+        self.withoutCapabilities = withoutCapabilities
+        runtimeDirectory = bus.directory + "/run"
+        mkdir(runtimeDirectory, 0o700)
+        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities)
+    }
+
+    private static func launch(
+        _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ withoutCapabilities: [String]
+    ) throws -> Child {
+        var command = [Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf"]
         if !withoutCapabilities.isEmpty {
             let list = withoutCapabilities.map { "-" + $0 }.joined(separator: ",")
             command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command
         }
-        process = try Child(
-            command[0], Array(command.dropFirst()),
-            environment: bus.environment.merging(["NOTIFY_SOCKET": ready.path]) { $1 })
+        let environment = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
+        let process = try Child(
+            command[0], Array(command.dropFirst()), environment: bus.environment.merging(environment) { $1 })
         try ready.wait(for: "READY=1", from: process)
+        return process
+    }
+
+    /// Ends it with this signal, unless it has ended; does not start it again.
+    func end(_ signal: Int32) throws {
+        process.kill(signal)
+        _ = try process.waitForExit()
+    }
+
+    /// Another one takes its place, on the same bus, with the same files.
+    func start() throws {
+        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities)
     }
 
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
