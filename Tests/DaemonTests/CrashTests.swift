@@ -1,0 +1,338 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The daemon is killed again and again, at any moment, while everything happens. APPSTATED_SOAK=1: 300 times.
+@Suite("Crashes", .enabled(if: App.isAvailable, "needs dbus-daemon, appstated and AppActor"))
+struct CrashTests {
+    private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
+
+    @Test("killed at random moments under churn: nothing is lost, nothing stays stopped without a hold")
+    func churn() throws {
+        let dice = Dice()
+        let count = Self.isLong ? 300 : 25
+        print("\(count) crashes: APPSTATED_SEED=\(dice.seed)")
+        let churn = try Churn(dice)
+        for crash in 0..<count {
+            try churn.live()
+            try churn.crash()
+            let wrong = try churn.compare()
+            #expect(wrong == [], "crash \(crash)")
+            guard wrong.isEmpty else { return }
+        }
+        try churn.finish()
+        #expect(churn.violations == [])
+        print("crashes: \(churn.deeds) deeds, \(churn.edges) edges seen by the subscriber")
+    }
+}
+
+/// Twenty applications to which everything is done, what is known to have been done to each, and one subscriber
+/// who begins anew with each daemon.
+private final class Churn {
+    /// What was asked and answered stands fast; what was under way when the daemon died may stand or not.
+    private enum Known: Equatable {
+        case yes, no, maybe
+    }
+
+    private final class Subject {
+        let process: Child
+        let path: String
+        var request = Known.no
+        /// Somebody else's SIGSTOP.
+        var foreign = Known.no
+        var minimized = Known.maybe
+        var tasks: [UInt64: UInt64] = [:]
+        var uncertainTasks = false
+        let actor: App?
+
+        init(_ process: Child, _ path: String, _ actor: App?) {
+            self.process = process
+            self.path = path
+            self.actor = actor
+        }
+    }
+
+    private let daemon: TestDaemon
+    private let client: Client
+    private var subscriber: Client
+    private var subjects: [Subject] = []
+    private var dice: Dice
+    /// What the subscriber knows of each: what it read when it subscribed, and every edge since.
+    private var told: [String: String] = [:]
+    private var heard = 0
+    private(set) var violations: [String] = []
+    private(set) var deeds = 0
+    private(set) var edges = 0
+
+    init(_ dice: Dice) throws {
+        self.dice = dice
+        daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundTaskMaxSec=1h\nBackgroundGraceSec=infinity\n")
+        client = try daemon.client()
+        subscriber = try daemon.subscriber()
+        for _ in 0..<20 { try spawn() }
+        try begin()
+    }
+
+    private func spawn() throws {
+        if Int.random(in: 0..<4, using: &dice) == 0 {
+            let actor = try App(daemon.bus)
+            let path = try actor.register("org.example.Actor", "suspension=s:manual launch-mode=s:background")
+            try actor.application(path, "FinishLaunching")
+            subjects.append(Subject(actor.process, path, actor))
+        } else {
+            let process = try Child("sleep", ["10000"])
+            let path = try client.register("org.example.Sleeper", process.pid)
+            subjects.append(Subject(process, path, nil))
+        }
+    }
+
+    // MARK: Deeds
+
+    func live() throws {
+        for _ in 0..<8 {
+            guard let subject = subjects.randomElement(using: &dice) else { return }
+            try act(subject)
+        }
+        // One that ends, and another in its place.
+        if Int.random(in: 0..<3, using: &dice) == 0, let index = subjects.indices.randomElement(using: &dice)
+        {
+            let subject = subjects.remove(at: index)
+            subject.process.kill(SIGKILL)
+            try client.wait("its end") { try !client.list().contains { $0.hasPrefix(subject.path + " ") } }
+            try spawn()
+        }
+    }
+
+    /// One thing, answered before the next.
+    private func act(_ subject: Subject) throws {
+        deeds += 1
+        switch Int.random(in: 0..<8, using: &dice) {
+        case 0:
+            try client.setFocus(subject.process.pid)
+            subject.minimized = .no
+        case 1, 2:
+            let minimized = Bool.random(using: &dice)
+            try client.setMinimized(subject.process.pid, minimized)
+            subject.minimized = minimized ? .yes : .no
+        case 3:
+            do {
+                try client.application(subject.path, "Suspend")
+                subject.request = .yes
+            } catch let failure as BusFailure where failure.name == ErrorName.notSuspendable.rawValue {}
+        case 4:
+            try client.application(subject.path, "Resume")
+            subject.request = .no
+            subject.foreign = .no
+        case 5:
+            subject.process.kill(SIGSTOP)
+            subject.foreign = .yes
+            try settleStop(subject)
+        case 6:
+            subject.process.kill(SIGCONT)
+            subject.foreign = .no
+            try settleStop(subject)
+        default:
+            guard let actor = subject.actor, subject.request == .no, subject.foreign == .no,
+                let id = UInt64(
+                    try actor.application(subject.path, "BeginBackgroundTask s:work").dropFirst(2))
+            else { return }
+            subject.tasks[id] = try deadlines(subject)[id]
+        }
+    }
+
+    private func settleStop(_ subject: Subject) throws {
+        let wanted = subject.foreign == .yes || subject.request == .yes
+        try client.wait("\(subject.path) to be stopped: \(wanted)") {
+            try isStopped(subject.process.pid) == wanted
+                && (try client.state(subject.path) == "suspended") == wanted
+        }
+    }
+
+    private func deadlines(_ subject: Subject) throws -> [UInt64: UInt64] {
+        guard case .array(_, let rows) = try client.property(subject.path, "BackgroundTasks") else {
+            return [:]
+        }
+        var found: [UInt64: UInt64] = [:]
+        for case .structure(let row) in rows {
+            if case .uint64(let id) = row[0], case .uint64(let deadline) = row[2] { found[id] = deadline }
+        }
+        return found
+    }
+
+    // MARK: The end of the daemon
+
+    /// Calls that nobody waits for, and the kill somewhere among them.
+    func crash() throws {
+        for subject in subjects.shuffled(using: &dice).prefix(10) {
+            deeds += 1
+            switch Int.random(in: 0..<5, using: &dice) {
+            case 0:
+                try send(BusNames.root, BusNames.reporter, "SetFocus") {
+                    try $0.append(UInt32(subject.process.pid))
+                }
+                subject.minimized = .maybe
+            case 1:
+                try send(BusNames.root, BusNames.reporter, "SetMinimized") {
+                    try $0.append(UInt32(subject.process.pid))
+                    try $0.append(true)
+                }
+                subject.minimized = .maybe
+            case 2:
+                try send(subject.path, BusNames.application, "Suspend")
+                if subject.request != .yes { subject.request = .maybe }
+            case 3:
+                try send(subject.path, BusNames.application, "Resume")
+                if subject.request != .no { subject.request = .maybe }
+                if subject.foreign != .no { subject.foreign = .maybe }
+            default:
+                subject.process.kill(SIGSTOP)
+                subject.foreign = .maybe
+            }
+        }
+        // The random moment is what is tried out here: nothing is awaited.
+        var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<3_000_000, using: &dice))
+        nanosleep(&moment, nil)
+        try daemon.end(SIGKILL)
+        try subscriber.settleWithoutService()
+        hear()
+        try meanwhile()
+        try daemon.start()
+        subscriber = try daemon.subscriber()
+        try begin()
+    }
+
+    private func meanwhile() throws {
+        guard let subject = subjects.randomElement(using: &dice) else { return }
+        switch Int.random(in: 0..<4, using: &dice) {
+        case 0:
+            subject.process.kill(SIGSTOP)
+            subject.foreign = .maybe
+        case 1:
+            // Of a stop that nobody sees end, nobody knows whose it was.
+            subject.process.kill(SIGCONT)
+            if subject.foreign != .no { subject.foreign = .maybe }
+        default: break
+        }
+    }
+
+    private func send(
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws {
+        let message = try client.bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(message)
+        try client.bus.send(message)
+    }
+
+    // MARK: The subscriber
+
+    private func begin() throws {
+        told = [:]
+        heard = 0
+        for row in try subscriber.list() {
+            let words = row.split(separator: " ").map(String.init)
+            told[words[0]] = words.last
+        }
+        // What came between Subscribe and the answer was told before the list.
+        heard = subscriber.received.count
+    }
+
+    /// Holds every edge that came since against what was known.
+    private func hear() {
+        for signal in subscriber.received[heard...] where signal.interface == BusNames.application {
+            guard signal.member == "StateChanged" else { continue }
+            edges += 1
+            let (from, to) = (signal.arguments[0], signal.arguments[1])
+            if let state = told[signal.path], state != from {
+                violations.append("\(signal) while it was \(state)")
+            }
+            told[signal.path] = to
+        }
+        heard = subscriber.received.count
+    }
+
+    // MARK: What must hold
+
+    /// With nothing under way: what is wrong.
+    func compare() throws -> [String] {
+        var wrong: [String] = []
+        let deadline = ContinuousClock.now + .seconds(10)
+        repeat {
+            wrong = try look()
+            try subscriber.settle()
+        } while !wrong.isEmpty && ContinuousClock.now < deadline
+        hear()
+        return wrong + violations
+    }
+
+    private func look() throws -> [String] {
+        var wrong: [String] = []
+        let rows = try client.list()
+        if rows.count != subjects.count { wrong.append("\(rows.count) applications, not \(subjects.count)") }
+        for subject in subjects {
+            guard let row = rows.first(where: { $0.hasPrefix(subject.path + " ") }) else {
+                wrong.append("\(subject.path) is lost")
+                continue
+            }
+            let words = row.split(separator: " ").map(String.init)
+            if words[2] != String(subject.process.pid) {
+                wrong.append("\(row) is not \(subject.process.pid)")
+            }
+            wrong += try look(subject, state: words[4]).map { "\(row): \($0)" }
+        }
+        return wrong
+    }
+
+    private func look(_ subject: Subject, state: String) throws -> [String] {
+        var wrong: [String] = []
+        let holds = try client.holds(subject.path)
+        let stands = try isStopped(subject.process.pid)
+        let isRequested = holds.contains("request uid:\(getuid())")
+        let isForeign = holds.contains { $0.hasPrefix("signal") }
+        if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
+        if stands == holds.isEmpty { wrong.append("stopped: \(stands), holds \(holds)") }
+        if subject.request == .yes, !isRequested { wrong.append("the request is lost: \(holds)") }
+        if subject.request == .no, isRequested { wrong.append("a request that nobody made") }
+        if subject.foreign == .yes, !stands { wrong.append("runs, and was stopped by somebody else") }
+        if subject.foreign == .no, isForeign { wrong.append("nobody has stopped it: \(holds)") }
+        if subject.minimized == .yes, try client.property(subject.path, "Minimized") != .bool(true) {
+            wrong.append("is not minimized any more")
+        }
+        let tasks = try deadlines(subject)
+        if Set(tasks.keys) != Set(subject.tasks.keys) { wrong.append("tasks \(tasks), not \(subject.tasks)") }
+        if !stands {
+            for (id, deadline) in subject.tasks where tasks[id] ?? 0 < deadline {
+                wrong.append("task \(id) ends at \(tasks[id] ?? 0), not \(deadline)")
+            }
+        }
+        if wrong.isEmpty {
+            // What was not known is known now.
+            subject.request = isRequested ? .yes : .no
+            subject.foreign = isForeign ? .yes : .no
+        }
+        return wrong
+    }
+
+    /// Everybody is let go, and nobody stays behind.
+    func finish() throws {
+        for subject in subjects {
+            try client.application(subject.path, "Resume")
+            try client.wait("\(subject.path) to run") { try !isStopped(subject.process.pid) }
+        }
+        try daemon.end(SIGTERM)
+    }
+}
+
+extension Client {
+    /// Everything that was sent before the service ended has come: the bus driver answers in order too.
+    fileprivate func settleWithoutService() throws {
+        _ = try bus.id()
+        var hasCome = false
+        while !hasCome { hasCome = try !loop.runOnce(timeout: 0) }
+    }
+}
