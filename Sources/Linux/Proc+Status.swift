@@ -54,6 +54,19 @@ extension Proc {
         }
         return status
     }
+
+    /// The process that traces it, or one of its threads: `TracerPid` of each; nil for none.
+    ///
+    /// A debugger traces all threads, strace(1) may trace one. Throws `ESRCH` if the process is gone.
+    public func tracer(of pid: Int32) throws(KernelFailure) -> Int32? {
+        let tracer = try status(pid).tracer
+        if tracer != 0 { return tracer }
+        for thread in try threads(of: pid) where thread != pid {
+            // One that has ended meanwhile has no tracer.
+            if let tracer = try? status(thread).tracer, tracer != 0 { return tracer }
+        }
+        return nil
+    }
 }
 
 /// Gathers the lines of a status file.

@@ -1,0 +1,129 @@
+import Glibc
+
+/// Documentation/admin-guide/cgroup-v2.rst of the kernel, "Core Interface Files".
+extension Cgroup {
+    /// What `cgroup.events` says.
+    public struct Events: Equatable, Sendable {
+        /// Whether it or a cgroup below holds a living process.
+        public let isPopulated: Bool
+        /// Whether it stands still, whoever has asked for it: the file of this cgroup or of one above it.
+        /// What is below it may not yet: see `unfrozenDescendants()`.
+        public let isFrozen: Bool
+
+        /// Events as they were seen.
+        public init(isPopulated: Bool, isFrozen: Bool) {
+            self.isPopulated = isPopulated
+            self.isFrozen = isFrozen
+        }
+
+        /// Lines of a key and a number, in any order, with keys that we do not know; nil where one is missing.
+        init?(parsing text: UnsafeRawBufferPointer) {
+            var populated: UInt64?
+            var frozen: UInt64?
+            for line in text.split(separator: UInt8(ascii: "\n")) {
+                var bytes = Bytes(UnsafeRawBufferPointer(rebasing: line))
+                if bytes.take("populated ") {
+                    populated = bytes.unsigned()
+                } else if bytes.take("frozen ") {
+                    frozen = bytes.unsigned()
+                }
+            }
+            guard let populated, let frozen else { return nil }
+            self.init(isPopulated: populated != 0, isFrozen: frozen != 0)
+        }
+    }
+
+    /// Reads `cgroup.events` once. The root of the hierarchy has none (`ENOENT`).
+    public func events() throws(KernelFailure) -> Events {
+        try readOnce("cgroup.events") { Events(parsing: $0) }
+    }
+
+    /// Whether it stands still now, whoever has asked for it.
+    public func isFrozen() throws(KernelFailure) -> Bool {
+        try events().isFrozen
+    }
+
+    /// The cgroups below it that do not stand still yet. To be asked when it is frozen itself.
+    ///
+    /// Of a cgroup that has both processes of its own and cgroups below, the kernel says `frozen 1` once its
+    /// own stand or once all below do, whichever is first (kernel/cgroup/freezer.c, `cgroup_update_frozen`,
+    /// `cgroup_propagate_frozen`), and has no news when the rest does: watch the events of these then. Its
+    /// own processes may be the late ones, a moment; no file tells that.
+    public func unfrozenDescendants() throws(KernelFailure) -> [Cgroup] {
+        var found: [Cgroup] = []
+        for cgroup in try descendants().cgroups {
+            do throws(KernelFailure) {
+                if try !cgroup.isFrozen() { found.append(cgroup) }
+            } catch {
+                if !error.isNoSuchCgroup { throw error }
+            }
+        }
+        return found
+    }
+
+    /// Whether its own `cgroup.freeze` asks for it. The kernel gives no answer to who wrote it.
+    public func wantsFrozen() throws(KernelFailure) -> Bool {
+        try readOnce("cgroup.freeze") { text in
+            var bytes = Bytes(text)
+            return bytes.unsigned().map { $0 != 0 }
+        }
+    }
+
+    /// Asks for everything in it and below to stand still. It does a moment later: read `events()` once now
+    /// and wait with `CgroupEvents` then. Processes that come in later are frozen, too; SIGKILL still works.
+    public func freeze() throws(KernelFailure) {
+        try write("1", to: "cgroup.freeze")
+    }
+
+    /// Takes that back. While a cgroup above it is frozen, it stays frozen.
+    public func thaw() throws(KernelFailure) {
+        try write("0", to: "cgroup.freeze")
+    }
+
+    /// SIGKILL to everything in it and below, also to what forks meanwhile (`cgroup.kill`, since Linux 5.14;
+    /// `ENOENT` before, `EOPNOTSUPP` for a threaded one).
+    public func kill() throws(KernelFailure) {
+        try write("1", to: "cgroup.kill")
+    }
+
+    /// Whether it is frozen though its own file does not ask for it: a cgroup above it does, such as the
+    /// whole session before system sleep.
+    ///
+    /// The kernel sets `frozen` to 0 within the write that takes the last freeze back, so that our own thaw is
+    /// not taken for an ancestor's freeze (kernel/cgroup/freezer.c, `cgroup_update_frozen`).
+    public func isFrozenByAncestor() throws(KernelFailure) -> Bool {
+        // Frozen first: a freeze of our own that comes between the two looks is none of an ancestor's.
+        guard try isFrozen() else { return false }
+        return try !wantsFrozen()
+    }
+
+    /// The nearest cgroup above it whose own file asks for the freeze, as far as the mount shows them; also
+    /// where its own file asks for it, too.
+    public func freezingAncestor() -> Cgroup? {
+        ancestors.first { (try? $0.wantsFrozen()) ?? false }
+    }
+
+    private func readOnce<Value>(
+        _ name: String, _ parse: (UnsafeRawBufferPointer) -> Value?
+    ) throws(KernelFailure) -> Value {
+        let path = "\(directory)/\(name)"
+        switch Files.readOnce(path, parse) {
+        case .failure(let number):
+            throw KernelFailure(operation: "read", subject: path, errno: number.value)
+        case .success(.none): throw KernelFailure(operation: "parse", subject: path, errno: EBADMSG)
+        case .success(.some(let value)): return value
+        }
+    }
+
+    private func write(_ text: StaticString, to name: String) throws(KernelFailure) {
+        let path = "\(directory)/\(name)"
+        let number = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
+        let file = Descriptor(owning: number)
+        let written = Glibc.write(file.rawValue, text.utf8Start, text.utf8CodeUnitCount)
+        guard written == text.utf8CodeUnitCount else {
+            let number = written < 0 ? errno : EIO
+            throw KernelFailure(operation: "write", subject: path, errno: number)
+        }
+    }
+}

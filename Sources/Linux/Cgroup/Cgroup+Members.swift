@@ -1,0 +1,125 @@
+import Glibc
+
+extension Cgroup {
+    /// The processes of a subtree.
+    public struct Members: Equatable, Sendable {
+        /// Their ids, each once, in ascending order.
+        public internal(set) var processes: [Int32] = []
+        /// How many more are in PID namespaces that we do not see: the kernel shows them as 0.
+        public internal(set) var unseen = 0
+        /// Whether some are missing: there are more than `Extent.limit`, or the cgroups below are not all
+        /// there, see `Descendants`.
+        public internal(set) var isPartial = false
+    }
+
+    /// The cgroups below another.
+    public struct Descendants: Equatable, Sendable {
+        /// Each after the one that it is in.
+        public internal(set) var cgroups: [Cgroup] = []
+        /// Whether some are missing: there are more than `Extent.limit`, or one has a name that is no UTF-8,
+        /// so that we could look past what is in it.
+        public internal(set) var isPartial = false
+    }
+
+    /// All cgroups below it, from the directories. One that vanishes meanwhile is passed over.
+    public func descendants() throws(KernelFailure) -> Descendants {
+        var found = Descendants()
+        try children(into: &found)
+        var next = 0
+        while next < found.cgroups.count {
+            do throws(KernelFailure) {
+                try found.cgroups[next].children(into: &found)
+            } catch {
+                guard error.isNoSuchCgroup else { throw error }
+            }
+            next += 1
+        }
+        return found
+    }
+
+    /// All processes in it and in the cgroups below, from their `cgroup.procs` (cgroup-v2.rst, "Core Interface
+    /// Files"). A cgroup below that vanishes meanwhile is passed over.
+    ///
+    /// One walk: a process that moves within the subtree while we walk may be missed. Throws `ENOENT` if it
+    /// is gone itself, `EOPNOTSUPP` where it is a threaded one, which has threads but no processes.
+    public func members() throws(KernelFailure) -> Members {
+        let below = try descendants()
+        var found = Members()
+        found.isPartial = below.isPartial
+        var processes: Set<Int32> = []
+        try read(into: &processes, &found)
+        for cgroup in below.cgroups {
+            do throws(KernelFailure) {
+                try cgroup.read(into: &processes, &found)
+            } catch {
+                // Of a threaded cgroup the nearest one above it that is not lists the processes.
+                guard error.isNoSuchCgroup || error.errno == EOPNOTSUPP else { throw error }
+            }
+        }
+        found.processes = processes.sorted()
+        return found
+    }
+
+    /// The ids of all processes in it and below, as far as we see them.
+    public func processes() throws(KernelFailure) -> [Int32] {
+        try members().processes
+    }
+
+    /// Who owns its directory.
+    public func owner() throws(KernelFailure) -> UInt32 {
+        try status().st_uid
+    }
+
+    /// The kernel's number for it, not given again while the machine runs: the inode number of its
+    /// directory, which is the `cgroup id` of the kernel's own interfaces on 64-bit machines (kernfs).
+    public func identifier() throws(KernelFailure) -> UInt64 {
+        UInt64(try status().st_ino)
+    }
+
+    private func status() throws(KernelFailure) -> stat {
+        var status = stat()
+        guard fstatat(AT_FDCWD, directory, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
+            throw KernelFailure(operation: "stat", subject: directory, errno: errno)
+        }
+        return status
+    }
+
+    private func read(into processes: inout Set<Int32>, _ found: inout Members) throws(KernelFailure) {
+        try Files.forEachLine(of: directory + "/cgroup.procs") { line in
+            var bytes = Bytes(line)
+            guard let pid = bytes.signed32() else { return true }
+            if pid == 0 {
+                found.unseen += 1
+            } else if processes.count < Extent.limit {
+                processes.insert(pid)
+            } else if !processes.contains(pid) {
+                found.isPartial = true
+            }
+            return true
+        }
+    }
+
+    private func children(into found: inout Descendants) throws(KernelFailure) {
+        guard let stream = opendir(directory) else {
+            throw KernelFailure(operation: "opendir", subject: directory, errno: errno)
+        }
+        defer { closedir(stream) }
+        while true {
+            errno = 0
+            guard let entry = readdir(stream) else { break }
+            guard entry.pointee.d_type == UInt8(DT_DIR) else { continue }
+            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
+                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(validatingCString: $0) }
+            }
+            if name == "." || name == ".." { continue }
+            guard let name, found.cgroups.count < Extent.limit,
+                let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
+            else {
+                found.isPartial = true
+                continue
+            }
+            found.cgroups.append(child)
+        }
+        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: directory, errno: errno) }
+    }
+}

@@ -1,0 +1,70 @@
+/// The names that systemd gives to cgroups (systemd.unit(5); docs/DESKTOP_ENVIRONMENTS in its source).
+extension Cgroup {
+    /// The name, if it is that of a scope or service, without the `_` that systemd puts before names that
+    /// could be taken for the kernel's own files.
+    public var unit: String? {
+        let unit = unitName
+        return unit.count > 6 && unit.hasSuffix(".scope") || unit.count > 8 && unit.hasSuffix(".service")
+            ? unit : nil
+    }
+
+    /// The unit's name with its `\x2d` and the like read back (systemd-escape(1)).
+    public var unescapedUnit: String? { unit.map(Self.unescape) }
+
+    /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
+    public var isApplicationUnit: Bool { unit?.hasPrefix("app-") ?? false }
+
+    /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own
+    /// below its unit, and may name them as it likes.
+    public var applicationUnit: Cgroup? {
+        var found = isApplicationUnit ? self : nil
+        for above in ancestors where above.isApplicationUnit { found = above }
+        return found
+    }
+
+    /// Whether it lies below the service manager of a user, `user@UID.service`.
+    public func isBelowManager(ofUser uid: UInt32) -> Bool {
+        ancestors.contains { $0.name == "user@\(uid).service" }
+    }
+
+    /// Whether it is a unit that holds more than one application by its nature.
+    var purpose: Purpose {
+        let unit = unitName
+        if isRoot { return .root }
+        if unit.hasPrefix("session-"), unit.hasSuffix(".scope") { return .session }
+        if unit.hasPrefix("user@"), unit.hasSuffix(".service") { return .manager }
+        if unit == "init.scope" || unit.hasSuffix(".slice") { return .manager }
+        return .any
+    }
+
+    /// What a cgroup is for, as far as its name tells.
+    enum Purpose: Equatable {
+        /// The root of the hierarchy.
+        case root
+        /// Everything that runs in a session of logind's: `session-ID.scope`.
+        case session
+        /// A service manager's own, or a slice, which holds units.
+        case manager
+        /// The rest: applications' units, services, cgroups without a unit.
+        case any
+    }
+
+    private var unitName: String { name.hasPrefix("_") ? String(name.dropFirst()) : name }
+
+    private static func unescape(_ unit: String) -> String {
+        var bytes: [UInt8] = []
+        var rest = Array(unit.utf8)[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "\\"), rest.first == UInt8(ascii: "x"), rest.count >= 3,
+                rest.dropFirst().prefix(2).allSatisfy({ Character(Unicode.Scalar($0)).isHexDigit }),
+                let value = UInt8(String(decoding: rest.dropFirst().prefix(2), as: UTF8.self), radix: 16)
+            {
+                bytes.append(value)
+                rest.removeFirst(3)
+            } else {
+                bytes.append(byte)
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+}

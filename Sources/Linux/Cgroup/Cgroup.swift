@@ -1,0 +1,82 @@
+import Glibc
+
+/// A control group by its place in the unified hierarchy (cgroups(7)); none is opened or made here.
+///
+/// A place, not an identity: when a cgroup is removed another may be made there. `identifier()` tells them
+/// apart. Only its owner can do that, in what is the owner's anyway.
+public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
+    /// The path from the root of the hierarchy, as `/proc/PID/cgroup` has it: `/` or `/a/b`.
+    public let path: String
+    /// Where the hierarchy is mounted.
+    public let hierarchy: UnifiedHierarchy
+    /// Its directory, without a slash at its end.
+    public let directory: String
+
+    /// A cgroup by its path. Nil for a path that is relative, or holds an empty component, `.` or `..` (the
+    /// kernel shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)), and for one
+    /// that the mount does not show.
+    public init?(path: String, in hierarchy: UnifiedHierarchy) {
+        guard path.hasPrefix("/"), !path.utf8.contains(0) else { return nil }
+        let components = path.dropFirst().split(separator: "/", omittingEmptySubsequences: false)
+        guard path == "/" || components.allSatisfy({ !["", ".", ".."].contains($0) }),
+            let directory = hierarchy.directory(of: path)
+        else { return nil }
+        self.path = path
+        self.hierarchy = hierarchy
+        self.directory = directory
+    }
+
+    /// The cgroup of a process, from the line `0::` of `/proc/PID/cgroup`.
+    ///
+    /// Throws `ESRCH` if the process is gone, `ENODATA` where it has no such line, `ENOENT` where its cgroup
+    /// is removed (the kernel adds ` (deleted)`, for a zombie), `EXDEV` where we cannot reach it.
+    public static func of(
+        _ pid: Int32, in hierarchy: UnifiedHierarchy, proc: Proc = Proc()
+    ) throws(KernelFailure) -> Cgroup {
+        let operation = "find cgroup of"
+        let subject = "pid \(pid)"
+        guard let path = try proc.unifiedCgroup(of: pid) else {
+            throw KernelFailure(operation: operation, subject: subject, errno: ENODATA)
+        }
+        guard let cgroup = Cgroup(path: path, in: hierarchy) else {
+            throw KernelFailure(operation: operation, subject: subject, errno: EXDEV)
+        }
+        // Somebody may have given a living cgroup such a name.
+        if path.hasSuffix(" (deleted)"), !Files.exists(cgroup.directory) {
+            throw KernelFailure(operation: operation, subject: subject, errno: ENOENT)
+        }
+        return cgroup
+    }
+
+    /// Whether it is the root of the hierarchy, which can be neither frozen nor killed.
+    public var isRoot: Bool { path == "/" }
+
+    /// The last component of the path; empty for the root.
+    public var name: String { isRoot ? "" : String(path[path.index(after: lastSlash)...]) }
+
+    /// The cgroup above; nil for the root, and where the mount does not show it.
+    public var parent: Cgroup? {
+        guard !isRoot else { return nil }
+        let above = path[..<lastSlash]
+        return Cgroup(path: above.isEmpty ? "/" : String(above), in: hierarchy)
+    }
+
+    /// The cgroups above it, the nearest first, as far as the mount shows them.
+    public var ancestors: some Sequence<Cgroup> { sequence(first: self, next: \.parent).dropFirst() }
+
+    /// Whether it is `other` or lies below it.
+    public func isWithin(_ other: Cgroup) -> Bool {
+        guard hierarchy == other.hierarchy else { return false }
+        return other.isRoot || path == other.path || path.hasPrefix(other.path + "/")
+    }
+
+    /// The path.
+    public var description: String { path }
+
+    private var lastSlash: String.Index { path.lastIndex(of: "/") ?? path.startIndex }
+}
+
+extension KernelFailure {
+    /// The cgroup is gone: `ENOENT`, or `ENODEV` for a file of it that was open before.
+    public var isNoSuchCgroup: Bool { errno == ENOENT || errno == ENODEV }
+}

@@ -1,0 +1,84 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite("CgroupEvents", .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
+struct CgroupEventsTests {
+    @Test("not ready when new; ready for POLLPRI from a change to the next read, and only then")
+    func readiness() throws {
+        let own = try TestCgroup()
+        let child = try Child.idle()
+        try own.take(child.pid)
+        let events = try CgroupEvents(own.cgroup)
+        let before = try events.read()
+        #expect(before == Cgroup.Events(isPopulated: true, isFrozen: false))
+        #expect(LinuxTests.readiness(events) == 0)
+
+        try own.cgroup.freeze()
+        #expect(changed(events))
+        // Not read: ready still, and with POLLERR, which is no failure.
+        #expect(LinuxTests.readiness(events) == POLLPRI | POLLERR)
+        #expect(try awaited(events) { $0.isFrozen })
+        #expect(LinuxTests.readiness(events) == 0)
+
+        try own.cgroup.thaw()
+        #expect(changed(events))
+        #expect(try awaited(events) { !$0.isFrozen })
+    }
+
+    @Test("the last process that ends is told, too")
+    func populated() throws {
+        let own = try TestCgroup()
+        let child = try Child.idle()
+        try own.take(child.pid)
+        let events = try CgroupEvents(own.cgroup)
+        Glibc.kill(child.pid, SIGKILL)
+        #expect(try awaited(events) { !$0.isPopulated })
+    }
+
+    @Test("a freeze of an ancestor is told below, whoever wrote it")
+    func ancestor() throws {
+        let own = try TestCgroup()
+        let below = try TestCgroup("below", below: own.cgroup)
+        let child = try Child.idle()
+        try below.take(child.pid)
+        let events = try CgroupEvents(below.cgroup)
+        try own.cgroup.freeze()
+        #expect(try awaited(events) { $0.isFrozen })
+        #expect(try below.cgroup.isFrozenByAncestor())
+    }
+
+    @Test("two who watch one cgroup are both told")
+    func two() throws {
+        let own = try TestCgroup()
+        let one = try CgroupEvents(own.cgroup)
+        let other = try CgroupEvents(own.cgroup)
+        let child = try Child.idle()
+        try own.take(child.pid)
+        #expect(try awaited(one) { $0.isPopulated })
+        #expect(try awaited(other) { $0.isPopulated })
+    }
+
+    @Test("once it is removed, reading says ENODEV")
+    func removed() throws {
+        let own = try TestCgroup()
+        let events = try CgroupEvents(own.cgroup)
+        #expect(rmdir(own.cgroup.directory) == 0)
+        #expect(failure { try events.read() }?.errno == ENODEV)
+    }
+
+    @Test("a hundred processes freeze as one, and each change is told")
+    func many() throws {
+        let own = try TestCgroup()
+        let children = try (0..<100).map { _ in try Child.idle() }
+        for child in children { try own.take(child.pid) }
+        let events = try CgroupEvents(own.cgroup)
+        for _ in 0..<3 {
+            try own.cgroup.freeze()
+            #expect(try awaited(events) { $0.isFrozen })
+            try own.cgroup.thaw()
+            #expect(try awaited(events) { !$0.isFrozen })
+        }
+    }
+}

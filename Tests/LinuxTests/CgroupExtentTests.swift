@@ -1,0 +1,290 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+private let hierarchy = UnifiedHierarchy(mountPoint: "/cg")
+private let place = "/user.slice/user-7.slice/user@7.service/app.slice/app-x.scope"
+
+private func owner(_ uid: UInt32, effective: UInt32? = nil) -> Proc.Owner {
+    Proc.Owner(real: uid, effective: effective ?? uid, saved: effective ?? uid, filesystem: effective ?? uid)
+}
+
+/// A process, which started at ten times its id unless told otherwise.
+private func process(
+    _ pid: Int32, parent: Int32, startTime: UInt64? = nil, owner: Proc.Owner = owner(7)
+) -> CgroupSnapshot.Process {
+    CgroupSnapshot.Process(
+        identity: ProcessIdentity(pid: pid, startTime: startTime ?? UInt64(pid) * 10), parent: parent,
+        session: 10, owner: owner)
+}
+
+private func identity(_ pid: Int32) -> ProcessIdentity {
+    ProcessIdentity(pid: pid, startTime: UInt64(pid) * 10)
+}
+
+/// The rule of lifecycle.md § 2, "Extent", case by case: process 10 is registered, of uid 7.
+@Suite("The extent rule for cgroups, on made-up facts")
+struct CgroupExtentTests {
+    private func judge(
+        _ members: [CgroupSnapshot.Process], at path: String = place, directory: UInt32 = 7,
+        forebears: [CgroupSnapshot.Process] = [], outside: [ProcessIdentity] = [], unseen: Int = 0,
+        isPartial: Bool = false, daemon: String = "/system.slice/appstated.service",
+        registered: Set<Int32> = []
+    ) throws -> CgroupExtent.Answer {
+        let cgroup = try #require(Cgroup(path: path, in: hierarchy))
+        let snapshot = CgroupSnapshot(
+            cgroup: cgroup, directoryOwner: directory, members: members, forebears: forebears,
+            outside: outside, unseen: unseen, isPartial: isPartial)
+        return CgroupExtent.judge(
+            snapshot, main: identity(10), owner: 7, daemon: Cgroup(path: daemon, in: hierarchy)
+        ) { registered.contains($0.pid) }
+    }
+
+    static let main = process(10, parent: 1)
+
+    @Test("alone, or with its descendants: its own, in a unit and in any other cgroup")
+    func own() throws {
+        let family = [Self.main, process(11, parent: 10), process(12, parent: 11)]
+        for path in [place, place + "/sub", "/user@7.service/app.slice/x.service", "/anything"] {
+            #expect(try judge([Self.main], at: path) == .own(remainder: []))
+            #expect(try judge(family, at: path) == .own(remainder: []))
+        }
+        // In any order of the ids.
+        #expect(
+            try judge([process(5, parent: 10, startTime: 400), Self.main]) == .own(remainder: []))
+    }
+
+    @Test("what of it is in other cgroups is told")
+    func remainder() throws {
+        #expect(try judge([Self.main], outside: [identity(11)]) == .own(remainder: [identity(11)]))
+    }
+
+    @Test("a descent that leads through another cgroup counts")
+    func forebears() throws {
+        let family = [Self.main, process(12, parent: 11)]
+        #expect(try judge(family, forebears: [process(11, parent: 10)]) == .own(remainder: []))
+        #expect(
+            try judge(family, forebears: [process(11, parent: 1)])
+                == .refused(.stranger(identity(12), parent: 11, session: 10)))
+    }
+
+    @Test(
+        "places that are no one application's",
+        arguments: [
+            ("/", .rootCgroup), ("/user.slice/session-c1.scope", .sessionScope("session-c1.scope")),
+            ("/user.slice", .notApplicationUnit("user.slice")),
+            ("/user@7.service", .notApplicationUnit("user@7.service")),
+            ("/user@7.service/init.scope", .notApplicationUnit("init.scope")),
+        ] as [(String, CgroupExtent.Reason)])
+    func places(path: String, reason: CgroupExtent.Reason) throws {
+        #expect(try judge([Self.main], at: path) == .refused(reason))
+    }
+
+    @Test("a directory of another user's")
+    func directory() throws {
+        #expect(try judge([Self.main], directory: 0) == .refused(.directoryOf(0, not: 7)))
+    }
+
+    @Test("the daemon in it, or below it; not beside it")
+    func daemon() throws {
+        for path in [place, place + "/deep/er"] {
+            let cgroup = try #require(Cgroup(path: path, in: hierarchy))
+            #expect(try judge([Self.main], daemon: path) == .refused(.holdsDaemon(cgroup)))
+        }
+        #expect(try judge([Self.main], daemon: place + "x") == .own(remainder: []))
+    }
+
+    @Test("the registered process elsewhere, gone, or its id given to another")
+    func mainOutside() throws {
+        #expect(try judge([]) == .refused(.mainOutside(identity(10))))
+        let impostor = process(10, parent: 1, startTime: 999)
+        #expect(try judge([impostor]) == .refused(.mainOutside(identity(10))))
+    }
+
+    @Test("what cannot be seen whole is not judged")
+    func unseen() throws {
+        #expect(try judge([Self.main], unseen: 2) == .refused(.unseenProcesses(2)))
+        #expect(try judge([Self.main], isPartial: true) == .refused(.seenInPart))
+    }
+
+    @Test("another user's process, a setuid child, a registered process that changed its uid")
+    func owners() throws {
+        for other in [owner(0), owner(7, effective: 0), owner(8)] {
+            let child = process(11, parent: 10, owner: other)
+            #expect(
+                try judge([Self.main, child]) == .refused(.otherOwner(identity(11), other, not: 7)))
+            let main = process(10, parent: 1, owner: other)
+            #expect(try judge([main]) == .refused(.otherOwner(identity(10), other, not: 7)))
+        }
+    }
+
+    @Test("another registered process in it, and what is below that")
+    func otherApplication() throws {
+        let viewer = process(11, parent: 10)
+        let below = process(12, parent: 11)
+        #expect(
+            try judge([Self.main, viewer, below], registered: [11])
+                == .refused(.otherApplication(identity(11))))
+        #expect(
+            try judge([Self.main, below], forebears: [viewer], registered: [11])
+                == .refused(.belowOtherApplication(identity(12), identity(11))))
+        // One that the application itself descends from is none of its extent.
+        let parent = process(9, parent: 1)
+        let sibling = process(13, parent: 9)
+        let child = process(10, parent: 9)
+        #expect(try judge([child], forebears: [parent], registered: [9]) == .own(remainder: []))
+        #expect(
+            try judge([child, sibling], forebears: [parent], registered: [9])
+                == .refused(.belowOtherApplication(identity(13), identity(9))))
+        // Asked about itself, it would be foreign.
+        #expect(try judge([Self.main], registered: [10]) == .own(remainder: []))
+    }
+
+    @Test("a stranger, an orphan, a child of a parent whose id was given again, a circle")
+    func strangers() throws {
+        #expect(
+            try judge([Self.main, process(20, parent: 1)])
+                == .refused(.stranger(identity(20), parent: 1, session: 10)))
+        let old = process(8, parent: 10)
+        #expect(
+            try judge([old, Self.main]) == .refused(.stranger(identity(8), parent: 10, session: 10)))
+        let circle = [process(30, parent: 31, startTime: 5), process(31, parent: 30, startTime: 5)]
+        #expect(
+            try judge([Self.main] + circle)
+                == .refused(.stranger(circle[0].identity, parent: 31, session: 10)))
+    }
+
+    @Test("each reason is a sentence's end")
+    func sentences() throws {
+        let reasons: [(CgroupExtent.Reason, String)] = [
+            (.directoryOf(0, not: 7), "it belongs to uid 0, the application to uid 7"),
+            (
+                .otherOwner(identity(11), owner(7, effective: 0), not: 7),
+                "process 11@110 in it runs as uid 0, the application as uid 7"
+            ),
+            (
+                .stranger(identity(20), parent: 1, session: 20),
+                "process 20@200 in it (parent 1, session 20) does not descend from the application"
+            ),
+            (.sessionScope("session-2.scope"), "session-2.scope holds a whole session"),
+        ]
+        for (reason, sentence) in reasons { #expect(reason.description == sentence) }
+    }
+}
+
+@Suite(
+    "The extent rule for cgroups, on real processes",
+    .enabled(if: Machine.canMakeCgroups && Machine.hasPython, "needs root, a writable cgroup2 and python3"))
+struct RealCgroupExtentTests {
+    let proc = Proc()
+
+    private func judge(
+        _ own: TestCgroup, _ main: ProcessIdentity, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    ) throws -> CgroupExtent.Answer {
+        let snapshot = try CgroupSnapshot(of: own.cgroup, main: main, isForeign: isForeign)
+        return CgroupExtent.judge(
+            snapshot, main: main, owner: geteuid(),
+            daemon: try Cgroup.of(getpid(), in: own.cgroup.hierarchy), isForeign: isForeign)
+    }
+
+    @Test("a tree is its own; moved apart it has a remainder, and each part knows where it comes from")
+    func tree() throws {
+        let child = try Child(python: treeScript)
+        let pids = try child.numbers()
+        let main = try proc.identity(of: child.pid)
+        let own = try TestCgroup()
+        for pid in pids { try own.take(pid) }
+        #expect(try judge(own, main) == .own(remainder: []))
+
+        let branch = try proc.children(of: child.pid)[0]
+        let apart = try TestCgroup()
+        try apart.take(branch)
+        #expect(try judge(own, main) == .own(remainder: [proc.identity(of: branch)]))
+        #expect(try judge(apart, main) == .refused(.mainOutside(main)))
+
+        let viewer = try proc.identity(of: branch)
+        let below = try proc.identity(of: proc.children(of: branch).sorted()[0])
+        #expect(try judge(own, main) { $0 == viewer } == .refused(.belowOtherApplication(below, viewer)))
+        try own.take(branch)
+        #expect(try judge(own, main) { $0 == viewer } == .refused(.otherApplication(viewer)))
+    }
+
+    @Test("a stranger who moves in, until he leaves")
+    func stranger() throws {
+        let child = try Child.idle()
+        let other = try Child.idle()
+        let main = try proc.identity(of: child.pid)
+        let own = try TestCgroup()
+        let home = try TestCgroup()
+        try own.take(child.pid)
+        try own.take(other.pid)
+        #expect(
+            try judge(own, main)
+                == .refused(
+                    .stranger(proc.identity(of: other.pid), parent: getpid(), session: getsid(0))))
+        try home.take(other.pid)
+        #expect(try judge(own, main) == .own(remainder: []))
+    }
+
+    @Test("an orphan is a stranger, by the letter of § 2")
+    func orphan() throws {
+        let own = try TestCgroup()
+        let child = try Child(python: "say('on'); sys.stdin.readline()\n" + doubleForkScript)
+        _ = try child.line()
+        try own.take(child.pid)
+        child.tell("")
+        let daemon = try child.numbers()[0]
+        let main = try proc.identity(of: child.pid)
+        #expect(eventually { !proc.lineage(of: daemon).contains(main) })
+        let stat = try proc.stat(daemon)
+        #expect(
+            try judge(own, main)
+                == .refused(.stranger(stat.identity, parent: stat.parent, session: stat.session)))
+    }
+
+    @Test("a child that is another user, and a directory that is")
+    func owners() throws {
+        let own = try TestCgroup()
+        let child = try Child(python: otherOwnerScript)
+        let pids = try child.numbers()
+        for pid in pids { try own.take(pid) }
+        let main = try proc.identity(of: child.pid)
+        let other = try proc.identity(of: pids[1])
+        #expect(
+            try judge(own, main)
+                == .refused(.otherOwner(other, proc.status(other.pid).owner, not: 0)))
+        #expect(chown(own.cgroup.directory, 65534, 65534) == 0)
+        #expect(try judge(own, main) == .refused(.directoryOf(65534, not: 0)))
+    }
+
+    @Test("a cgroup with a name that is no UTF-8 hides nobody")
+    func hidden() throws {
+        let own = try TestCgroup()
+        let child = try Child.idle()
+        try own.take(child.pid)
+        let path = Array("\(own.cgroup.directory)/".utf8).map { CChar(bitPattern: $0) } + [-1, 0]
+        try #require(mkdir(path, 0o755) == 0)
+        defer { rmdir(path) }
+        #expect(try judge(own, proc.identity(of: child.pid)) == .refused(.seenInPart))
+    }
+
+    @Test("the answer holds once it is frozen: judged again, the tree that forks is the same")
+    func frozen() throws {
+        let own = try TestCgroup()
+        let child = try Child(python: "say('on'); sys.stdin.readline()\n" + spawnerScript)
+        _ = try child.line()
+        try own.take(child.pid)
+        child.tell("")
+        _ = try child.line()
+        let main = try proc.identity(of: child.pid)
+        let events = try CgroupEvents(own.cgroup)
+        try own.cgroup.freeze()
+        #expect(try awaited(events) { $0.isFrozen })
+        #expect(try judge(own, main) == .own(remainder: []))
+        let once = try own.cgroup.processes()
+        #expect(try own.cgroup.processes() == once)
+        #expect(once.count > 1)
+    }
+}

@@ -1,0 +1,289 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite("Cgroups, on made-up text")
+struct CgroupNameTests {
+    static let hierarchy = UnifiedHierarchy(mountPoint: "/cg")
+
+    private func cgroup(_ path: String) throws -> Cgroup {
+        try #require(Cgroup(path: path, in: Self.hierarchy))
+    }
+
+    @Test(
+        "lines of mountinfo",
+        arguments: [
+            ("41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw", "/sys/fs/cgroup", "/"),
+            ("41 31 0:38 / /a\\040b\\134c rw shared:9 master:1 - cgroup2 none rw,nsdelegate", "/a b\\c", "/"),
+            ("41 31 0:38 /docker/1 /cg rw - cgroup2 cgroup rw", "/cg", "/docker/1"),
+            ("41 31 0:38 /../.. /cg rw - cgroup2 cgroup rw", nil, nil),
+            ("40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd", nil, nil),
+            ("41 31 0:38 / /cgroup2 rw - tmpfs cgroup2 rw", nil, nil),
+            ("41 31 0:38 / /cg rw -", nil, nil), ("41 31 0:38 / /cg rw cgroup2", nil, nil), ("", nil, nil),
+        ] as [(String, String?, String?)])
+    func mountinfo(line: String, mountPoint: String?, top: String?) {
+        let found = UnifiedHierarchy(mountinfo: line)
+        #expect(found?.mountPoint == mountPoint)
+        #expect(found?.top == top)
+    }
+
+    @Test("the whole hierarchy is taken before a part of it, and none is ENODEV")
+    func find() throws {
+        let lines = [
+            "41 31 0:38 /part /one rw - cgroup2 cgroup2 rw", "42 31 0:38 / /two rw - cgroup2 cgroup2 rw",
+            "43 31 0:38 / /three rw - cgroup2 cgroup2 rw",
+        ]
+        func proc(_ lines: some Sequence<String>) throws -> MadeUpTree {
+            try MadeUpTree(["self/mountinfo": lines.map { $0 + "\n" }.joined()])
+        }
+        let tree = try proc(lines)
+        #expect(try UnifiedHierarchy.find(proc: Proc(root: tree.root)).mountPoint == "/two")
+        let part = try proc(lines.prefix(1))
+        #expect(try UnifiedHierarchy.find(proc: Proc(root: part.root)).top == "/part")
+        let none = try proc([])
+        #expect(failure { _ = try UnifiedHierarchy.find(proc: Proc(root: none.root)) }?.errno == ENODEV)
+    }
+
+    @Test("paths that name no cgroup", arguments: ["", "a", "/a/", "//", "/a//b", "/..", "/../a", "/a/./b"])
+    func bad(path: String) {
+        #expect(Cgroup(path: path, in: Self.hierarchy) == nil)
+    }
+
+    @Test("directories, also below a mount of a part")
+    func directories() throws {
+        #expect(try cgroup("/").directory == "/cg")
+        #expect(try cgroup("/a/b").directory == "/cg/a/b")
+        let part = UnifiedHierarchy(mountPoint: "/cg", top: "/a")
+        #expect(Cgroup(path: "/a/b", in: part)?.directory == "/cg/b")
+        #expect(Cgroup(path: "/a", in: part)?.directory == "/cg")
+        #expect(Cgroup(path: "/ab", in: part) == nil)
+        #expect(Cgroup(path: "/", in: part) == nil)
+        #expect(Cgroup(path: "/a/b", in: part)?.ancestors.map(\.path) == ["/a"])
+    }
+
+    @Test("names, parents, what lies within what")
+    func tree() throws {
+        let deep = try cgroup("/a/b/c")
+        #expect(deep.name == "c")
+        #expect(deep.ancestors.map(\.path) == ["/a/b", "/a", "/"])
+        #expect(try cgroup("/").name == "")
+        #expect(try cgroup("/").parent == nil)
+        #expect(try deep.isWithin(cgroup("/a/b")))
+        #expect(try deep.isWithin(deep) && deep.isWithin(cgroup("/")))
+        #expect(try !cgroup("/a/bc").isWithin(cgroup("/a/b")))
+        #expect(try !cgroup("/a").isWithin(deep))
+    }
+
+    @Test(
+        "units",
+        arguments: [
+            ("/app-org.x-1.scope", "app-org.x-1.scope", "app-org.x-1.scope", true),
+            ("/x/app-a\\x2db\\x40c@1.service", "app-a\\x2db\\x40c@1.service", "app-a-b@c@1.service", true),
+            ("/_app-x.scope", "app-x.scope", "app-x.scope", true),
+            ("/dbus.service", "dbus.service", "dbus.service", false),
+            ("/a\\x2.scope", "a\\x2.scope", "a\\x2.scope", false), ("/app.slice", nil, nil, false),
+            ("/.scope", nil, nil, false), ("/app-x.scope/sub", nil, nil, false), ("/", nil, nil, false),
+        ] as [(String, String?, String?, Bool)])
+    func units(path: String, unit: String?, unescaped: String?, isApplication: Bool) throws {
+        let cgroup = try cgroup(path)
+        #expect(cgroup.unit == unit)
+        #expect(cgroup.unescapedUnit == unescaped)
+        #expect(cgroup.isApplicationUnit == isApplication)
+    }
+
+    @Test("the application's unit is the outermost one, below its user's manager")
+    func applicationUnit() throws {
+        let base = "/user.slice/user-7.slice/user@7.service/app.slice"
+        let deep = try cgroup(base + "/app-x.scope/app-inner.scope/main")
+        #expect(deep.applicationUnit?.path == base + "/app-x.scope")
+        #expect(try cgroup(base + "/x.service").applicationUnit == nil)
+        #expect(deep.isBelowManager(ofUser: 7))
+        #expect(!deep.isBelowManager(ofUser: 77))
+        #expect(try !cgroup("/user@7.service").isBelowManager(ofUser: 7))
+    }
+
+    @Test(
+        "events",
+        arguments: [
+            ("populated 1\nfrozen 0\n", Cgroup.Events(isPopulated: true, isFrozen: false)),
+            ("frozen 1\nnew 3\npopulated 0\n", Cgroup.Events(isPopulated: false, isFrozen: true)),
+            ("populated 1\n", nil), ("", nil), ("populated\nfrozen\n", nil),
+        ] as [(String, Cgroup.Events?)])
+    func events(text: String, events: Cgroup.Events?) {
+        #expect(Array(text.utf8).withUnsafeBytes { Cgroup.Events(parsing: $0) } == events)
+    }
+
+    @Test("a process's cgroup: outside of the namespace, removed, not there")
+    func places() throws {
+        let tree = try MadeUpTree([
+            "1/cgroup": "0::/../x\n", "2/cgroup": "0::/gone (deleted)\n", "3/cgroup": "9:cpu:/\n",
+            "4/cgroup": "0::/here (deleted)\n", "mount/here (deleted)/cgroup.procs": "4\n0\n4\n",
+        ])
+        let proc = Proc(root: tree.root)
+        let mount = UnifiedHierarchy(mountPoint: tree.root + "/mount")
+        for (pid, number) in [(1, EXDEV), (2, ENOENT), (3, ENODATA), (5, ESRCH)] {
+            #expect(failure { _ = try Cgroup.of(Int32(pid), in: mount, proc: proc) }?.errno == number)
+        }
+        let here = try Cgroup.of(4, in: mount, proc: proc)
+        #expect(here.path == "/here (deleted)")
+        #expect(try here.members().processes == [4])
+        #expect(try here.members().unseen == 1)
+    }
+}
+
+@Suite("Cgroups, real ones", .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
+struct CgroupTests {
+    @Test("a process is found in the cgroup that it was moved to, and with those below")
+    func members() throws {
+        let own = try TestCgroup()
+        let below = try TestCgroup("below", below: own.cgroup)
+        let child = try Child.idle()
+        let other = try Child.idle()
+        try own.take(child.pid)
+        try below.take(other.pid)
+        #expect(try Cgroup.of(other.pid, in: own.cgroup.hierarchy) == below.cgroup)
+        #expect(try own.cgroup.processes() == [child.pid, other.pid].sorted())
+        #expect(try below.cgroup.processes() == [other.pid])
+        #expect(try own.cgroup.descendants().cgroups == [below.cgroup])
+        #expect(try own.cgroup.owner() == geteuid())
+        #expect(try own.cgroup.identifier() != below.cgroup.identifier())
+    }
+
+    @Test("a place that is made again has another identifier")
+    func identifier() throws {
+        let own = try TestCgroup()
+        let first = try TestCgroup("x", below: own.cgroup)
+        let before = try first.cgroup.identifier()
+        #expect(rmdir(first.cgroup.directory) == 0)
+        let second = try TestCgroup("x", below: own.cgroup)
+        #expect(second.cgroup == first.cgroup)
+        #expect(try second.cgroup.identifier() != before)
+    }
+
+    @Test("cgroups that vanish while they are walked are passed over")
+    func vanishing() throws {
+        let own = try TestCgroup()
+        let child = try Child.idle()
+        try own.take(child.pid)
+        let directory = own.cgroup.directory
+        let isOver = Flag()
+        let churn = Thread {
+            while !isOver.isSet {
+                for index in 0..<20 { mkdir("\(directory)/\(index)", 0o755) }
+                for index in 0..<20 { rmdir("\(directory)/\(index)") }
+            }
+            isOver.setDone()
+        }
+        churn.start()
+        defer {
+            isOver.set()
+            _ = eventually { isOver.isDone }
+            for index in 0..<20 { rmdir("\(directory)/\(index)") }
+        }
+        for _ in 0..<200 { #expect(try own.cgroup.processes() == [child.pid]) }
+    }
+
+    @Test("what is gone says so from every question")
+    func gone() throws {
+        let own = try TestCgroup()
+        let cgroup = own.cgroup
+        #expect(rmdir(cgroup.directory) == 0)
+        #expect(failure { _ = try cgroup.processes() }?.isNoSuchCgroup == true)
+        #expect(failure { _ = try cgroup.owner() }?.isNoSuchCgroup == true)
+        #expect(failure { _ = try cgroup.events() }?.isNoSuchCgroup == true)
+        #expect(failure { try cgroup.freeze() }?.isNoSuchCgroup == true)
+        #expect(failure { try cgroup.thaw() }?.isNoSuchCgroup == true)
+        #expect(failure { try cgroup.kill() }?.isNoSuchCgroup == true)
+        #expect(failure { _ = try CgroupEvents(cgroup) }?.isNoSuchCgroup == true)
+    }
+
+    @Test("frozen by its own file, by an ancestor's, by both")
+    func freezer() throws {
+        let own = try TestCgroup()
+        let below = try TestCgroup("below", below: own.cgroup)
+        let child = try Child.idle()
+        try below.take(child.pid)
+        let events = try CgroupEvents(below.cgroup)
+
+        try below.cgroup.freeze()
+        #expect(try awaited(events) { $0.isFrozen })
+        #expect(try below.cgroup.wantsFrozen())
+        #expect(try !below.cgroup.isFrozenByAncestor())
+        #expect(below.cgroup.freezingAncestor() == nil)
+        #expect(try !own.cgroup.wantsFrozen())
+
+        try own.cgroup.freeze()
+        #expect(try !below.cgroup.isFrozenByAncestor())
+        #expect(below.cgroup.freezingAncestor() == own.cgroup)
+
+        try below.cgroup.thaw()
+        #expect(try !below.cgroup.wantsFrozen())
+        #expect(try below.cgroup.isFrozen())
+        #expect(try below.cgroup.isFrozenByAncestor())
+
+        try own.cgroup.thaw()
+        #expect(try !below.cgroup.isFrozenByAncestor())
+        #expect(try awaited(events) { !$0.isFrozen })
+    }
+
+    @Test("right after our own thaw of a subtree nothing looks like an ancestor's freeze")
+    func thawIsAtOnce() throws {
+        let own = try TestCgroup()
+        let below = try TestCgroup("below", below: own.cgroup)
+        let children = try (0..<8).map { _ in try Child.idle() }
+        for (index, child) in children.enumerated() { try (index < 4 ? own : below).take(child.pid) }
+        let events = try CgroupEvents(own.cgroup)
+        for _ in 0..<20 {
+            try own.cgroup.freeze()
+            #expect(try awaited(events) { $0.isFrozen })
+            // The kernel may say so before those below stand.
+            for cgroup in try own.cgroup.unfrozenDescendants() {
+                #expect(cgroup == below.cgroup)
+                #expect(try awaited(CgroupEvents(cgroup)) { $0.isFrozen })
+            }
+            #expect(try own.cgroup.unfrozenDescendants() == [])
+            #expect(try below.cgroup.isFrozenByAncestor())
+            try own.cgroup.thaw()
+            #expect(try !own.cgroup.isFrozenByAncestor())
+            #expect(try !below.cgroup.isFrozenByAncestor())
+        }
+    }
+
+    @Test("SIGKILL works through a freeze, and cgroup.kill reaches the subtree")
+    func kill() throws {
+        let own = try TestCgroup()
+        let below = try TestCgroup("below", below: own.cgroup)
+        let children = try (0..<3).map { _ in try Child.idle() }
+        try own.take(children[0].pid)
+        try own.take(children[1].pid)
+        try below.take(children[2].pid)
+        let events = try CgroupEvents(own.cgroup)
+        try own.cgroup.freeze()
+        #expect(try awaited(events) { $0.isFrozen })
+        try own.cgroup.kill()
+        for child in children { #expect(try child.reap() == SIGKILL) }
+        #expect(try awaited(events) { !$0.isPopulated })
+    }
+
+    @Test("the root of the hierarchy cannot be frozen")
+    func root() throws {
+        let root = try #require(Cgroup(path: "/", in: try UnifiedHierarchy.find()))
+        #expect(failure { try root.freeze() }?.isNoSuchFile == true)
+        #expect(failure { try root.kill() }?.isNoSuchFile == true)
+        #expect(failure { _ = try root.events() }?.isNoSuchFile == true)
+    }
+}
+
+/// Two bits between two threads.
+private final class Flag: @unchecked Sendable {
+    private let lock = NSLock()
+    private var wasSet = false
+    private var wasDone = false
+
+    var isSet: Bool { lock.withLock { wasSet } }
+    var isDone: Bool { lock.withLock { wasDone } }
+    func set() { lock.withLock { wasSet = true } }
+    func setDone() { lock.withLock { wasDone = true } }
+}

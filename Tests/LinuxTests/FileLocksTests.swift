@@ -1,0 +1,210 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite("FileLocks, on made-up text")
+struct FileLocksTextTests {
+    @Test("every kind of line")
+    func kinds() throws {
+        let lines: [(String, FileLocks.Lock.Kind, Int32?, Bool)] = [
+            ("1: POSIX  ADVISORY  READ  5433 08:01:7864448 128 128", .posix, 5433, false),
+            ("2: FLOCK  ADVISORY  WRITE 2001 08:01:7864554 0 EOF", .flock, 2001, false),
+            ("2:  -> FLOCK  ADVISORY  WRITE 12 fe:00:1 0 EOF", .flock, 12, true),
+            ("3: OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", .ofd, nil, false),
+            ("3: -> OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", .ofd, nil, true),
+            ("4: LEASE  BREAKING  UNLCK 9 fe:00:1 0 EOF", .lease, 9, false),
+            ("4: -> LEASE  BREAKER   WRITE 10 <none>:0 0 EOF", .lease, 10, true),
+            ("5: DELEG  ACTIVE    READ 0 fe:00:1 0 EOF", .lease, nil, false),
+            ("6: ACCESS *NOINODE* READ 7 <none>:0 0 EOF", .posix, 7, false),
+        ]
+        for (line, kind, pid, isWaiter) in lines {
+            let found = try #require(FileLocks.parse(line), "\(line)")
+            #expect(found.lock.kind == kind)
+            #expect(found.lock.pid == pid)
+            #expect(found.isWaiter == isWaiter)
+        }
+        let bad = ["", "1:", "1: -> ", "1: NEW ADVISORY READ 1 a:b:1 0 EOF", "POSIX ADVISORY READ 1 a 0 EOF"]
+        for line in bad + ["1: POSIX ADVISORY READ x a 0 EOF", "1: FLOCK ADVISORY WRITE 1 a:b:c 0"] {
+            #expect(FileLocks.parse(line) == nil, "\(line)")
+        }
+    }
+
+    @Test("waiters belong to the lock before them; what is not known takes none along")
+    func contests() throws {
+        let tree = try MadeUpTree([
+            "locks": """
+            1: POSIX  ADVISORY  WRITE 10 a:b:1 0 EOF
+            1: -> POSIX  ADVISORY  WRITE 20 a:b:1 0 EOF
+            1:  -> POSIX  ADVISORY  WRITE 21 a:b:1 0 EOF
+            2: POSIX  ADVISORY  WRITE 10 a:b:2 0 EOF
+            3: NEW    ADVISORY  WRITE 10 a:b:3 0 EOF
+            3: -> POSIX  ADVISORY  WRITE 22 a:b:3 0 EOF
+            4: POSIX  ADVISORY  READ 11 a:b:4 0 EOF
+            4: -> NEW    ADVISORY  WRITE 10 a:b:4 0 EOF
+            4: -> POSIX  ADVISORY  WRITE 10 a:b:4 0 EOF
+            4: -> POSIX  ADVISORY  WRITE 23 a:b:4 0 EOF
+            5: FLOCK  ADVISORY  WRITE 99 a:b:5 0 EOF
+            5: -> FLOCK  ADVISORY  WRITE 24 a:b:5 0 EOF
+            6: OFDLCK ADVISORY  WRITE -1 a:b:6 0 9
+            6: -> OFDLCK ADVISORY  WRITE -1 a:b:6 5 7
+
+            """,
+            "12/fdinfo/3": "pos:\t0\nlock:\t1: FLOCK  ADVISORY  WRITE 99 a:b:5 0 EOF\n",
+            "13/fdinfo/4":
+                "pos:\t0\nlock:\t1: OFDLCK ADVISORY  WRITE -1 a:b:7 0 9\nlock:\t1: OFDLCK ADVISORY  WRITE -1 a:b:6 0 9\n",
+        ])
+        let proc = Proc(root: tree.root)
+        let locks = try FileLocks(proc: proc)
+        #expect(locks.contests.map(\.lock.file) == ["a:b:1", "a:b:4", "a:b:5", "a:b:6"])
+        func waiters(_ pids: Set<Int32>) -> [Int32?] { locks.waiters(blockedBy: pids, proc: proc).map(\.pid) }
+        #expect(waiters([10]) == [20, 21])
+        #expect(waiters([10, 20]) == [21])
+        #expect(waiters([10, 20, 21]) == [])
+        #expect(waiters([11]) == [10, 23])
+        // Asked for by a process that is gone, held by one that has the file.
+        #expect(waiters([12]) == [24])
+        #expect(waiters([13]) == [nil])
+        #expect(waiters([20, 21, 99]) == [])
+        #expect(locks.waiters(blockedBy: [12, 14], proc: proc).map(\.holder) == [12])
+    }
+}
+
+@Suite("FileLocks, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
+struct FileLocksTests {
+    /// A file that ends with the test.
+    private final class TestFile {
+        let path = FileManager.default.temporaryDirectory
+            .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
+        init() throws { try Data("x".utf8).write(to: URL(fileURLWithPath: path)) }
+        deinit { unlink(path) }
+
+        /// A process that does `action` with the open file `f`, says a line and stays.
+        func child(_ action: String) throws -> Child {
+            let child = try Child(
+                python: """
+                    import fcntl, struct
+                    f = open('\(path)', 'r+')
+                    whole = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)
+                    say('on')
+                    \(action)
+                    say('done')
+                    hold()
+                    """)
+            _ = try child.line()
+            return child
+        }
+    }
+
+    private static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
+
+    @Test(
+        "who waits is found, behind one another, for each kind of lock",
+        arguments: [
+            (FileLocks.Lock.Kind.flock, flock), (.posix, "fcntl.lockf(f, fcntl.LOCK_EX)"),
+            (.ofd, "fcntl.fcntl(f, 38, whole)"),
+        ])
+    func kinds(kind: FileLocks.Lock.Kind, action: String) throws {
+        let file = try TestFile()
+        let holder = try file.child(action)
+        #expect(try holder.line() == "done")
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
+        let waiters = try (0..<2).map { _ in try file.child(action) }
+        #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 2 })
+        let found = try FileLocks().waiters(blockedBy: [holder.pid])
+        #expect(found.allSatisfy { $0.holder == holder.pid && $0.lock.kind == kind })
+        if kind == .ofd {
+            #expect(found.map(\.pid) == [nil, nil])
+        } else {
+            let pids = Set(waiters.map(\.pid))
+            #expect(Set(found.compactMap(\.pid)) == pids)
+            #expect(try FileLocks().waiters(blockedBy: pids.union([holder.pid])) == [])
+        }
+        #expect(try FileLocks().waiters(blockedBy: [getpid()]) == [])
+    }
+
+    @Test("a flock that was left to a child is the child's")
+    func inherited() throws {
+        let file = try TestFile()
+        let holder = try file.child(
+            """
+            \(Self.flock)
+            child = os.fork()
+            if child == 0: signal.pause()
+            f.close()
+            say(child)
+            """)
+        let heir = try holder.numbers()[0]
+        let waiter = try file.child(Self.flock)
+        #expect(
+            try eventually { try FileLocks().waiters(blockedBy: [heir]).map(\.pid) == [waiter.pid] })
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
+    }
+
+    @Test("a lease that is being broken has its breaker waiting")
+    func lease() throws {
+        let file = try TestFile()
+        let holder = try Child(
+            python: """
+                import fcntl
+                signal.signal(signal.SIGIO, signal.SIG_IGN)
+                f = open('\(file.path)')
+                fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                say('on')
+                hold()
+                """)
+        _ = try holder.line()
+        let breaker = try Child(python: "say('on'); open('\(file.path)', 'r+')")
+        _ = try breaker.line()
+        #expect(
+            try eventually {
+                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [breaker.pid]
+            })
+    }
+
+    @Test(
+        "a frozen process waits for nothing, and again when it is thawed; what it holds keeps others waiting",
+        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
+    func frozen() throws {
+        let file = try TestFile()
+        let own = try TestCgroup()
+        let holder = try file.child(Self.flock)
+        _ = try holder.line()
+        let waiter = try file.child(Self.flock)
+        #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 1 })
+        try own.take(waiter.pid)
+        let events = try CgroupEvents(own.cgroup)
+        try own.cgroup.freeze()
+        #expect(try awaited(events) { $0.isFrozen })
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
+        try own.cgroup.thaw()
+        #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 1 })
+
+        let other = try TestCgroup()
+        try other.take(holder.pid)
+        let its = try CgroupEvents(other.cgroup)
+        try other.cgroup.freeze()
+        #expect(try awaited(its) { $0.isFrozen })
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid])
+    }
+
+    @Test(
+        "a thread's tracer is found",
+        .enabled(if: Machine.isRoot, "needs root: Yama keeps siblings from tracing each other"))
+    func tracer() throws {
+        let child = try Child(
+            python: """
+                import threading
+                threading.Thread(target=lambda: (say(threading.get_native_id()), hold())).start()
+                """)
+        let thread = try child.numbers()[0]
+        #expect(try Proc().tracer(of: child.pid) == nil)
+        // PTRACE_SEIZE, so that nothing stops.
+        let tracer = try Child(
+            python: "say(ctypes.CDLL(None).ptrace(0x4206, \(thread), None, None)); hold()")
+        try #require(try tracer.line() == "0")
+        #expect(try Proc().status(child.pid).tracer == 0)
+        #expect(try Proc().tracer(of: child.pid) == tracer.pid)
+    }
+}
