@@ -19,6 +19,7 @@ public final class Daemon {
     let delivery: Delivery
     let announcer: Announcer
     let executor: Executor
+    let stops: Stops
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
@@ -62,9 +63,16 @@ public final class Daemon {
         announcer = Announcer(
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
-        executor = try Executor(
-            loop: loop, proc: proc, processes: processes, sensor: sensor, announcer: announcer,
-            journal: journal, now: { Self.now }, report: core.report)
+        let executor = Executor(
+            proc: proc, processes: processes, sensor: sensor, announcer: announcer, journal: journal)
+        stops = try Stops(
+            loop: loop, proc: proc, journal: journal, now: { Self.now },
+            find: { [unowned executor] in executor.registered[$0] }, application: core.application,
+            isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
+        executor.use(stops)
+        sensor.stands = { [unowned stops] in stops.stands($0, $1) }
+        sensor.hasPendingStop = { [unowned stops] in stops.hasPendingStop($0, $1) }
+        self.executor = executor
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
@@ -178,7 +186,7 @@ public final class Daemon {
 
     private func writeDown(_ effects: [Effect]) {
         guard let state else { return }
-        for case .stop(let number, _) in effects { executor.prepareStop(number) }
+        for case .stop(let number, _) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
         for number in core.machine.takeTouched() {
             // One that has ended keeps its file until its end was carried out: somebody may have to be

@@ -14,11 +14,8 @@ final class Registered {
     let session: String
     let unit: String
     let launchOptions: [(String, Variant)]
-    /// The processes that we stop by signal.
-    let extent: StoppedExtent
-    /// Processes of the extent that were stopped already when we began to stop it: not ours to continue,
-    /// whoever of us is asked to.
-    var standing: [ProcessIdentity] = []
+    /// How its processes are brought to a stand.
+    let suspender: Suspender
 
     let path: String
     /// As the D-Bus API writes it.
@@ -26,7 +23,7 @@ final class Registered {
 
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,
-        session: String, unit: String, launchOptions: [(String, Variant)], proc: Proc
+        session: String, unit: String, launchOptions: [(String, Variant)], suspender: Suspender
     ) {
         self.number = number
         self.id = id
@@ -35,7 +32,7 @@ final class Registered {
         self.session = session
         self.unit = unit
         self.launchOptions = launchOptions
-        extent = StoppedExtent(proc: proc, main: process, owner: user)
+        self.suspender = suspender
         path = BusNames.path(ofApplication: number.rawValue)
     }
 }
@@ -49,13 +46,19 @@ extension Registered {
         for (key, value) in launchOptions {
             if let text = value.text { lines.append(Record.Line("launch-option", "\(key) \(text)".escaped)) }
         }
-        lines += standing.map { Record.Line("standing", ProcessID($0).recorded) }
-        lines += extent.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
+        if suspender.isFreezeOurs, let cgroup = suspender.frozen {
+            lines.append(Record.Line("frozen-cgroup", cgroup.path.escaped))
+        }
+        lines += suspender.standing.map { Record.Line("standing", ProcessID($0).recorded) }
+        lines += suspender.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
         return lines
     }
 
-    convenience init(_ record: Record, proc: Proc) throws(Record.Flaw) {
-        let process = try record.require("process", ProcessID.init(recorded:))
+    convenience init(
+        _ record: Record, suspender: (ProcessIdentity, UInt32) -> Suspender
+    ) throws(Record.Flaw) {
+        let process = try record.require("process", ProcessID.init(recorded:)).identity
+        let user = try record.require("user") { UInt32($0) }
         let options = try record.all("launch-option") { line -> (String, Variant)? in
             guard let text = String(escaped: line), let space = text.firstIndex(of: " "),
                 let value = Variant(text: String(text[text.index(after: space)...]))
@@ -64,10 +67,9 @@ extension Registered {
         }
         self.init(
             ApplicationNumber(try record.require("number") { UInt32($0) }),
-            id: try record.require("id", ApplicationID.init), process: process.identity,
-            user: try record.require("user") { UInt32($0) }, session: record["logind-session"] ?? "",
-            unit: record["unit"] ?? "", launchOptions: options, proc: proc)
-        standing = try record.all("standing", ProcessID.init(recorded:)).map(\.identity)
+            id: try record.require("id", ApplicationID.init), process: process, user: user,
+            session: record["logind-session"] ?? "", unit: record["unit"] ?? "", launchOptions: options,
+            suspender: suspender(process, user))
     }
 }
 

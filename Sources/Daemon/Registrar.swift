@@ -123,7 +123,8 @@ extension Daemon {
                         number, id: id, process: identity, user: user,
                         session: Login.session(ofProcess: identity.pid) ?? "",
                         unit: Login.unit(ofProcess: identity.pid) ?? "",
-                        launchOptions: options.launchOptions, proc: proc))
+                        launchOptions: options.launchOptions,
+                        suspender: stops.suspender(identity, user)))
             } _: { answer in
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))

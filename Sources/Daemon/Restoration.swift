@@ -52,10 +52,10 @@ extension Daemon {
     private func adopt(_ record: Record) throws -> ApplicationNumber? {
         let process = try record.require("process", ProcessID.init(recorded:))
         guard (try? proc.identity(of: process.pid)) == process.identity else { return nil }
-        let application = try Registered(record, proc: proc)
+        let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
         executor.enroll(application)
-        executor.adopt(application, record)
+        stops.adopt(application, record)
         trackAgain(process)
         return number
     }
@@ -76,7 +76,8 @@ extension Daemon {
     /// Nothing stays stopped for a reason that nobody remembers.
     private func abandon(_ name: String, _ why: String, _ rest: Record, _ state: RuntimeState) {
         journal.log(
-            .error, "application \(name) of the daemon before cannot be taken up: \(why); it runs on unmanaged")
+            .error,
+            "application \(name) of the daemon before cannot be taken up: \(why); it runs on unmanaged")
         release(rest)
         state.remove(named: name)
     }
@@ -85,7 +86,7 @@ extension Daemon {
         guard let process = record["process"].flatMap(ProcessID.init(recorded:)),
             let user = record["user"].flatMap({ UInt32($0) })
         else { return }
-        executor.release(process.identity, user: user, record)
+        stops.release(process.identity, user: user, record)
     }
 }
 

@@ -11,6 +11,7 @@ final class Retries<Key: Hashable> {
         let end: Microseconds
         /// Looks once more; answers whether it is settled.
         let attempt: () -> Bool
+        let givenUp: () -> Void
     }
 
     /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
@@ -37,11 +38,16 @@ final class Retries<Key: Hashable> {
 
     /// Tries until `attempt` answers true or `patience` is over; takes the place of what was tried for
     /// the key before.
-    func start(_ key: Key, for patience: Microseconds, _ attempt: @escaping () -> Bool) {
+    ///
+    /// - Parameter givenUp: called when patience was over before `attempt` answered true.
+    func start(
+        _ key: Key, for patience: Microseconds, _ attempt: @escaping () -> Bool,
+        givenUp: @escaping () -> Void = {}
+    ) {
         let now = now()
         entries[key] = Entry(
             due: now + Self.firstPause, pause: Self.firstPause, begin: now, end: now + patience,
-            attempt: attempt)
+            attempt: attempt, givenUp: givenUp)
         arm()
     }
 
@@ -52,9 +58,11 @@ final class Retries<Key: Hashable> {
     private func look() {
         let now = now()
         for (key, entry) in entries where entry.due <= now {
-            if entry.attempt() || now >= entry.end {
+            let isSettled = entry.attempt()
+            if isSettled || now >= entry.end {
                 // The attempt may have put another in its place.
                 if entries[key]?.due == entry.due { entries[key] = nil }
+                if !isSettled { entry.givenUp() }
             } else if entries[key]?.due == entry.due {
                 let longest = now - entry.begin < Self.eager.span ? Self.eager.pause : Self.longestPause
                 let pause = min(entry.pause * 2, longest)

@@ -23,6 +23,11 @@ final class StopSensor {
     private let now: () -> Microseconds
     private let application: (ApplicationNumber) -> Application?
     private let report: (Fact) -> Void
+    /// Whether the process executes nothing, by whatever means; set when there is somebody who knows.
+    /// nil: it is gone.
+    var stands: (ApplicationNumber, ProcessIdentity) -> Bool?
+    /// Whether a stop waits for a frozen process.
+    var hasPendingStop: (ApplicationNumber, ProcessIdentity) -> Bool = { _, _ in false }
     private var trace: StopTrace?
     private var sources: [Source] = []
     private let retries: Retries<ApplicationNumber>
@@ -43,6 +48,7 @@ final class StopSensor {
         self.now = now
         self.application = application
         self.report = report
+        stands = { try? proc.isStopped($1) }
         retries = try Retries(loop: loop, now: now)
         pollTimer = try loop.timer { [weak self] in self?.poll() }
     }
@@ -78,7 +84,7 @@ final class StopSensor {
     func rescan() -> Bool {
         var hasChanged = false
         for (number, process) in watched {
-            guard let isStopped = try? proc.isStopped(process), let application = application(number),
+            guard let isStopped = stands(number, process), let application = application(number),
                 isStopped != application.isStopped
             else { continue }
             // A stop of ours that is on its way is reported when it is complete.
@@ -120,10 +126,17 @@ final class StopSensor {
     }
 
     private func confirmContinued(_ number: ApplicationNumber) {
-        guard let process = watched[number], application(number)?.isStopped == true,
-            let isStopped = try? proc.isStopped(process), !isStopped
+        guard let process = watched[number], let application = application(number), application.isStopped,
+            let stands = stands(number, process)
         else { return }
-        report(.continued(number))
+        if !stands {
+            report(.continued(number))
+        } else if application.foreignStop != nil, application.enforcement == .stopped,
+            (try? proc.isStopped(process)) == false, !hasPendingStop(number, process)
+        {
+            // It took the stop back that waited for the process to be thawed.
+            report(.foreignStopEnded(number))
+        }
     }
 
     /// Answers whether there is nothing more to wait for.
@@ -132,7 +145,7 @@ final class StopSensor {
         // It is stopped already: only SIGSTOP, which nothing can ignore, adds somebody who wants it so.
         if application.isStopped && hint.signal != SIGSTOP { return true }
         guard let isStopped = try? proc.isStopped(process) else { return true }
-        if isStopped {
+        if isStopped || hasPendingStop(number, process) {
             report(.stopped(number, holder: "pid \(hint.sender)"))
             return true
         }

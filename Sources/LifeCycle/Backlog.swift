@@ -82,7 +82,8 @@ extension Backlog {
     /// One line for each thing that was missed, in order.
     var recorded: [String] {
         signals.map(\.recorded)
-            + reasons.map { "edge \($0.key.from.rawValue) \($0.key.to.rawValue) \($0.value.rawValue)" }.sorted()
+            + reasons.map { "edge \($0.key.from.rawValue) \($0.key.to.rawValue) \($0.value.rawValue)" }
+            .sorted()
     }
 
     init(recorded lines: [String]) throws(Record.Flaw) {

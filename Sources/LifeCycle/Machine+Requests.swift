@@ -247,8 +247,9 @@ extension Machine {
 
     // MARK: Time
 
-    private mutating func breathe(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect])
-    {
+    private mutating func breathe(
+        _ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]
+    ) {
         guard let application = applications[number], let hold = application.holds.first else { return }
         switch application.breath {
         case .due(let deadline) where deadline <= now:

@@ -55,6 +55,21 @@ extension Proc {
         return status
     }
 
+    /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one
+    /// (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
+    public func hasPendingStop(_ pid: Int32) throws(KernelFailure) -> Bool {
+        let stop: UInt64 = 1 << UInt64(SIGSTOP - 1)
+        var isPending = false
+        try forEachLine(pid, "status") { line in
+            var bytes = Bytes(line)
+            guard bytes.take("SigPnd:") || bytes.take("ShdPnd:") else { return true }
+            let mask = UInt64(bytes.text.filter(\.isHexDigit), radix: 16) ?? 0
+            if mask & stop != 0 { isPending = true }
+            return true
+        }
+        return isPending
+    }
+
     /// The process that traces it, or one of its threads: `TracerPid` of each; nil for none.
     ///
     /// A debugger traces all threads, strace(1) may trace one. Throws `ESRCH` if the process is gone.

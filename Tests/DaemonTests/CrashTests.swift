@@ -80,7 +80,7 @@ private final class Churn {
     private func spawn() throws {
         if Int.random(in: 0..<4, using: &dice) == 0 {
             let actor = try App(daemon.bus)
-            let path = try actor.register("org.example.Actor", "suspension=s:manual launch-mode=s:background")
+            let path = try actor.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
             try actor.application(path, "FinishLaunching")
             subjects.append(Subject(actor.process, path, actor))
         } else {
@@ -138,7 +138,7 @@ private final class Churn {
         default:
             guard let actor = subject.actor, subject.request == .no, subject.foreign == .no,
                 let id = UInt64(
-                    try actor.application(subject.path, "BeginBackgroundTask s:work").dropFirst(2))
+                    try actor.application(subject.path, "BeginBackgroundTask s:work").filter(\.isNumber))
             else { return }
             subject.tasks[id] = try deadlines(subject)[id]
         }
@@ -233,12 +233,13 @@ private final class Churn {
 
     private func begin() throws {
         told = [:]
-        heard = 0
+        // What comes between Subscribe and the answer is told before the list.
+        try subscriber.settle()
         for row in try subscriber.list() {
             let words = row.split(separator: " ").map(String.init)
             told[words[0]] = words.last
         }
-        // What came between Subscribe and the answer was told before the list.
+        try subscriber.settle()
         heard = subscriber.received.count
     }
 

@@ -22,7 +22,8 @@ struct RestorationTests {
         }
     }
 
-    @Test("after kill -9 the same applications are at the same paths, in the same states, with the same holds")
+    @Test(
+        "after kill -9 the same applications are at the same paths, in the same states, with the same holds")
     func killed() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
         let client = try daemon.client()
@@ -200,6 +201,7 @@ struct RestorationTests {
     }
 
     private func files(_ daemon: TestDaemon) throws -> [String] {
-        try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications").sorted()
+        try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications")
+            .sorted()
     }
 }

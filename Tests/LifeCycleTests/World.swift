@@ -208,7 +208,9 @@ struct World {
         }
         machine = next
         held = Set(told.values.map(\.process)).union(machine.windowOwners)
-        pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map { .exited($0, .unknown) }
+        pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map {
+            .exited($0, .unknown)
+        }
         for id in processes.keys.sorted(by: { $0.pid < $1.pid }) where processes[id]?.stopOrdered == true {
             processes[id]?.stopOrdered = false
             processes[id]?.isStopped = generator.chance(50)

@@ -94,8 +94,8 @@ extension Daemon {
         add("kill-deadline", application.killDeadline)
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
-        if let extent = executor.registered[application.number]?.extent {
-            let failures = extent.failures.map(\.description)
+        if let suspender = executor.registered[application.number]?.suspender {
+            let failures = suspender.failures.map(\.description)
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
         }
         return entries

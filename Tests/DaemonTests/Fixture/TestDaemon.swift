@@ -48,7 +48,9 @@ final class TestDaemon {
     private static func launch(
         _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ withoutCapabilities: [String]
     ) throws -> Child {
-        var command = [Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf"]
+        var command = [
+            Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf",
+        ]
         if !withoutCapabilities.isEmpty {
             let list = withoutCapabilities.map { "-" + $0 }.joined(separator: ",")
             command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command

@@ -1,0 +1,238 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// Carries out stops and continuations of applications, and says what came of them.
+final class Stops {
+    private let proc: Proc
+    private let journal: Journal
+    private let hierarchy: UnifiedHierarchy?
+    private let ownCgroup: Cgroup?
+    private let report: (Fact) -> Void
+    private let isForeign: (ProcessIdentity) -> Bool
+    private let find: (ApplicationNumber) -> Registered?
+    private let application: (ApplicationNumber) -> Application?
+    private let retries: Retries<ApplicationNumber>
+    private var freezes: FreezeSensor?
+
+    /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
+    private static let longestFreeze: Microseconds = 500_000
+
+    init(
+        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
+        find: @escaping (ApplicationNumber) -> Registered?,
+        application: @escaping (ApplicationNumber) -> Application?,
+        isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
+    ) throws(BusFailure) {
+        self.proc = proc
+        self.journal = journal
+        self.report = report
+        self.isForeign = isForeign
+        self.find = find
+        self.application = application
+        hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
+        retries = try Retries(loop: loop, now: now)
+        freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
+            self?.freezeChanged($0)
+        }
+    }
+
+    func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
+        Suspender(proc: proc, hierarchy: hierarchy, main: process, owner: user, daemon: ownCgroup)
+    }
+
+    func watch(_ application: Registered) {
+        freezes?.watch(application.number, application.process)
+        freezeChanged(application.number)
+    }
+
+    // MARK: Orders
+
+    /// Chooses how it will be stopped: to be written down before it is.
+    func prepare(_ number: ApplicationNumber) {
+        guard let application = find(number) else { return }
+        freezes?.watch(number, application.process)
+        application.suspender.prepare(isForeign: isForeign)
+    }
+
+    func stop(_ number: ApplicationNumber, _ reason: HoldReason) {
+        guard let application = find(number) else { return }
+        switch reason {
+        case .policy, .pressure:
+            if let tracer = try? proc.tracer(of: application.process.pid) {
+                report(.objected(number, "a debugger (pid \(tracer)) is attached"))
+                return
+            }
+        case .request, .signal:
+            break
+        }
+        if isComplete(number, application.suspender.stop(isForeign: isForeign)) { return }
+        // The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for
+        // as long as it may take.
+        let patience = application.suspender.frozen == nil ? .max / 2 : Self.longestFreeze
+        retries.start(number, for: patience) { [weak self] in
+            guard let self, let application = find(number) else { return true }
+            return isComplete(number, application.suspender.proceed(isForeign: isForeign))
+        } givenUp: { [weak self] in
+            self?.giveUp(number)
+        }
+    }
+
+    private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
+        guard let application = find(number) else { return true }
+        switch progress {
+        case .complete:
+            logFailures(of: application)
+            report(.stopped(number, holder: nil))
+            return true
+        case .pending:
+            guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
+                return false
+            }
+            // Its main process is out of our reach: that will not change by waiting.
+            logFailures(of: application)
+            report(.stopFailed(number, failure.description))
+            return true
+        }
+    }
+
+    private func giveUp(_ number: ApplicationNumber) {
+        guard let application = find(number), let cgroup = application.suspender.frozen else { return }
+        application.suspender.release()
+        let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
+        journal.log(.notice, "application \(number) (\(application.id)): \(why)", application.fields)
+        report(.stopFailed(number, why))
+    }
+
+    func breathe(_ number: ApplicationNumber) {
+        find(number)?.suspender.release()
+    }
+
+    func resume(_ number: ApplicationNumber, sparingMain: Bool) {
+        guard let application = find(number) else { return }
+        retries.cancel(number)
+        application.suspender.release(sparing: sparingMain ? [application.process] : [])
+        logFailures(of: application)
+        if sparingMain { return }
+        // It may have been stopped before we did, by somebody who has given it up since.
+        if (try? proc.isStopped(application.process)) == true { continueMain(application) }
+        reportIfRunning(application)
+    }
+
+    /// Ends another's stop, because somebody who may has asked for it.
+    func continueForeign(_ number: ApplicationNumber) {
+        guard let application = find(number) else { return }
+        let failures = Extent.signal(
+            SIGCONT, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
+        for failure in failures where !failure.isNoSuchProcess { log(failure, of: application) }
+        if let cgroup = freezes?.frozenCgroup(of: number), application.suspender.frozen == nil {
+            // A freeze that holds others too is not this application's to lift.
+            if application.suspender.ownCgroup(isForeign) == cgroup {
+                do {
+                    try cgroup.thaw()
+                } catch {
+                    log(error, of: application)
+                }
+            } else {
+                report(.stopped(number, holder: "cgroup \(cgroup.name)"))
+            }
+        }
+        reportIfRunning(application)
+    }
+
+    func remove(_ application: Registered) {
+        retries.cancel(application.number)
+        freezes?.unwatch(application.number)
+        // Whoever of it lives on must not stay stopped without a hold.
+        application.suspender.release()
+    }
+
+    private func continueMain(_ application: Registered) {
+        _ = Extent.signal(
+            SIGCONT, to: application.process, owner: application.user, proc: proc,
+            isForeign: { [isForeign, main = application.process] in isForeign($0) || $0 != main })
+    }
+
+    /// SIGCONT wakes its process before kill(2) returns: a process that is still stopped was stopped anew.
+    private func reportIfRunning(_ application: Registered) {
+        if stands(application.number, application.process) == false { report(.continued(application.number)) }
+    }
+
+    private func logFailures(of application: Registered) {
+        for failure in application.suspender.failures where !failure.isNoSuchProcess {
+            log(failure, of: application)
+        }
+    }
+
+    private func log(_ failure: KernelFailure, of application: Registered) {
+        journal.log(
+            .notice, "application \(application.number) (\(application.id)): \(failure)", application.fields)
+    }
+
+    // MARK: What is
+
+    /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it is gone.
+    func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
+        guard let isStopped = try? proc.isStopped(process) else { return nil }
+        return isStopped || freezes?.frozenCgroup(of: number) != nil
+    }
+
+    /// Whether somebody else's SIGSTOP waits for a frozen process to run, to stop it then.
+    func hasPendingStop(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool {
+        freezes?.frozenCgroup(of: number) != nil && (try? proc.hasPendingStop(process.pid)) == true
+    }
+
+    private func freezeChanged(_ number: ApplicationNumber) {
+        guard let registered = find(number), let application = application(number) else { return }
+        let cgroup = freezes?.frozenCgroup(of: number)
+        switch (cgroup, application.enforcement) {
+        case (_, .stopping):
+            // Ours, on its way.
+            if isComplete(number, registered.suspender.proceed(isForeign: isForeign)) {
+                retries.cancel(number)
+            }
+        case (let cgroup?, .none) where !application.isStopped:
+            report(.stopped(number, holder: "cgroup \(cgroup.name)"))
+        case (nil, _) where application.isStopped && stands(number, registered.process) == false:
+            report(.continued(number))
+        case (_?, .none), (_, .stopped), (_, .continuing), (nil, .none):
+            break
+        }
+    }
+
+    // MARK: After another daemon
+
+    /// Takes up what an earlier daemon had stopped, or was about to.
+    func adopt(_ application: Registered, _ record: Record) {
+        adopt(application.suspender, record)
+    }
+
+    /// Continues what an earlier daemon had stopped of an application that is not taken up.
+    func release(_ process: ProcessIdentity, user: UInt32, _ record: Record) {
+        let suspender = suspender(process, user)
+        adopt(suspender, record)
+        suspender.release()
+        for failure in suspender.failures { journal.log(.warning, "resuming \(process): \(failure)") }
+    }
+
+    /// Killed while it stopped an application, a daemon has not written down whom it had reached: everybody
+    /// who stands now and did not before.
+    private func adopt(_ suspender: Suspender, _ record: Record) {
+        guard record.values(of: "hold") != [] || record["enforcement"]?.hasPrefix("none ") == false else {
+            return
+        }
+        func processes(_ key: String) -> [ProcessIdentity] {
+            record.values(of: key).compactMap(ProcessID.init(recorded:)).map(\.identity)
+        }
+        let standing = processes("standing")
+        let known = processes("stopped-process")
+        let members = Extent.members(of: suspender.main, proc: proc, isForeign: isForeign)
+        suspender.adopt(
+            frozen: record["frozen-cgroup"].flatMap(String.init(escaped:)),
+            stopped: known + members.filter { !known.contains($0) && !standing.contains($0) },
+            standing: standing)
+    }
+}

@@ -1,0 +1,222 @@
+import Glibc
+
+/// Brings the processes of one application to a stand, and lets them go: whole, by the freezer of a cgroup that
+/// is its own, else one by one, by signal.
+///
+/// Which of the two is chosen anew for each stop, as `CgroupExtent` judges at that moment, and judged again
+/// once the cgroup stands: whoever came in between is not held.
+public final class Suspender {
+    /// How far a stop has come.
+    public enum Progress: Equatable, Sendable {
+        /// All stand.
+        case complete
+        /// Call `proceed` shortly after, or when `cgroup.events` has changed.
+        case pending
+    }
+
+    /// How the present stop is made.
+    private enum Means {
+        case none
+        case signals
+        /// `isOurs` false: somebody else froze it before, and will thaw it.
+        case freezer(Cgroup, isOurs: Bool)
+    }
+
+    /// The process that the application begins with.
+    public let main: ProcessIdentity
+    /// What could not be done since the stop was begun.
+    public private(set) var failures: [KernelFailure] = []
+    /// Why the freezer was not used for the present stop; nil where it is, or there is no cgroup.
+    public private(set) var objection: String?
+    /// Processes that stood already when the stop by signal was prepared: not ours to continue.
+    public private(set) var standing: [ProcessIdentity] = []
+
+    private let proc: Proc
+    private let owner: UInt32
+    private let hierarchy: UnifiedHierarchy?
+    private let daemon: Cgroup?
+    private let extent: StoppedExtent
+    private var means = Means.none
+
+    /// Stops nothing yet.
+    ///
+    /// - Parameters:
+    ///   - uid: owns the application: nothing is done to a process that is not wholly its, and no cgroup is
+    ///     frozen whose directory is not its.
+    ///   - hierarchy: where cgroups are; nil: only signals.
+    ///   - daemon: a cgroup that is never frozen, nor what it is in.
+    public init(
+        proc: Proc, hierarchy: UnifiedHierarchy?, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?
+    ) {
+        self.proc = proc
+        self.hierarchy = hierarchy
+        self.main = main
+        owner = uid
+        self.daemon = daemon
+        extent = StoppedExtent(proc: proc, main: main, owner: uid)
+    }
+
+    // MARK: What is held
+
+    /// The cgroup that is frozen for the present stop, or about to be; nil where signals do it.
+    public var frozen: Cgroup? {
+        if case .freezer(let cgroup, _) = means { return cgroup }
+        return nil
+    }
+
+    /// Whether the freeze is ours to lift.
+    public var isFreezeOurs: Bool {
+        if case .freezer(_, isOurs: true) = means { return true }
+        return false
+    }
+
+    /// Those that have our SIGSTOP, parents first.
+    public var stoppedByUs: [ProcessIdentity] { extent.stoppedByUs }
+
+    /// Whether there is nobody whom a stop could reach.
+    public var isOutOfReach: Bool {
+        if case .signals = means { return extent.members.isEmpty }
+        return false
+    }
+
+    // MARK: The stop
+
+    /// Chooses how the next stop is made. What is held then is to be written down before `stop`.
+    public func prepare(isForeign: (ProcessIdentity) -> Bool) {
+        guard case .none = means else { return }
+        failures = []
+        objection = nil
+        if let cgroup = ownCgroup(isForeign) {
+            means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
+        } else {
+            useSignals(isForeign)
+        }
+    }
+
+    private func useSignals(_ isForeign: (ProcessIdentity) -> Bool) {
+        means = .signals
+        standing = Extent.members(of: main, proc: proc, isForeign: isForeign)
+            .filter { (try? proc.isStopped($0)) == true }
+    }
+
+    /// A cgroup that stands for the application: its unit, else the one that it is in (§ 2, "Extent").
+    public func ownCgroup(_ isForeign: (ProcessIdentity) -> Bool) -> Cgroup? {
+        guard let hierarchy else { return nil }
+        let here: Cgroup
+        do throws(KernelFailure) {
+            here = try Cgroup.of(main.pid, in: hierarchy, proc: proc)
+        } catch {
+            return nil
+        }
+        if here.isRoot { return nil }
+        var candidates = [here]
+        if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
+        for cgroup in candidates where isOwn(cgroup, isForeign) { return cgroup }
+        return nil
+    }
+
+    private func isOwn(_ cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        do throws(KernelFailure) {
+            let snapshot = try CgroupSnapshot(of: cgroup, main: main, proc: proc, isForeign: isForeign)
+            switch CgroupExtent.judge(
+                snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
+            {
+            case .own(let remainder) where remainder.isEmpty:
+                return true
+            case .own(let remainder):
+                objection = "\(cgroup): process \(remainder[0].pid) of the application is outside of it"
+            case .refused(let reason):
+                objection = "\(cgroup): \(reason)"
+            }
+        } catch {
+            objection = "\(error)"
+        }
+        return false
+    }
+
+    /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own.
+    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        prepare(isForeign: isForeign)
+        if case .freezer(let cgroup, isOurs: true) = means {
+            do throws(KernelFailure) {
+                try cgroup.freeze()
+            } catch {
+                failures.append(error)
+                useSignals(isForeign)
+            }
+        }
+        return proceed(isForeign: isForeign)
+    }
+
+    /// Looks again, and goes on.
+    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        switch means {
+        case .none:
+            return stop(isForeign: isForeign)
+        case .signals:
+            let progress = extent.stop(isForeign: isForeign)
+            for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
+            return progress == .complete ? .complete : .pending
+        case .freezer(let cgroup, let isOurs):
+            return look(at: cgroup, isOurs: isOurs, isForeign)
+        }
+    }
+
+    private func look(
+        at cgroup: Cgroup, isOurs: Bool, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
+        do throws(KernelFailure) {
+            guard try cgroup.isFrozen(), try cgroup.unfrozenDescendants().isEmpty else { return .pending }
+        } catch {
+            // It is gone, with all that were in it, or they were moved.
+            failures.append(error)
+            useSignals(isForeign)
+            return proceed(isForeign: isForeign)
+        }
+        // What stands changes no more: now the answer holds.
+        guard isOurs, !isOwn(cgroup, isForeign) else { return .complete }
+        thaw(cgroup)
+        useSignals(isForeign)
+        return proceed(isForeign: isForeign)
+    }
+
+    /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped.
+    public func release(sparing spared: Set<ProcessIdentity> = []) {
+        switch means {
+        case .freezer(let cgroup, isOurs: true): thaw(cgroup)
+        case .none, .signals, .freezer(_, isOurs: false): break
+        }
+        means = .none
+        standing = []
+        extent.release(sparing: spared)
+        for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
+    }
+
+    private func thaw(_ cgroup: Cgroup) {
+        do throws(KernelFailure) {
+            try cgroup.thaw()
+        } catch {
+            if !error.isNoSuchCgroup { failures.append(error) }
+        }
+    }
+
+    // MARK: After another
+
+    /// Takes up what an earlier value held, as it was written down.
+    ///
+    /// - Parameters:
+    ///   - path: the cgroup that it froze, or was about to freeze.
+    ///   - stopped: those that have its SIGSTOP.
+    ///   - standing: those that stood before.
+    public func adopt(frozen path: String?, stopped: [ProcessIdentity], standing: [ProcessIdentity]) {
+        if let path, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
+            (try? cgroup.owner()) == owner
+        {
+            means = .freezer(cgroup, isOurs: true)
+            return
+        }
+        means = .signals
+        self.standing = standing
+        extent.adopt(stopped)
+    }
+}
