@@ -46,7 +46,7 @@ let package = Package(
             name: "appstate-bench", dependencies: ["AppStateBus", "AppStateContract", "TestSupport"],
             path: "Benchmarks", swiftSettings: settings),
 
-        .target(name: "TestSupport", path: "Tests/Support", swiftSettings: settings),
+        .target(name: "TestSupport", dependencies: ["Linux"], path: "Tests/Support", swiftSettings: settings),
         .executableTarget(
             name: "BusProbe", dependencies: ["AppStateBus"], path: "Tests/BusProbe", swiftSettings: settings),
         .executableTarget(
@@ -55,7 +55,8 @@ let package = Package(
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport", "BusProbe"],
             swiftSettings: settings),
-        .testTarget(name: "LinuxTests", dependencies: ["Linux", "CLinux"], swiftSettings: settings),
+        .testTarget(
+            name: "LinuxTests", dependencies: ["Linux", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
             name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract"],
             swiftSettings: settings),

@@ -128,7 +128,7 @@ final class Stops {
         let failures = Extent.signal(
             SIGCONT, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess { log(failure, of: application) }
-        if let cgroup = freezes?.frozenCgroup(of: number), application.suspender.frozen == nil {
+        if let cgroup = freezes?.frozenCgroup(of: number), !application.suspender.isFreezeOurs {
             // A freeze that holds others too is not this application's to lift.
             if application.suspender.ownCgroup(isForeign) == cgroup {
                 do {

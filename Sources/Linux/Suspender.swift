@@ -83,6 +83,10 @@ public final class Suspender {
 
     /// Chooses how the next stop is made. What is held then is to be written down before `stop`.
     public func prepare(isForeign: (ProcessIdentity) -> Bool) {
+        // Whoever had frozen it before us has thawed it: now it is ours to do.
+        if case .freezer(let cgroup, isOurs: false) = means, (try? cgroup.wantsFrozen()) != true {
+            means = .none
+        }
         guard case .none = means else { return }
         failures = []
         objection = nil

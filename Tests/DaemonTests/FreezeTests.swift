@@ -1,0 +1,304 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Applications with a cgroup of their own are frozen whole.
+@Suite(
+    "Freezing", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+struct FreezeTests {
+    /// An application of three processes in a cgroup of its own, in the background.
+    private struct Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let home: TestCgroup
+        let app: App
+        let path: String
+        let others: [Int32]
+
+        init(_ configuration: String = "", options: String = "suspension=s:manual") throws {
+            daemon = try TestDaemon(configuration: configuration)
+            client = try daemon.subscriber()
+            home = try TestCgroup("app-test")
+            app = try App(daemon.bus)
+            try home.take(app.pid)
+            others = try (0..<2).map { [app] _ in try app.make("fork") }
+            path = try app.register("org.example.Actor", options + ",launch-mode=s:background")
+            try app.application(path, "FinishLaunching")
+            try client.wait(for: path, toBe: "background")
+        }
+
+        var cgroup: Cgroup { home.cgroup }
+        var pids: [Int32] { [app.pid] + others }
+        var noneIsStopped: Bool { get throws { try pids.allSatisfy { try !isStopped($0) } } }
+    }
+
+    @Test("Suspend freezes the cgroup, and no process gets a signal; Resume thaws it")
+    func whole() throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try scene.cgroup.isFrozen())
+        #expect(try scene.noneIsStopped)
+        #expect(try scene.client.state(scene.path) == "suspended")
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.isFrozen())
+        try scene.app.settle()
+        #expect(try scene.client.state(scene.path) == "background")
+    }
+
+    @Test("acknowledged, it is suspended right then")
+    func acknowledged() throws {
+        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
+        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+        // It is frozen before it can read the answer.
+        scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.cgroup.isFrozen())
+        #expect(try scene.client.holds(scene.path) == ["policy appstated"])
+    }
+
+    @Test("not answering, it is suspended at the deadline")
+    func deadline() throws {
+        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.cgroup.isFrozen())
+    }
+
+    @Test("with a background task: at the task's end")
+    func taskEnds() throws {
+        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
+        let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
+        let task = answer.filter(\.isNumber)
+        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+        try scene.app.application(scene.path, "Acknowledge t:\(serial)")
+        try scene.client.settle()
+        #expect(try scene.client.state(scene.path) == "background")
+        scene.app.tell("call \(scene.path) \(BusNames.application) EndBackgroundTask t:\(task)")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.cgroup.isFrozen())
+    }
+
+    @Test("with a background task that does not end: warned, then suspended at the limit")
+    func taskExpires() throws {
+        let scene = try Scene(
+            "[LifeCycle]\nBackgroundGraceSec=10ms\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
+            options: "suspension=s:manual")
+        try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
+        try scene.client.wait("the warning") {
+            scene.client.signals(of: scene.path).contains { $0.member == "BackgroundTaskWillExpire" }
+        }
+        let warning = try scene.app.last("BackgroundTaskWillExpire", of: scene.path)
+        #expect(warning.count == 2)
+        try scene.client.wait("the end of the task") {
+            try scene.client.property(scene.path, "BackgroundTasks") == .array("(tst)", [])
+        }
+    }
+
+    @Test("a freeze by somebody else is seen, is a hold of its own, and focus does not lift it")
+    func foreign() throws {
+        let scene = try Scene()
+        try scene.cgroup.freeze()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.client.holds(scene.path) == ["signal cgroup \(scene.cgroup.name)"])
+        try scene.client.setFocus(scene.app.pid)
+        try scene.client.settle()
+        #expect(try scene.cgroup.isFrozen())
+        #expect(try scene.client.state(scene.path) == "suspended")
+        try scene.cgroup.thaw()
+        try scene.client.wait(for: scene.path, toBe: "active")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test("Resume lifts another's freeze, and Suspend over it is not undone by its thaw")
+    func foreignAndOurs() throws {
+        let scene = try Scene()
+        try scene.cgroup.freeze()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.isFrozen())
+        try scene.client.wait(for: scene.path, toBe: "background")
+
+        try scene.cgroup.freeze()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.application(scene.path, "Suspend")
+        try scene.cgroup.thaw()
+        try scene.client.wait("our own freeze") {
+            try scene.cgroup.isFrozen() && scene.client.holds(scene.path) == ["request uid:\(getuid())"]
+        }
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.isFrozen())
+    }
+
+    @Test("one Resume lifts one's own request and another's freeze below it")
+    func bothAtOnce() throws {
+        let scene = try Scene()
+        try scene.cgroup.freeze()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.application(scene.path, "Suspend")
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.isFrozen())
+        try scene.client.wait(for: scene.path, toBe: "background")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test("a freeze of an ancestor is nobody's hold, and after it ours stands")
+    func ancestor() throws {
+        let session = try TestCgroup("session")
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let homes = try ["app-a.scope", "app-b.scope"].map { try TestCgroup($0, below: session.cgroup) }
+        let children = try homes.map { home in
+            let child = try Child("sleep", ["1000"])
+            try home.take(child.pid)
+            return child
+        }
+        let paths = try children.map { try client.register("org.example.App", $0.pid) }
+        try client.application(paths[0], "Suspend")
+        let events = try CgroupEvents(homes[1].cgroup)
+        try client.settle()
+        client.forget()
+        try session.cgroup.freeze()
+        try client.wait("the freeze") { try events.read().isFrozen }
+        // Whatever was announced of it has come after a call that was answered after it.
+        try client.setMinimized(children[1].pid, true)
+        try client.settle()
+        #expect(try client.state(paths[1]) == "background")
+        #expect(try client.holds(paths[1]) == [])
+        try session.cgroup.thaw()
+        #expect(try homes[0].cgroup.isFrozen())
+        #expect(try client.state(paths[0]) == "suspended")
+        #expect(client.edges(of: paths[0]) == [])
+    }
+
+    @Test(
+        "SIGSTOP to a frozen application is a hold of its own: it stands when it is thawed",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func stopWhileFrozen() throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        scene.app.process.kill(SIGSTOP)
+        let both = ["request uid:\(getuid())", "signal pid \(getpid())"]
+        try scene.client.wait("the second hold") { try scene.client.holds(scene.path) == both }
+        // And SIGCONT lifts that one alone.
+        scene.app.process.kill(SIGCONT)
+        try scene.client.wait("the first hold alone") {
+            try scene.client.holds(scene.path) == [both[0]]
+        }
+        #expect(try scene.cgroup.isFrozen())
+        try scene.client.settle()
+        #expect(scene.client.edges(of: scene.path).last == "background→suspended")
+
+        scene.app.process.kill(SIGSTOP)
+        try scene.client.wait("the second hold") { try scene.client.holds(scene.path) == both }
+        // The way out of ours, while theirs stands, is a focus for policy's holds; for a request the daemon's
+        // own end.
+        try scene.daemon.end(SIGTERM)
+        #expect(try !scene.cgroup.wantsFrozen())
+        try scene.client.wait("the stop") { try isStopped(scene.app.pid) }
+    }
+
+    @Test("somebody who thaws it against a hold sees it frozen again, and wins in the end")
+    func contest() throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.cgroup.thaw()
+        try scene.client.wait("the freeze") { try scene.cgroup.isFrozen() }
+        let events = try CgroupEvents(scene.cgroup)
+        try scene.client.wait("the holds to be given up") {
+            if try events.read().isFrozen { try scene.cgroup.thaw() }
+            return try scene.client.holds(scene.path) == []
+        }
+        try scene.client.wait("the thaw") { try !scene.cgroup.isFrozen() }
+    }
+
+    @Test("a cgroup shared with a stranger is not frozen: signals, to its own processes alone")
+    func stranger() throws {
+        let scene = try Scene()
+        let stranger = try Child("sleep", ["1000"])
+        try scene.home.take(stranger.pid)
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try !scene.cgroup.wantsFrozen())
+        #expect(try scene.pids.allSatisfy { try isStopped($0) })
+        #expect(try !isStopped(stranger.pid))
+        try scene.client.application(scene.path, "Resume")
+        #expect(try scene.noneIsStopped)
+    }
+
+    @Test("a registered application in the cgroup of the one that started it is not frozen with it")
+    func nested() throws {
+        let scene = try Scene()
+        let viewer = scene.others[0]
+        let inner = try scene.client.register("org.example.Viewer", viewer)
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try !scene.cgroup.wantsFrozen())
+        #expect(try isStopped(scene.app.pid) && isStopped(scene.others[1]))
+        #expect(try !isStopped(viewer))
+        #expect(try scene.client.state(inner) == "background")
+    }
+
+    @Test("killed while it is frozen, the next daemon takes it up; Resume thaws it")
+    func killedDaemon() throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.daemon.end(SIGKILL)
+        #expect(try scene.cgroup.isFrozen())
+        try scene.daemon.start()
+        #expect(try scene.client.state(scene.path) == "suspended")
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.isFrozen())
+        try scene.app.settle()
+    }
+
+    @Test("ended while frozen and without a daemon, what it leaves behind is thawed by the next")
+    func leftFrozen() throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.daemon.end(SIGKILL)
+        let process = try PidFD(pid: scene.app.pid)
+        kill(scene.app.pid, SIGKILL)
+        let hasEnded = waitForEnd(of: process)
+        #expect(hasEnded)
+        try scene.daemon.start()
+        #expect(try !scene.cgroup.wantsFrozen())
+    }
+
+    @Test("an orderly end thaws what we froze, and nothing else")
+    func orderlyEnd() throws {
+        let scene = try Scene()
+        let other = try TestCgroup("app-other")
+        let child = try Child("sleep", ["1000"])
+        try other.take(child.pid)
+        let foreign = try scene.client.register("org.example.Foreign", child.pid)
+        try other.cgroup.freeze()
+        try scene.client.wait(for: foreign, toBe: "suspended")
+        try scene.client.application(scene.path, "Suspend")
+        try scene.client.application(foreign, "Suspend")
+        try scene.daemon.end(SIGTERM)
+        #expect(try !scene.cgroup.isFrozen())
+        #expect(try other.cgroup.isFrozen())
+    }
+
+    @Test("two hundred processes are frozen and thawed as one")
+    func many() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let home = try TestCgroup("app-many")
+        // It makes them once it is in the cgroup.
+        let gate = try PipeEnds()
+        let shell = try Child(
+            "sh", ["-c", "read line; for i in $(seq 200); do sleep 1000 & done; echo made; wait"],
+            descriptors: [STDIN_FILENO: gate.read])
+        try home.take(shell.pid)
+        close(gate.takeWrite())
+        try shell.waitForLine(containing: "made")
+        let path = try client.register("org.example.Many", shell.pid)
+        try client.application(path, "Suspend")
+        #expect(try home.cgroup.isFrozen())
+        #expect(try home.cgroup.processes().count == 201)
+        try client.application(path, "Resume")
+        #expect(try !home.cgroup.isFrozen())
+    }
+}

@@ -1,0 +1,51 @@
+import Foundation
+import Glibc
+public import Linux
+
+/// A cgroup of the test's own; what is in it is ended, and it is removed, when it is let go.
+public final class TestCgroup {
+    public let cgroup: Cgroup
+
+    /// Whether cgroups can be made and processes moved: root, and a mount of cgroup2 that is writable.
+    public static let isAvailable = (try? TestCgroup("test-probe")) != nil
+    public static let whatIsMissing: String = "needs root and a writable mount of cgroup2"
+
+    /// Below our own cgroup, with a name that nobody else has, that begins with `name`.
+    public convenience init(_ name: String = "test", owner: UInt32? = nil) throws {
+        guard let base = Self.base else { throw TestFailure("no cgroup2") }
+        try self.init("\(name)-\(UUID().uuidString)", below: base)
+        if let owner { chown(cgroup.directory, owner, owner) }
+    }
+
+    public init(_ name: String, below parent: Cgroup) throws {
+        guard let cgroup = Cgroup(path: "\(parent.isRoot ? "" : parent.path)/\(name)", in: parent.hierarchy)
+        else { throw TestFailure("no cgroup's name: \(name)") }
+        self.cgroup = cgroup
+        guard mkdir(cgroup.directory, 0o755) == 0 else { throw TestFailure("mkdir \(cgroup): \(errno)") }
+    }
+
+    deinit {
+        try? cgroup.kill()
+        try? cgroup.thaw()
+        // The dead leave a moment after the kill.
+        if let events = try? CgroupEvents(cgroup) {
+            var look = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
+            while (try? events.read())?.isPopulated == true, poll(&look, 1, 1_000) > 0 {}
+        }
+        for _ in 0..<1_000 where rmdir(cgroup.directory) != 0 && errno == EBUSY { sched_yield() }
+    }
+
+    /// Moves a process into it.
+    public func take(_ pid: Int32) throws {
+        let file = open(cgroup.directory + "/cgroup.procs", O_WRONLY | O_CLOEXEC)
+        guard file >= 0 else { throw TestFailure("open cgroup.procs: \(errno)") }
+        defer { close(file) }
+        let text = Array("\(pid)".utf8)
+        guard write(file, text, text.count) == text.count else { throw TestFailure("move \(pid): \(errno)") }
+    }
+
+    private static let base: Cgroup? = {
+        guard let hierarchy = try? UnifiedHierarchy.find() else { return nil }
+        return try? Cgroup.of(getpid(), in: hierarchy)
+    }()
+}
