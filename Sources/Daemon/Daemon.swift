@@ -107,11 +107,28 @@ public final class Daemon {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
+        slots.append(
+            try bus.match(
+                Self.sleepRule,
+                failed: { [journal] in journal.log(.warning, "the machine's sleep goes unseen: \($0)") },
+                handler: { [unowned self] in slept($0) }))
         try bus.attach(to: loop)
         if let state { restore(from: state) }
         try bus.requestName(BusNames.service)
         try loop.watchdog(enabled: true)
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
+    }
+
+    /// logind's word before and after the machine's sleep (org.freedesktop.login1(5)).
+    private static let sleepRule =
+        "type='signal',sender='org.freedesktop.login1',path='/org/freedesktop/login1',"
+        + "interface='org.freedesktop.login1.Manager',member='PrepareForSleep'"
+
+    /// systemd freezes sessions for the sleep and thaws them after it, and with them what we had frozen
+    /// ourselves: that is put back.
+    private func slept(_ message: borrowing Message) {
+        guard (try? message.readBool()) == false else { return }
+        sensor.rescan()
     }
 
     /// Ends in good order: what we suspended runs on.

@@ -52,8 +52,8 @@ final class Executor {
             if let application = registered[number] { announcer.changed(application, properties) }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
-        case .stop(let number, let reason):
-            stops?.stop(number, reason)
+        case .stop(let number, _):
+            stops?.stop(number)
         case .resume(let number, let sparingMain):
             stops?.resume(number, sparingMain: sparingMain)
         case .breathe(let number):

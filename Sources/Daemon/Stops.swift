@@ -16,6 +16,7 @@ final class Stops {
     private let application: (ApplicationNumber) -> Application?
     private let retries: Retries<ApplicationNumber>
     private var freezes: FreezeSensor?
+    private var locks: LockSensor?
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
@@ -38,6 +39,7 @@ final class Stops {
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
+        locks = try LockSensor(loop: loop, proc: proc, now: now) { report(.objected($0, $1)) }
     }
 
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
@@ -58,16 +60,11 @@ final class Stops {
         application.suspender.prepare(isForeign: isForeign)
     }
 
-    func stop(_ number: ApplicationNumber, _ reason: HoldReason) {
+    func stop(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        switch reason {
-        case .policy, .pressure:
-            if let tracer = try? proc.tracer(of: application.process.pid) {
-                report(.objected(number, "a debugger (pid \(tracer)) is attached"))
-                return
-            }
-        case .request, .signal:
-            break
+        if isByPolicy(number), let why = objections(to: application).first {
+            report(.objected(number, why))
+            return
         }
         if isComplete(number, application.suspender.stop(isForeign: isForeign)) { return }
         // The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for
@@ -86,7 +83,18 @@ final class Stops {
         switch progress {
         case .complete:
             logFailures(of: application)
+            guard isByPolicy(number) else {
+                report(.stopped(number, holder: nil))
+                return true
+            }
+            // It stands: what speaks against it now, spoke against it before (§ 2).
+            if let why = objections(to: application).first {
+                application.suspender.release()
+                report(.objected(number, why))
+                return true
+            }
             report(.stopped(number, holder: nil))
+            locks?.watch(number, pids(of: application))
             return true
         case .pending:
             guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
@@ -107,13 +115,35 @@ final class Stops {
         report(.stopFailed(number, why))
     }
 
+    /// Nobody has asked for it: whatever speaks against it counts.
+    private func isByPolicy(_ number: ApplicationNumber) -> Bool {
+        application(number)?.holds.allSatisfy { $0.reason == .policy || $0.reason == .pressure } ?? false
+    }
+
+    /// What a look at the processes says against a suspension that nobody has asked for; empty: nothing.
+    func objections(to application: Registered) -> [String] {
+        var reasons: [String] = []
+        if let tracer = try? proc.tracer(of: application.process.pid) {
+            reasons.append("a debugger (pid \(tracer)) is attached")
+        }
+        if let waiter = locks?.waiter(blockedBy: pids(of: application)) { reasons.append(waiter) }
+        return reasons
+    }
+
+    private func pids(of application: Registered) -> Set<Int32> {
+        let extent = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
+        return Set(extent.map(\.pid)).union((try? application.suspender.frozen?.processes()) ?? [])
+    }
+
     func breathe(_ number: ApplicationNumber) {
+        locks?.unwatch(number)
         find(number)?.suspender.release()
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
         guard let application = find(number) else { return }
         retries.cancel(number)
+        locks?.unwatch(number)
         application.suspender.release(sparing: sparingMain ? [application.process] : [])
         logFailures(of: application)
         if sparingMain { return }
@@ -145,6 +175,7 @@ final class Stops {
 
     func remove(_ application: Registered) {
         retries.cancel(application.number)
+        locks?.unwatch(application.number)
         freezes?.unwatch(application.number)
         // Whoever of it lives on must not stay stopped without a hold.
         application.suspender.release()

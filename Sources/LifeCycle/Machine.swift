@@ -66,6 +66,7 @@ public struct Machine: Equatable, Sendable {
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }
+            effects.append(.notice(number, .objection(why)))
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .request, at: now, &effects) {

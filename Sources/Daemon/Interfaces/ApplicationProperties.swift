@@ -56,8 +56,8 @@ extension Daemon {
     /// What speaks against suspending it: what the life cycle knows, and what is looked at now.
     func objections(to application: Application) -> [String] {
         var objections = machine.objections(to: application.number)
-        if let tracer = (try? proc.status(application.process.pid))?.tracer, tracer != 0 {
-            objections.append("a debugger (pid \(tracer)) is attached")
+        if let registered = executor.registered[application.number] {
+            objections += stops.objections(to: registered)
         }
         return objections
     }
