@@ -72,6 +72,26 @@ static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *inf
     return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
 }
 
+// The C library has no functions for the I/O class and level of a thread; 1 is IOPRIO_WHO_PROCESS, which
+// means a thread, as everywhere in the kernel.
+static inline int clinux_ioprio_get(int thread) {
+    return clinux_result(clinux_syscall(__NR_ioprio_get, 1, thread));
+}
+
+static inline int clinux_ioprio_set(int thread, int priority) {
+    return clinux_result(clinux_syscall(__NR_ioprio_set, 1, thread, priority));
+}
+
+// The kernel's getpriority(2) returns 20 - nice, so that no value looks like a failure; 0 is PRIO_PROCESS,
+// a thread here too.
+static inline int clinux_getpriority(int thread) {
+    return clinux_result(clinux_syscall(__NR_getpriority, 0, thread));
+}
+
+static inline int clinux_setpriority(int thread, int nice) {
+    return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
+}
+
 // perf_event_attr is a wall of bit fields and unions: filled in here. One tracepoint on one CPU, every
 // process; each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
 static inline int clinux_open_tracepoint(__u64 id, int cpu) {

@@ -9,4 +9,13 @@ public enum Clock {
         _ = clock_gettime(CLOCK_MONOTONIC, &time)
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
     }
+
+    /// Clock ticks since boot, as `/proc/PID/stat` tells when a process started (proc(5), field 22): of
+    /// `CLOCK_BOOTTIME`, `_SC_CLK_TCK` a second.
+    static var bootTicks: UInt64 {
+        var time = timespec()
+        _ = clock_gettime(CLOCK_BOOTTIME, &time)
+        let rate = UInt64(max(1, sysconf(Int32(_SC_CLK_TCK))))
+        return UInt64(time.tv_sec) * rate + UInt64(time.tv_nsec) * rate / 1_000_000_000
+    }
 }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Reading of small text files of the kernel.
+/// Reading and writing of small text files of the kernel.
 enum Files {
     /// Reads the beginning of a file in one read(2) into a buffer on the stack.
     ///
@@ -103,6 +103,16 @@ enum Files {
         }
         guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
         return found
+    }
+
+    /// Writes a word to a file of the kernel's, which takes it in one write(2) or not at all.
+    static func write(
+        _ text: String, to file: borrowing Descriptor, named path: String
+    ) throws(KernelFailure) {
+        let bytes = Array(text.utf8)
+        guard Glibc.write(file.rawValue, bytes, bytes.count) >= 0 else {
+            throw KernelFailure(operation: "write \(text)", subject: path, errno: errno)
+        }
     }
 
     /// Whether the path can be looked up.

@@ -1,0 +1,70 @@
+import Glibc
+
+/// The shares of a cgroup of the unified hierarchy against its siblings, 1 to 10000, 100 where nobody says
+/// otherwise: `cpu.weight` and `io.weight` (Documentation/admin-guide/cgroup-v2.rst).
+///
+/// Whose the cgroup is, is for its giver to know.
+public struct CgroupWeights: Sendable {
+    /// Its directory, without a slash at its end.
+    public let directory: String
+
+    /// What the kernel takes.
+    public static let range: ClosedRange<Int32> = 1...10_000
+
+    /// The weights of the cgroup that this directory is.
+    public init(directory: String) {
+        self.directory = directory
+    }
+
+    /// The share of processor time. `ENOENT`: the cgroup is gone, or has no cpu controller.
+    public func cpu() throws(KernelFailure) -> Int32 {
+        try read("cpu.weight") { bytes in bytes.signed32() }
+    }
+
+    /// The share of every disk that has none of its own: the line `default`. `ENOENT`: the cgroup is gone,
+    /// or has no io controller with weights (`CONFIG_BLK_CGROUP_IOCOST`).
+    public func io() throws(KernelFailure) -> Int32 {
+        try read("io.weight") { bytes in bytes.take("default") ? bytes.signed32() : nil }
+    }
+
+    /// Sets the share of processor time; `ERANGE` from the kernel where it is out of range.
+    public func set(cpu weight: Int32) throws(KernelFailure) {
+        try write("\(weight)", to: "cpu.weight")
+    }
+
+    /// Sets the share of every disk that has none of its own.
+    public func set(io weight: Int32) throws(KernelFailure) {
+        try write("default \(weight)", to: "io.weight")
+    }
+
+    /// What tells this cgroup from a later one of the same name: the number of its inode.
+    public func inode() throws(KernelFailure) -> UInt64 {
+        var status = Glibc.stat()
+        guard stat(directory, &status) == 0 else {
+            throw KernelFailure(operation: "stat", subject: directory, errno: errno)
+        }
+        return UInt64(status.st_ino)
+    }
+
+    private func read(
+        _ name: String, _ parse: (inout Bytes) -> Int32?
+    ) throws(KernelFailure) -> Int32 {
+        let path = "\(directory)/\(name)"
+        var value: Int32?
+        // `default` is the first line (blkcg prints it before the disks).
+        try Files.forEachLine(of: path) { line in
+            var bytes = Bytes(line)
+            value = parse(&bytes)
+            return value == nil
+        }
+        guard let value else { throw KernelFailure(operation: "parse", subject: path, errno: EBADMSG) }
+        return value
+    }
+
+    private func write(_ text: String, to name: String) throws(KernelFailure) {
+        let path = "\(directory)/\(name)"
+        let number = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW)
+        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
+        try Files.write(text, to: Descriptor(owning: number), named: path)
+    }
+}

@@ -1,0 +1,73 @@
+import CLinux
+import Glibc
+
+/// The I/O class and level of a thread: ioprio_set(2). Only some schedulers heed it: BFQ, mq-deadline.
+public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
+    /// The scheduling class.
+    public enum Class: Int32, Sendable {
+        /// None of its own: level and class follow the nice value.
+        case none = 0
+        /// First of all; needs `CAP_SYS_ADMIN` or `CAP_SYS_NICE`.
+        case realtime = 1
+        /// As everybody, by level.
+        case bestEffort = 2
+        /// Only when nobody else wants the disk.
+        case idle = 3
+    }
+
+    /// As the kernel writes it: the class in the three bits from 13 on, below them the level and, since Linux
+    /// 6.5, hints.
+    public let rawValue: Int32
+
+    /// A value as the kernel gave it.
+    public init(rawValue: Int32) { self.rawValue = rawValue }
+
+    /// A class, and a level from 0 (first) to 7 (last).
+    public init(_ ioClass: Class, level: Int32 = 0) {
+        rawValue = ioClass.rawValue << 13 | min(max(level, 0), 7)
+    }
+
+    /// The class; nil for one that we do not know.
+    public var ioClass: Class? { Class(rawValue: rawValue >> 13 & 7) }
+    /// From 0 (first) to 7 (last); says nothing in the classes `none` and `idle`.
+    public var level: Int32 { rawValue & 7 }
+
+    public var description: String {
+        switch ioClass {
+        case .none?: "none"
+        case .realtime?: "realtime \(level)"
+        case .bestEffort?: "best-effort \(level)"
+        case .idle?: "idle"
+        case nil: "\(rawValue)"
+        }
+    }
+
+    /// What a thread has, by the thread's id. `ESRCH`: there is no such thread.
+    public static func read(_ thread: Int32) throws(KernelFailure) -> IOPriority {
+        let result = clinux_ioprio_get(thread)
+        guard result >= 0 else {
+            throw KernelFailure(operation: "ioprio_get", subject: "thread \(thread)", errno: -result)
+        }
+        return IOPriority(rawValue: result)
+    }
+
+    /// Changes a thread of a process that is `process` now and wholly the owner's. Fails as
+    /// `Niceness.write` does, and with `EINVAL` for a class or level that the kernel does not know.
+    public static func write(
+        _ value: IOPriority, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32,
+        proc: Proc
+    ) throws(KernelFailure) {
+        try proc.checkOwned(process, by: uid)
+        try proc.checkThread(thread, of: process)
+        try value.set(thread.pid)
+    }
+
+    /// Changes a thread by its number, whosever it is.
+    func set(_ thread: Int32) throws(KernelFailure) {
+        let result = clinux_ioprio_set(thread, rawValue)
+        guard result >= 0 else {
+            throw KernelFailure(
+                operation: "ioprio_set \(self)", subject: "thread \(thread)", errno: -result)
+        }
+    }
+}

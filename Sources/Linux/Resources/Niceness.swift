@@ -1,0 +1,42 @@
+import CLinux
+import Glibc
+
+/// The nice value of a thread, -20 (first) to 19 (last): setpriority(2).
+///
+/// POSIX gives it to processes; on Linux each thread has its own, which new threads and children inherit
+/// ("C library/kernel differences" there).
+public enum Niceness {
+    /// What the kernel takes; it clamps the rest.
+    public static let range: ClosedRange<Int32> = -20...19
+
+    /// The nice value of a thread, by the thread's id. `ESRCH`: there is no such thread.
+    public static func read(_ thread: Int32) throws(KernelFailure) -> Int32 {
+        let result = clinux_getpriority(thread)
+        guard result > 0 else {
+            throw KernelFailure(operation: "getpriority", subject: "thread \(thread)", errno: -result)
+        }
+        return 20 - result
+    }
+
+    /// Changes a thread of a process that is `process` now and wholly the owner's.
+    ///
+    /// `ESRCH`: it is gone or another. `EPERM`: it is not the owner's, or it is another user's than ours and
+    /// we lack `CAP_SYS_NICE`. `EACCES`: for a lower value than it has we lack `CAP_SYS_NICE` (its
+    /// `RLIMIT_NICE` may allow some).
+    public static func write(
+        _ value: Int32, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32, proc: Proc
+    ) throws(KernelFailure) {
+        try proc.checkOwned(process, by: uid)
+        try proc.checkThread(thread, of: process)
+        try set(value, thread.pid)
+    }
+
+    /// Changes a thread by its number, whosever it is.
+    static func set(_ value: Int32, _ thread: Int32) throws(KernelFailure) {
+        let result = clinux_setpriority(thread, value)
+        guard result >= 0 else {
+            throw KernelFailure(
+                operation: "setpriority \(value)", subject: "thread \(thread)", errno: -result)
+        }
+    }
+}

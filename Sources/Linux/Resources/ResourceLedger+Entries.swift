@@ -1,0 +1,78 @@
+extension ResourceLedger {
+    /// What must survive us, one line for each value that is not as it was: knob, whose, what it was of its
+    /// own, what we wrote last (`-`: somebody else has changed it since, it is left alone).
+    ///
+    ///     nice 1234:567890 0 7
+    ///     nice 1234:567890/1240:567999 0 7     a thread of that process
+    ///     cpu-weight 100 20 4711 /sys/fs/cgroup/…   inode and directory
+    public var entries: [String] {
+        var lines: [String] = []
+        for (key, record) in records where record.isLeft || record.written != record.original {
+            var whose = Self.word(record.process)
+            if key.target != record.process { whose += "/" + Self.word(key.target) }
+            let written = record.isLeft ? "-" : String(record.written)
+            lines.append("\(key.knob.rawValue) \(whose) \(record.original) \(written)")
+        }
+        for (knob, record) in weights where record.isLeft || record.written != record.original {
+            let written = record.isLeft ? "-" : String(record.written)
+            lines.append(
+                "\(knob.rawValue) \(record.original) \(written) \(record.inode) \(record.directory)")
+        }
+        return lines.sorted()
+    }
+
+    /// Takes up what an earlier ledger of this application left behind. What is gone, or makes no sense, is
+    /// passed over; what has neither the value that was written nor its own is left alone.
+    public mutating func adopt(_ entries: [String]) {
+        for entry in entries.prefix(Extent.limit * ResourceKnob.ofProcesses.count) {
+            guard let space = entry.firstIndex(of: " "),
+                let knob = ResourceKnob(rawValue: String(entry[..<space]))
+            else { continue }
+            let rest = entry[entry.index(after: space)...]
+            if ResourceKnob.ofCgroups.contains(knob) {
+                adoptWeight(knob, rest)
+            } else {
+                adoptValue(knob, rest)
+            }
+        }
+    }
+
+    private mutating func adoptValue(_ knob: ResourceKnob, _ rest: Substring) {
+        let words = rest.split(separator: " ")
+        guard words.count == 3, let original = Int32(words[1]) else { return }
+        let whose = words[0].split(separator: "/")
+        guard let process = whose.first.flatMap(Self.identity), whose.count <= 2,
+            let target = whose.last.flatMap(Self.identity),
+            (try? proc.identity(of: process.pid)) == process,
+            target == process || (try? proc.identity(ofThread: target.pid, in: process.pid)) == target,
+            let present = try? read(knob, target)
+        else { return }
+        let written = Int32(words[2])
+        let isOurs = present == written || present == original && written != nil
+        records[Key(knob: knob, target: target)] = Record(
+            process: process, original: original, written: present, isLeft: !isOurs)
+    }
+
+    private mutating func adoptWeight(_ knob: ResourceKnob, _ rest: Substring) {
+        let words = rest.split(separator: " ", maxSplits: 3)
+        guard words.count == 4, let original = Int32(words[0]), let inode = UInt64(words[2]),
+            words[3].hasPrefix("/"), (try? CgroupWeights(directory: String(words[3])).inode()) == inode,
+            let present = try? read(knob, CgroupWeights(directory: String(words[3])))
+        else { return }
+        let written = Int32(words[1])
+        let isOurs = present == written || present == original && written != nil
+        weights[knob] = CgroupRecord(
+            directory: String(words[3]), inode: inode, original: original, written: present, isLeft: !isOurs)
+    }
+
+    private static func word(_ identity: ProcessIdentity) -> String {
+        "\(identity.pid):\(identity.startTime)"
+    }
+
+    private static func identity(_ word: Substring) -> ProcessIdentity? {
+        let numbers = word.split(separator: ":")
+        guard numbers.count == 2, let pid = Int32(numbers[0]), pid > 0, let start = UInt64(numbers[1])
+        else { return nil }
+        return ProcessIdentity(pid: pid, startTime: start)
+    }
+}

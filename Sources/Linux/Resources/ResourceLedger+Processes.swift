@@ -1,0 +1,290 @@
+import Glibc
+
+extension ResourceLedger {
+    /// A value to be written, and what the record said before.
+    struct Change {
+        let key: Key
+        let process: ProcessIdentity
+        let value: Int32
+        let before: Record
+    }
+
+    /// Looks at the extent and answers what is to be written; the records say already what will be then.
+    mutating func planProcesses(_ row: ResourceRow, _ isForeign: (ProcessIdentity) -> Bool) -> [Change] {
+        let knobs = knobsInPlay(row)
+        guard !knobs.isEmpty else { return [] }
+        var plan = Plan(now: Clock.bootTicks)
+        look(at: ownMembers(of: main, isForeign, &plan), knobs, row, &plan)
+        lookAtDeparted(knobs, isForeign, &plan)
+        unowned = plan.unowned
+        // Who has left is forgotten with what is written now, who was not found has gone; unless it could not
+        // be looked at, for want of descriptors, say: what it had is not forgotten for that.
+        let unseen = records.filter { key, record in
+            plan.records[key] == nil && !plan.unowned.contains(record.process) && mayLive(key.target)
+        }
+        records = plan.records.filter { !plan.departed.contains($0.key) }.merging(unseen) { found, _ in found
+        }
+        return plan.changes
+    }
+
+    mutating func carryOut(_ changes: [Change]) {
+        var checked: ProcessIdentity?
+        var refusal: KernelFailure?
+        var thread: ProcessIdentity?
+        for change in changes {
+            do throws(KernelFailure) {
+                if checked != change.process {
+                    checked = change.process
+                    refusal = nil
+                    do throws(KernelFailure) {
+                        try proc.checkOwned(change.process, by: owner)
+                    } catch {
+                        refusal = error
+                    }
+                }
+                if let refusal { throw refusal }
+                let target = change.key.target
+                if change.key.knob.isOfThreads, thread != target {
+                    try proc.checkThread(target, of: change.process)
+                    thread = target
+                }
+                try write(change)
+            } catch {
+                fail(change, error)
+            }
+        }
+    }
+
+    // MARK: Looking
+
+    /// What one look found, while the records still say what was before it.
+    fileprivate struct Plan {
+        let now: UInt64
+        var records: [Key: Record] = [:]
+        var departed: Set<Key> = []
+        var changes: [Change] = []
+        var seen: Set<ProcessIdentity> = []
+        var unowned: Set<ProcessIdentity> = []
+        var threads = 0
+        /// One note for a process, however many threads it has.
+        var told: Set<Key> = []
+    }
+
+    private func knobsInPlay(_ row: ResourceRow) -> [ResourceKnob] {
+        ResourceKnob.ofProcesses.filter { knob in
+            row.says(knob) || records.keys.contains { $0.knob == knob }
+        }
+    }
+
+    /// The extent from a process on, without processes that are not wholly the owner's and what is below them.
+    private mutating func ownMembers(
+        of first: ProcessIdentity, _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
+    ) -> [ProcessIdentity] {
+        var refused: [ProcessIdentity: KernelFailure] = [:]
+        func isOwn(_ process: ProcessIdentity) -> Bool {
+            do throws(KernelFailure) {
+                try proc.checkOwned(process, by: owner)
+                return true
+            } catch {
+                if error.errno == EPERM { refused[process] = error }
+                return false
+            }
+        }
+        var members: [ProcessIdentity] = []
+        if isOwn(first) {
+            members = Extent.members(of: first, proc: proc) { isForeign($0) || !isOwn($0) }
+        }
+        for (process, failure) in refused where plan.unowned.insert(process).inserted {
+            if !unowned.contains(process) { note(.failed(failure)) }
+        }
+        return members
+    }
+
+    private mutating func look(
+        at processes: [ProcessIdentity], _ knobs: [ResourceKnob], _ row: ResourceRow, _ plan: inout Plan
+    ) {
+        let hasThreadKnobs = knobs.contains(where: \.isOfThreads)
+        for process in processes where plan.seen.insert(process).inserted {
+            if knobs.contains(.oom) { look(.oom, process, process, row, &plan) }
+            guard hasThreadKnobs, let threads = try? proc.threads(of: process.pid) else { continue }
+            for thread in threads {
+                guard plan.threads < Extent.limit else {
+                    if plan.threads == Extent.limit {
+                        plan.threads += 1
+                        note(.failed(tooMany))
+                    }
+                    return
+                }
+                plan.threads += 1
+                guard let target = identity(ofThread: thread, in: process) else { continue }
+                for knob in knobs where knob.isOfThreads { look(knob, target, process, row, &plan) }
+            }
+        }
+    }
+
+    private var tooMany: KernelFailure {
+        KernelFailure(operation: "set resources", subject: "process \(main)", errno: E2BIG)
+    }
+
+    private func identity(ofThread thread: Int32, in process: ProcessIdentity) -> ProcessIdentity? {
+        thread == process.pid ? process : try? proc.identity(ofThread: thread, in: process.pid)
+    }
+
+    /// Those that we remember and that the extent no longer holds, with what is below them.
+    private mutating func lookAtDeparted(
+        _ knobs: [ResourceKnob], _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
+    ) {
+        let departed = Set(records.values.lazy.map(\.process)).subtracting(plan.seen)
+        if departed.isEmpty { return }
+        let members = plan.seen
+        for process in departed {
+            let below = ownMembers(of: process, isForeign, &plan)
+            look(at: below, knobs, ResourceRow(), &plan)
+        }
+        for key in plan.records.keys where plan.records[key].map({ !members.contains($0.process) }) == true {
+            plan.departed.insert(key)
+        }
+    }
+
+    /// Looks at one value of one thread or process.
+    private mutating func look(
+        _ knob: ResourceKnob, _ target: ProcessIdentity, _ process: ProcessIdentity, _ row: ResourceRow,
+        _ plan: inout Plan
+    ) {
+        // One that cannot be read has gone, or is as good as gone.
+        guard let present = try? read(knob, target) else { return }
+        let key = Key(knob: knob, target: target)
+        var record = records[key] ?? birth(of: target, in: process, knob, present)
+        if record.isLeft {
+            if records[key] == nil, record.written != record.original, plan.tell(knob, process) {
+                note(.ownValue(knob, of: "process \(process)", present))
+            }
+            record.written = present
+            plan.records[key] = record
+            return
+        }
+        if present != record.written {
+            if !mayLive(target) { return }
+            if plan.tell(knob, process) {
+                note(
+                    .changedByOthers(
+                        knob, of: "process \(process)", from: record.written, to: present))
+            }
+            record.isLeft = true
+            record.written = present
+            plan.records[key] = record
+            return
+        }
+        let value = row.value(knob, from: record.original)
+        if value != present {
+            plan.changes.append(Change(key: key, process: process, value: value, before: record))
+            record.previous = present
+            record.changedAt = plan.now
+            record.written = value
+        }
+        plan.records[key] = record
+    }
+
+    /// Whether it is not known to have ended. The kernel drops the I/O priority at the beginning of the end.
+    private func mayLive(_ target: ProcessIdentity) -> Bool {
+        do throws(KernelFailure) {
+            let stat = try proc.stat(target.pid)
+            guard stat.startTime == target.startTime else { return false }
+            // PF_EXITING (include/linux/sched.h).
+            return stat.flags & 0x4 == 0 && stat.state != .zombie && stat.state != .dead
+        } catch {
+            return !error.isNoSuchProcess
+        }
+    }
+
+    /// The record of one that was not seen before.
+    private func birth(
+        of target: ProcessIdentity, in process: ProcessIdentity, _ knob: ResourceKnob, _ present: Int32
+    ) -> Record {
+        let own = Record(process: process, original: present, written: present)
+        guard let maker = maker(of: target, in: process, knob) else { return own }
+        if let record = heritage(knob, maker, present, target, process) { return record }
+        // Another thread of its maker's process may have made it.
+        for (key, sibling) in records where key.knob == knob && sibling.process == maker.process {
+            if let record = heritage(knob, sibling, present, target, process) { return record }
+        }
+        if !maker.isLeft, maker.written == maker.original { return own }
+        return Record(process: process, original: maker.original, written: present, isLeft: true)
+    }
+
+    /// What a newcomer with this value inherited from that maker; nil if not this value.
+    private func heritage(
+        _ knob: ResourceKnob, _ maker: Record, _ present: Int32, _ target: ProcessIdentity,
+        _ process: ProcessIdentity
+    ) -> Record? {
+        if maker.isLeft {
+            // Somebody's choice for the maker goes for those that it makes.
+            guard present == maker.written else { return nil }
+            return Record(process: process, original: present, written: present, isLeft: true)
+        }
+        if present == maker.original { return Record(process: process, original: present, written: present) }
+        // One tick more: the kernel and we round.
+        let isOfBefore = present == maker.previous && target.startTime <= maker.changedAt + 1
+        guard present == maker.written || isOfBefore else { return nil }
+        return Record(process: process, original: maker.original, written: present)
+    }
+
+    /// The record of the process that a newcomer belongs to, else of its parent, else of the main process.
+    private func maker(
+        of target: ProcessIdentity, in process: ProcessIdentity, _ knob: ResourceKnob
+    ) -> Record? {
+        if target != process, let leader = records[Key(knob: knob, target: process)] { return leader }
+        let first = records[Key(knob: knob, target: main)]
+        guard let parent = try? proc.stat(process.pid).parent,
+            let identity = try? proc.identity(of: parent)
+        else { return first }
+        return records[Key(knob: knob, target: identity)] ?? first
+    }
+
+    // MARK: Writing
+
+    func read(_ knob: ResourceKnob, _ target: ProcessIdentity) throws(KernelFailure) -> Int32 {
+        switch knob {
+        case .nice: return try Niceness.read(target.pid)
+        case .io: return try IOPriority.read(target.pid).rawValue
+        case .oom: return try OOMScoreAdjustment.read(target.pid, proc: proc)
+        case .cpuWeight, .ioWeight:
+            throw KernelFailure(operation: "read \(knob.rawValue)", subject: "\(target)", errno: EINVAL)
+        }
+    }
+
+    private func write(_ change: Change) throws(KernelFailure) {
+        let target = change.key.target
+        switch change.key.knob {
+        case .nice:
+            try Niceness.set(change.value, target.pid)
+        case .io:
+            try IOPriority(rawValue: change.value).set(target.pid)
+        case .oom:
+            try OOMScoreAdjustment.write(change.value, to: target, owner: owner, proc: proc)
+        case .cpuWeight, .ioWeight:
+            throw KernelFailure(
+                operation: "write \(change.key.knob.rawValue)", subject: "\(target)", errno: EINVAL)
+        }
+    }
+
+    /// It has still what it had.
+    private mutating func fail(_ change: Change, _ failure: KernelFailure) {
+        if failure.isNoSuchProcess {
+            records[change.key] = nil
+            return
+        }
+        if !change.before.hasFailed { note(.failed(failure)) }
+        guard records[change.key] != nil else { return }
+        var record = change.before
+        record.hasFailed = true
+        records[change.key] = record
+    }
+}
+
+extension ResourceLedger.Plan {
+    /// Whether this is the first to be told of a process's knob.
+    fileprivate mutating func tell(_ knob: ResourceKnob, _ process: ProcessIdentity) -> Bool {
+        told.insert(ResourceLedger.Key(knob: knob, target: process)).inserted
+    }
+}

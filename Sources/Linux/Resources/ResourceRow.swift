@@ -1,0 +1,82 @@
+/// What an application is to have of the machine's resources. What is nil it has of its own.
+public struct ResourceRow: Equatable, Sendable {
+    /// Of its own cgroup's time on the processors against its siblings': `CgroupWeights.range`.
+    public var cpuWeight: Int32?
+    /// Of its own cgroup's disk bandwidth.
+    public var ioWeight: Int32?
+    /// Added to each process's own `oom_score_adj`, and kept within `OOMScoreAdjustment.range`.
+    public var oomScoreAdjust: Int32?
+    /// Added to each thread's own nice value, and kept within `Niceness.range`.
+    public var nice: Int32?
+    /// The I/O class of each thread that has not a more special one of its own (realtime, idle).
+    public var ioClass: IOPriority.Class?
+
+    /// A row; without arguments one that leaves everything as the application has it.
+    public init(
+        cpuWeight: Int32? = nil, ioWeight: Int32? = nil, oomScoreAdjust: Int32? = nil, nice: Int32? = nil,
+        ioClass: IOPriority.Class? = nil
+    ) {
+        self.cpuWeight = cpuWeight
+        self.ioWeight = ioWeight
+        self.oomScoreAdjust = oomScoreAdjust
+        self.nice = nice
+        self.ioClass = ioClass
+    }
+
+    /// Whether it says something of this knob. Nothing is added by 0.
+    func says(_ knob: ResourceKnob) -> Bool {
+        switch knob {
+        case .nice: nice ?? 0 != 0
+        case .io: ioClass != nil
+        case .oom: oomScoreAdjust ?? 0 != 0
+        case .cpuWeight: cpuWeight != nil
+        case .ioWeight: ioWeight != nil
+        }
+    }
+
+    /// The value for one whose own is `original`.
+    func value(_ knob: ResourceKnob, from original: Int32) -> Int32 {
+        switch knob {
+        case .nice: Self.sum(original, nice, within: Niceness.range)
+        case .oom: Self.sum(original, oomScoreAdjust, within: OOMScoreAdjustment.range)
+        case .io: ioPriority(from: IOPriority(rawValue: original)).rawValue
+        case .cpuWeight: cpuWeight ?? original
+        case .ioWeight: ioWeight ?? original
+        }
+    }
+
+    private func ioPriority(from own: IOPriority) -> IOPriority {
+        switch (ioClass, own.ioClass) {
+        case (.idle?, .none?), (.idle?, .bestEffort?): IOPriority(.idle)
+        // The level that the kernel itself gives at nice 0 (IOPRIO_BE_NORM).
+        case (.bestEffort?, .none?): IOPriority(.bestEffort, level: 4)
+        case (_, _): own
+        }
+    }
+
+    private static func sum(_ own: Int32, _ added: Int32?, within range: ClosedRange<Int32>) -> Int32 {
+        let (sum, overflow) = own.addingReportingOverflow(added ?? 0)
+        if overflow { return own }
+        return min(max(sum, range.lowerBound), range.upperBound)
+    }
+}
+
+/// What can be turned.
+public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
+    /// `Niceness`, of each thread.
+    case nice
+    /// `IOPriority`, of each thread.
+    case io
+    /// `OOMScoreAdjustment`, of each process.
+    case oom
+    /// `CgroupWeights`, of the application's own cgroup.
+    case cpuWeight = "cpu-weight"
+    case ioWeight = "io-weight"
+
+    /// Those of processes and threads.
+    static let ofProcesses: [ResourceKnob] = [.nice, .io, .oom]
+    static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight]
+
+    /// Each thread has a value of its own.
+    var isOfThreads: Bool { self == .nice || self == .io }
+}
