@@ -20,6 +20,7 @@ public final class Daemon {
     let announcer: Announcer
     let executor: Executor
     let stops: Stops
+    let resources: Resources
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
@@ -63,16 +64,25 @@ public final class Daemon {
         announcer = Announcer(
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
+        resources = Resources(proc: proc, journal: journal, state: { core.application($0)?.state })
+        resources.configure(configuration.resources, configuration.settings.mode)
         let executor = Executor(
-            proc: proc, processes: processes, sensor: sensor, announcer: announcer, journal: journal)
-        stops = try Stops(
+            proc: proc, processes: processes, sensor: sensor, announcer: announcer, resources: resources,
+            journal: journal)
+        let stops = try Stops(
             loop: loop, proc: proc, journal: journal, now: { Self.now },
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
             isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
         executor.use(stops)
         sensor.stands = { [unowned stops] in stops.stands($0, $1) }
         sensor.hasPendingStop = { [unowned stops] in stops.hasPendingStop($0, $1) }
+        resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
         self.executor = executor
+        self.stops = stops
+        resources.writeDown = { [unowned self] application, entries in
+            application.resources = entries
+            writeDown(application.number)
+        }
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
@@ -131,13 +141,15 @@ public final class Daemon {
         sensor.rescan()
     }
 
-    /// Ends in good order: what we suspended runs on.
+    /// Ends in good order: what we suspended runs on, with the resources it had of its own.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
         isStepping = true
         take(core.machine.relinquish(at: Self.now))
         isStepping = false
         step()
+        resources.configure(ResourceTable(), .observe)
+        writeDownAll()
         loop.exit(code: code)
     }
 
@@ -147,6 +159,7 @@ public final class Daemon {
         let configuration = Configuration(reading: source)
         complain(configuration)
         core.report(.configured(configuration.settings))
+        resources.configure(configuration.resources, configuration.settings.mode)
         Service.notify("READY=1")
     }
 
@@ -205,13 +218,22 @@ public final class Daemon {
         guard let state else { return }
         for case .stop(let number, _) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
-        for number in core.machine.takeTouched() {
-            // One that has ended keeps its file until its end was carried out: somebody may have to be
-            // continued.
-            guard var record = machine.record(of: number), let application = executor.registered[number]
-            else { continue }
-            record.lines += application.recorded
-            state.write(number, record)
+        // One that has ended keeps its file until its end was carried out: somebody may have to be continued.
+        for number in core.machine.takeTouched() { writeDown(number) }
+    }
+
+    private func writeDown(_ number: ApplicationNumber) {
+        guard let state, var record = machine.record(of: number),
+            let application = executor.registered[number]
+        else { return }
+        record.lines += application.recorded
+        state.write(number, record)
+    }
+
+    private func writeDownAll() {
+        for (number, application) in executor.registered {
+            application.resources = []
+            writeDown(number)
         }
     }
 

@@ -10,6 +10,7 @@ final class Executor {
     private let processes: Processes
     private let sensor: StopSensor
     private let announcer: Announcer
+    private let resources: Resources
     private let journal: Journal
     /// nil only until it is made: it asks us who is who.
     private(set) var stops: Stops?
@@ -18,14 +19,17 @@ final class Executor {
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
 
     init(
-        proc: Proc, processes: Processes, sensor: StopSensor, announcer: Announcer, journal: Journal
+        proc: Proc, processes: Processes, sensor: StopSensor, announcer: Announcer, resources: Resources,
+        journal: Journal
     ) {
         self.proc = proc
         self.processes = processes
         self.sensor = sensor
         self.announcer = announcer
+        self.resources = resources
         self.journal = journal
         ownProcess = try? proc.identity(of: getpid())
+        resources.isForeign = { [unowned self] in isForeign($0) }
     }
 
     func use(_ stops: Stops) { self.stops = stops }
@@ -36,6 +40,7 @@ final class Executor {
         numbers[application.process] = application.number
         sensor.watch(application.number, application.process)
         stops?.watch(application)
+        resources.enroll(application)
     }
 
     func carryOut(_ effect: Effect) {
@@ -49,7 +54,10 @@ final class Executor {
                 announcer.announce(application, announcement, to: audience)
             }
         case .changed(let number, let properties):
-            if let application = registered[number] { announcer.changed(application, properties) }
+            if let application = registered[number] {
+                announcer.changed(application, properties)
+                if properties.contains(.state) { resources.update(application) }
+            }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
         case .stop(let number, _):
@@ -118,6 +126,7 @@ final class Executor {
         guard let application = registered.removeValue(forKey: number) else { return }
         numbers[application.process] = nil
         sensor.unwatch(number)
+        resources.remove(application)
         stops?.remove(application)
         announcer.removed(application, reason)
     }

@@ -16,6 +16,8 @@ final class Registered {
     let launchOptions: [(String, Variant)]
     /// How its processes are brought to a stand.
     let suspender: Suspender
+    /// What brings back the resources that it had of its own.
+    var resources: [String] = []
 
     let path: String
     /// As the D-Bus API writes it.
@@ -51,6 +53,7 @@ extension Registered {
         }
         lines += suspender.standing.map { Record.Line("standing", ProcessID($0).recorded) }
         lines += suspender.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
+        lines += resources.map { Record.Line("resource", $0.escaped) }
         return lines
     }
 

@@ -56,6 +56,7 @@ extension Daemon {
         let number = try core.machine.restore(record)
         executor.enroll(application)
         stops.adopt(application, record)
+        resources.adopt(record.values(of: "resource").compactMap(String.init(escaped:)), for: application)
         trackAgain(process)
         return number
     }

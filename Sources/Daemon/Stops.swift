@@ -42,6 +42,14 @@ final class Stops {
         locks = try LockSensor(loop: loop, proc: proc, now: now) { report(.objected($0, $1)) }
     }
 
+    /// The directory of the application's own cgroup, where it has weights.
+    func weighableCgroup(of application: Registered) -> String? {
+        guard let directory = application.suspender.ownCgroup(isForeign)?.directory,
+            access(directory + "/cpu.weight", F_OK) == 0
+        else { return nil }
+        return directory
+    }
+
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
         Suspender(proc: proc, hierarchy: hierarchy, main: process, owner: user, daemon: ownCgroup)
     }

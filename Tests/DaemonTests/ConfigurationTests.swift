@@ -2,6 +2,7 @@ import AppStateContract
 import Foundation
 import Glibc
 import LifeCycle
+import Linux
 import TestSupport
 import Testing
 
@@ -164,6 +165,74 @@ struct ConfigurationTests {
         var taken = configuration.settings
         taken.applications = [:]
         #expect(taken == expected)
+    }
+
+    @Test("the sections of states: every key, each in its own state alone")
+    func states() {
+        let configuration = take(
+            """
+            [State active]
+            CPUWeight=10000
+            [State inactive]
+            IOWeight=1
+            [State background]
+            Nice=-20
+            OOMScoreAdjust=-1000
+            [State suspended]
+            IOSchedulingClass=best-effort
+            """)
+        #expect(configuration.complaints == [])
+        var table = ResourceTable()
+        table.active.cpuWeight = 10_000
+        table.inactive.ioWeight = 1
+        table.background.nice = -20
+        table.background.oomScoreAdjust = -1000
+        table.suspended.ioClass = .bestEffort
+        #expect(configuration.resources == table)
+        #expect(configuration.settings == Settings())
+        #expect(configuration.resources[.notRunning] == ResourceRow())
+    }
+
+    @Test("in the sections of states an empty value leaves alone what the application has")
+    func emptyStates() {
+        let empty = "CPUWeight=\nIOWeight=\nOOMScoreAdjust=\nNice=\nIOSchedulingClass=\n"
+        let configuration = take("[State background]\n" + empty + "[State active]\nNice=3\n" + empty)
+        #expect(configuration.complaints == [])
+        #expect(configuration.resources[.background] == ResourceRow())
+        #expect(configuration.resources[.active] == ResourceRow())
+        #expect(configuration.resources[.suspended] == ResourceTable()[.suspended])
+    }
+
+    @Test(
+        "a bad line in a state's section is named, and the default stands",
+        arguments: [
+            ("CPUWeight=0", "CPUWeight=: \"0\" is no number from 1 to 10000"),
+            ("CPUWeight=idle", "CPUWeight=: \"idle\" is no number from 1 to 10000"),
+            ("IOWeight=10001", "IOWeight=: \"10001\" is no number from 1 to 10000"),
+            ("OOMScoreAdjust=1001", "OOMScoreAdjust=: \"1001\" is no number from -1000 to 1000"),
+            ("OOMScoreAdjust=99999999999", "OOMScoreAdjust=: \"99999999999\" is no number from"),
+            ("Nice=20", "Nice=: \"20\" is no number from -20 to 19"),
+            ("Nice=5 5", "Nice=: \"5 5\" is no number from -20 to 19"),
+            ("IOSchedulingClass=realtime", "IOSchedulingClass=: realtime is not for applications"),
+            ("IOSchedulingClass=3", "IOSchedulingClass=: \"3\" is none of best-effort, idle"),
+            ("Colour=1", "Colour=: no such key in [State background]"),
+        ])
+    func badStates(_ line: String, _ complaint: String) {
+        let configuration = take("[State background]\n\(line)\n")
+        #expect(configuration.complaints.count == 1)
+        #expect(
+            configuration.complaints.first?.description.hasPrefix("test.conf:2: " + complaint) == true,
+            "\(configuration.complaints)")
+        #expect(configuration.resources == ResourceTable())
+    }
+
+    @Test(
+        "states that are none, or that nothing can be said of, are no sections",
+        arguments: ["State", "State asleep", "State not-running", "State Active", "state active"])
+    func noStates(_ section: String) {
+        let configuration = take("[\(section)]\nNice=5\n")
+        #expect(configuration.complaints.map(\.description) == ["test.conf:1: [\(section)] is no section"])
+        #expect(configuration.resources == ResourceTable())
     }
 
     @Test(

@@ -28,6 +28,8 @@ public struct Configuration {
     }
 
     public private(set) var settings = Settings()
+    /// `[State …]`
+    private(set) var resources = ResourceTable()
     public private(set) var complaints: [Complaint] = []
 
     public init() {}
@@ -73,7 +75,8 @@ public struct Configuration {
     }
 
     private static func isKnown(_ section: String) -> Bool {
-        ["Daemon", "LifeCycle", "Limits"].contains(section) || applicationID(of: section) != nil
+        ["Daemon", "LifeCycle", "Limits"].contains(section) || ResourceTable.state(of: section) != nil
+            || applicationID(of: section) != nil
     }
 
     private static func applicationID(of section: String) -> ApplicationID? {
@@ -81,7 +84,8 @@ public struct Configuration {
         return ApplicationID(String(section.dropFirst("Application ".count)).trimmed)
     }
 
-    /// Takes one line; answers what is wrong with it. An empty value puts the default back.
+    /// Takes one line; answers what is wrong with it. An empty value puts the default back, but in the
+    /// sections of states.
     private mutating func apply(_ line: ConfigurationFile.Assignment) -> String? {
         let (key, value) = (line.key, line.value)
         switch line.section {
@@ -106,6 +110,8 @@ public struct Configuration {
             case "StringBytes": return count(value, \.limits.stringBytes)
             default: return "no such key in [Limits]"
             }
+        case let section where ResourceTable.state(of: section) != nil:
+            return resources.apply(key, value, in: section)
         default:
             guard let id = Self.applicationID(of: line.section) else { return nil }
             return apply(key, value, to: id.rawValue)

@@ -1,0 +1,123 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// Gives each application the resources of its state (`[State …]`), and back what it had of its own when it
+/// leaves us. What that takes and why is `ResourceLedger`'s to know.
+final class Resources {
+    private let proc: Proc
+    private let journal: Journal
+    private let state: (ApplicationNumber) -> LifeCycleState?
+    private var table = ResourceTable()
+    private var mode = Settings.Mode.enforce
+    private var ledgers: [ApplicationNumber: ResourceLedger] = [:]
+    private var applications: [ApplicationNumber: Registered] = [:]
+    /// Cgroup files that this machine lacks, as they were told of: one line for all applications.
+    private var lacking: Set<String> = []
+
+    /// Whether an extent ends at this process.
+    var isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    /// The directory of a cgroup that is this application's own: its weights stand for the whole extent.
+    var ownCgroup: (Registered) -> String? = { _ in nil }
+    /// Called before an application's resources are changed, with the lines that bring them back
+    /// (`adopt(_:for:)`) should we not live to do it.
+    var writeDown: (Registered, [String]) -> Void = { _, _ in }
+
+    init(proc: Proc, journal: Journal, state: @escaping (ApplicationNumber) -> LifeCycleState?) {
+        self.proc = proc
+        self.journal = journal
+        self.state = state
+    }
+
+    /// Takes a configuration, and gives everybody what that says.
+    func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
+        if table == self.table && mode == self.mode { return }
+        self.table = table
+        self.mode = mode
+        for application in applications.values { update(application) }
+    }
+
+    /// A new application; it may have been part of another one's extent until now, and gets its own back from
+    /// that first.
+    func enroll(_ application: Registered) {
+        for (number, ledger) in ledgers where ledger.contains(application.process) {
+            if let other = applications[number] { update(other) }
+        }
+        applications[application.number] = application
+    }
+
+    /// Takes up what an earlier daemon left behind for it (`writeDown`); before its first update.
+    func adopt(_ entries: [String], for application: Registered) {
+        change(application) { $0.adopt(entries) }
+    }
+
+    /// Gives an application what its present state says.
+    func update(_ application: Registered) {
+        guard let state = state(application.number) else { return }
+        let row = table[state]
+        switch mode {
+        case .enforce:
+            let cgroup = ownCgroup(application)
+            change(application) { ledger in
+                ledger.apply(row, cgroup: cgroup, isForeign: isForeign) {
+                    writeDown(application, $0.entries)
+                }
+            }
+        case .observe:
+            // What was done before the mode was changed is taken back.
+            change(application) { $0.putBack(isForeign: isForeign) }
+            if let what = row.words {
+                journal.log(
+                    .debug, "application \(application.number) (\(application.id)): would get \(what)",
+                    application.fields)
+            }
+        }
+    }
+
+    /// Gives back what it had, whether it ended or was given up.
+    func remove(_ application: Registered) {
+        change(application) { $0.putBack(isForeign: isForeign) }
+        ledgers[application.number] = nil
+        applications[application.number] = nil
+    }
+
+    /// Gives everybody back what they had: the daemon ends in good order.
+    func putBackAll() {
+        for application in applications.values {
+            change(application) { $0.putBack(isForeign: isForeign) }
+        }
+    }
+
+    private func change(_ application: Registered, _ body: (inout ResourceLedger) -> Void) {
+        // Taken out, so that it is changed in place.
+        var ledger =
+            ledgers.removeValue(forKey: application.number)
+            ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
+        body(&ledger)
+        for note in ledger.takeNotes() { tell(note, of: application) }
+        ledgers[application.number] = ledger
+    }
+
+    private func tell(_ note: ResourceLedger.Note, of application: Registered) {
+        if case .failed(let failure) = note, failure.isNoSuchFile {
+            let file = failure.subject.split(separator: "/").last.map(String.init) ?? failure.subject
+            guard lacking.insert(file).inserted else { return }
+        }
+        journal.log(
+            .notice, "application \(application.number) (\(application.id)): \(note)", application.fields)
+    }
+}
+
+extension ResourceRow {
+    /// As the configuration writes it; nil where it says nothing.
+    fileprivate var words: String? {
+        var words: [String] = []
+        if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }
+        if let ioWeight { words.append("IOWeight=\(ioWeight)") }
+        if let oomScoreAdjust { words.append("OOMScoreAdjust=\(oomScoreAdjust)") }
+        if let nice { words.append("Nice=\(nice)") }
+        if let ioClass { words.append("IOSchedulingClass=\(ioClass == .idle ? "idle" : "best-effort")") }
+        return words.isEmpty ? nil : words.joined(separator: " ")
+    }
+}

@@ -1,0 +1,36 @@
+import Foundation
+import TestSupport
+
+/// capabilities(7): what we may.
+enum Capabilities {
+    enum Number: UInt64 {
+        case sysNice = 23
+    }
+
+    static func has(_ capability: Number) -> Bool {
+        guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
+            let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),
+            let mask = UInt64(line.dropFirst(7).trimmingCharacters(in: .whitespaces), radix: 16)
+        else { return false }
+        return mask & (1 << capability.rawValue) != 0
+    }
+
+    /// What systemd/appstated.service leaves the daemon, as setpriv(1) names it.
+    static func ofUnit() throws -> Set<String> {
+        let unit = try String(
+            contentsOfFile: TestDaemon.root + "/systemd/appstated.service", encoding: .utf8)
+        let key = "CapabilityBoundingSet="
+        guard let line = unit.split(separator: "\n").first(where: { $0.hasPrefix(key) }) else {
+            throw TestFailure("the unit has no \(key)")
+        }
+        return Set(
+            line.dropFirst(key.count).split(separator: " ").map { $0.dropFirst("CAP_".count).lowercased() })
+    }
+
+    /// All that setpriv(1) knows, without these.
+    static func allBut(_ kept: Set<String>) throws -> [String] {
+        let list = try Child("setpriv", ["--list-caps"])
+        try list.waitForExit()
+        return list.output.split(separator: "\n").map(String.init).filter { !kept.contains($0) }
+    }
+}

@@ -1,0 +1,265 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// What applications have of the machine in each state, on real processes.
+@Suite(
+    "Resources by state",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
+struct ResourceTests {
+    /// Nice value, I/O priority and score of a process, as the kernel tells them.
+    private struct Values: Equatable {
+        var nice: Int32
+        var io: IOPriority
+        var score: Int32
+
+        init(_ pid: Int32) throws {
+            nice = try Niceness.read(pid)
+            io = try IOPriority.read(pid)
+            score = try OOMScoreAdjustment.read(pid, proc: Proc())
+        }
+
+        init(_ own: Values, nice: Int32 = 0, io: IOPriority? = nil, score: Int32 = 0) {
+            self.nice = own.nice + nice
+            self.io = io ?? own.io
+            self.score = own.score + score
+        }
+    }
+
+    /// Waits for a state, and until all that follows from it is done.
+    private func wait(for path: String, toBe state: String, _ client: Client) throws {
+        try client.wait(for: path, toBe: state)
+        try client.catchUp()
+    }
+
+    @Test("an application has what the table says of its state, by default and however it gets there")
+    func states() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let background = Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == background)
+        try client.setFocus(child.pid)
+        try wait(for: path, toBe: "active", client)
+        #expect(try Values(child.pid) == own)
+        try client.setFocus(0)
+        try wait(for: path, toBe: "inactive", client)
+        #expect(try Values(child.pid) == own)
+        try client.setMinimized(child.pid, true)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == background)
+        try client.application(path, "Suspend")
+        try client.settle()
+        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.application(path, "Resume")
+        try client.settle()
+        #expect(try Values(child.pid) == background)
+        child.kill(SIGSTOP)
+        try wait(for: path, toBe: "suspended", client)
+        #expect(try Values(child.pid).score == own.score + 900)
+    }
+
+    @Test("the table of the configuration, and what it leaves empty")
+    func table() throws {
+        let daemon = try TestDaemon(
+            configuration: """
+                [State active]
+                Nice=2
+                OOMScoreAdjust=10
+                IOSchedulingClass=best-effort
+                [State background]
+                Nice=
+                OOMScoreAdjust=50
+                IOSchedulingClass=
+                """)
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == Values(own, score: 50))
+        try client.setFocus(child.pid)
+        try wait(for: path, toBe: "active", client)
+        #expect(
+            try Values(child.pid) == Values(own, nice: 2, io: IOPriority(.bestEffort, level: 4), score: 10))
+        #expect(own.io == IOPriority(.none))
+    }
+
+    @Test("somebody's own renice is left alone, and the journal says so once")
+    func renice() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 15) == 0)
+        try client.setFocus(child.pid)
+        try wait(for: path, toBe: "active", client)
+        var expected = own
+        expected.nice = 15
+        #expect(try Values(child.pid) == expected)
+        try daemon.process.waitForLine(containing: "is 15 by somebody else: left alone")
+        try client.application(path, "Unregister")
+        #expect(try Values(child.pid) == expected)
+        daemon.process.kill(SIGTERM)
+        try daemon.process.waitForExit()
+        #expect(daemon.process.errors.split(separator: "\n").filter { $0.contains("left alone") }.count <= 1)
+    }
+
+    @Test("children have it too, those born later from the next change on; Unregister puts all back")
+    func children() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let first = try app.make("fork")
+        let own = try Values(app.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.setMinimized(app.pid, true)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(first) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        let second = try app.make("fork")
+        try client.application(path, "Suspend")
+        for pid in [app.pid, first, second] {
+            #expect(try Values(pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        }
+        try client.application(path, "Resume")
+        try client.settle()
+        let third = try app.make("fork")
+        try client.application(path, "Unregister")
+        for pid in [app.pid, first, second, third] { #expect(try Values(pid) == own) }
+    }
+
+    @Test("a child that becomes an application begins with its own values")
+    func nested() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let own = try Values(app.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        try client.setMinimized(app.pid, true)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child).nice == own.nice + 7)
+        let inner = try client.register("org.example.Inner", child)
+        try wait(for: inner, toBe: "background", client)
+        #expect(try Values(child) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.setFocus(child)
+        try wait(for: inner, toBe: "active", client)
+        #expect(try Values(child) == own)
+        #expect(try Values(app.pid).nice == own.nice + 7)
+    }
+
+    @Test("when the main process dies, what is left gets its own back")
+    func orphans() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let own = try Values(app.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        try client.application(path, "Suspend")
+        #expect(try Values(child).score == own.score + 900)
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        try client.settle()
+        #expect(try Values(child) == own)
+    }
+
+    @Test("the daemon's end in good order puts everything back", arguments: [SIGTERM, SIGINT])
+    func endOfDaemon(_ signal: Int32) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let other = try Child("sleep", ["1000"])
+        let own = try Values(other.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.application(path, "Suspend")
+        let otherPath = try client.register("org.example.Editor", other.pid)
+        try wait(for: otherPath, toBe: "background", client)
+        #expect(try Values(app.pid) != own)
+        #expect(try Values(other.pid) != own)
+        daemon.process.kill(signal)
+        #expect(try daemon.process.waitForExit() == .exited(0))
+        #expect(try Values(app.pid) == own)
+        #expect(try Values(other.pid) == own)
+    }
+
+    @Test("Mode=observe writes nothing; a change to it puts back what was done")
+    func observe() throws {
+        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == own)
+        try daemon.reconfigure("")
+        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try daemon.reconfigure("[Daemon]\nMode=observe\n")
+        #expect(try Values(child.pid) == own)
+    }
+
+    @Test("a reload holds at once for every application; a bad line leaves the default")
+    func reload() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        try daemon.reconfigure(
+            "[State background]\nNice=3\nOOMScoreAdjust=many\nIOSchedulingClass=realtime\n")
+        #expect(try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200))
+        let file = daemon.configurationFile
+        try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is no number")
+        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: realtime is not")
+    }
+
+    @Test(
+        "another user's application, with the capabilities of the unit and no more",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unit() throws {
+        let daemon = try TestDaemon(withoutCapabilities: try Capabilities.allBut(Capabilities.ofUnit()))
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus, uid: App.nobody)
+        let own = try Values(app.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.application(path, "Suspend")
+        #expect(try Values(app.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.application(path, "Unregister")
+        #expect(try Values(app.pid) == own)
+    }
+
+    @Test(
+        "without the capabilities nothing is changed, the journal says why, and all else works",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func withoutCapabilities() throws {
+        let daemon = try TestDaemon(withoutCapabilities: ["sys_nice", "dac_override"])
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus, uid: App.nobody)
+        let own = try Values(app.pid)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try client.application(path, "Suspend")
+        #expect(try Values(app.pid) == own)
+        for word in ["setpriority", "ioprio_set", "oom_score_adj"] {
+            try daemon.process.waitForLine(containing: word)
+        }
+        try client.application(path, "Resume")
+        #expect(try client.state(path) == "inactive")
+        #expect(try Values(app.pid) == own)
+    }
+}
