@@ -8,8 +8,11 @@
 // as to Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
 #include <asm/unistd.h>
 #include <linux/ioctl.h>
+#include <linux/netlink.h>
 #include <linux/perf_event.h>
+#include <linux/sock_diag.h>
 #include <linux/types.h>
+#include <linux/unix_diag.h>
 
 // The numbers are the same on all architectures; headers older than the call lack them.
 #ifndef __NR_pidfd_send_signal
@@ -112,8 +115,17 @@ static inline int clinux_perf_set_filter(int event, const char *filter) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_FILTER, filter));
 }
 
+// The other event's ring must be mapped; readable is then the other alone.
+static inline int clinux_perf_set_output(int event, int other) {
+    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_OUTPUT, other));
+}
+
 static inline int clinux_perf_enable(int event) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_ENABLE, 0));
+}
+
+static inline int clinux_perf_disable(int event) {
+    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_DISABLE, 0));
 }
 
 // Swift has no barriers for memory that the kernel writes: what lies before data_head is whole once
@@ -149,6 +161,14 @@ static inline int clinux_fsmount(int context) {
         __NR_fsmount, context, 1 /* FSMOUNT_CLOEXEC */,
         0x1 | 0x2 | 0x4 | 0x8 /* MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC */));
 }
+
+// A request of sock_diag(7) for sockets of the family AF_UNIX, as it is sent.
+struct clinux_unix_diag_request {
+    struct nlmsghdr header;
+    struct unix_diag_req body;
+};
+
+_Static_assert(sizeof(struct clinux_unix_diag_request) == 40, "no padding between the parts");
 
 // epoll(7) is outside of Glibc's module map, and the kernel's header for it brings the O_ constants along,
 // which are Glibc's. The structure is packed on x86-64 alone.

@@ -14,6 +14,8 @@ final class LockSensor {
     private let found: (ApplicationNumber, String) -> Void
     private var watched: [ApplicationNumber: Set<Int32>] = [:]
     private var trace: LockTrace?
+    /// The kernel does not tell us: to be asked once.
+    private var isRefused = false
     private var sources: [Source] = []
     private var timer: Timer?
     private var pause = LockSensor.shortestPause
@@ -50,7 +52,7 @@ final class LockSensor {
 
     /// Watches over an application that stands.
     func watch(_ number: ApplicationNumber, _ pids: Set<Int32>) {
-        if watched.isEmpty { open() }
+        if watched.isEmpty { begin() }
         watched[number] = pids
         pause = Self.shortestPause
         // Who began to wait before the trace was open.
@@ -59,21 +61,31 @@ final class LockSensor {
 
     func unwatch(_ number: ApplicationNumber) {
         guard watched.removeValue(forKey: number) != nil, watched.isEmpty else { return }
-        // While it is open, each lock on the machine costs its caller something.
-        sources = []
-        trace = nil
+        // While it is open, each lock on the machine costs its caller something; to close it would block for
+        // 100 ms.
+        try? trace?.pause()
         timer?.disarm()
     }
 
-    private func open() {
-        guard let trace = try? LockTrace.open() else { return }
+    private func begin() {
+        if let trace {
+            do {
+                try trace.resume()
+                return
+            } catch {
+                sources = []
+                self.trace = nil
+            }
+        }
+        guard !isRefused else { return }
         do {
+            let trace = try LockTrace.open()
             sources = try trace.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.drain(descriptor) }
             }
             self.trace = trace
         } catch {
-            sources = []
+            isRefused = true
         }
     }
 

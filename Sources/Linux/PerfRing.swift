@@ -42,55 +42,110 @@ struct PerfRecords {
     }
 }
 
-/// One tracepoint on one CPU with its ring.
+/// Tracepoints on one CPU that share a ring.
 final class PerfRing {
-    private let event: Descriptor
+    /// A tracepoint, and which of its records are kept; all without a filter.
+    struct Source {
+        let tracepoint: Tracepoint
+        /// In the language of Documentation/trace/events.rst, "Event filtering".
+        let filter: String?
+    }
+
+    /// The first has the mapping and is polled; the others write into it.
+    private let events: [PerfEvent]
     private let mapping: UnsafeMutableRawPointer
     private let pageSize: Int
+    private let dataPages: Int
 
-    /// 32 KiB with pages of 4: about 450 records. A power of two, as the kernel demands.
-    static let dataPages = 8
-
-    /// Opens and enables it; `ENODEV` where there is no such CPU, or it is off.
-    init(tracepoint id: UInt64, cpu: Int32, filter: String) throws(KernelFailure) {
-        let subject = "signal:signal_generate on CPU \(cpu)"
-        let event = try Descriptor.taking(clinux_open_tracepoint(id, cpu), "perf_event_open", subject)
-        let filtered = clinux_perf_set_filter(event.rawValue, filter)
-        guard filtered >= 0 else {
-            throw KernelFailure(operation: "perf set filter", subject: subject, errno: -filtered)
-        }
+    /// Opens and enables them; `ENODEV` where there is no such CPU, or it is off. `dataPages` is a power of
+    /// two, as the kernel demands.
+    init(_ sources: [Source], cpu: Int32, dataPages: Int) throws(KernelFailure) {
+        var events: [PerfEvent] = []
+        for source in sources { events.append(try PerfEvent(source, cpu: cpu)) }
+        guard let first = events.first else { preconditionFailure("a ring of no tracepoint") }
         let pageSize = sysconf(Int32(_SC_PAGESIZE))
-        let length = (1 + Self.dataPages) * pageSize
+        let length = (1 + dataPages) * pageSize
         guard
-            let mapping = mmap(nil, length, PROT_READ | PROT_WRITE, MAP_SHARED, event.rawValue, 0),
+            let mapping = mmap(nil, length, PROT_READ | PROT_WRITE, MAP_SHARED, first.number, 0),
             mapping != MAP_FAILED
-        else { throw KernelFailure(operation: "mmap", subject: subject, errno: errno) }
-        let enabled = clinux_perf_enable(event.rawValue)
-        guard enabled >= 0 else {
+        else { throw KernelFailure(operation: "mmap", subject: first.subject, errno: errno) }
+        do throws(KernelFailure) {
+            for event in events.dropFirst() { try event.write(into: first) }
+            for event in events { try event.turn(on: true) }
+        } catch {
             munmap(mapping, length)
-            throw KernelFailure(operation: "perf enable", subject: subject, errno: -enabled)
+            throw error
         }
-        self.event = event
+        self.events = events
         self.mapping = mapping
         self.pageSize = pageSize
+        self.dataPages = dataPages
     }
 
     deinit {
-        munmap(mapping, (1 + Self.dataPages) * pageSize)
+        munmap(mapping, (1 + dataPages) * pageSize)
     }
 
-    var descriptor: Int32 { event.rawValue }
+    /// The one to be polled. A poll that finds it readable says so once: the next waits for more, drained or
+    /// not (kernel/events/core.c, `perf_poll`).
+    var descriptor: Int32 { events[0].number }
+
+    /// Whether records come: at once, unlike the end of the ring, for which the kernel waits until nobody
+    /// can be in its tracepoints any more (`tracepoint_synchronize_unregister`): some 100 ms.
+    func turn(on isOn: Bool) throws(KernelFailure) {
+        for event in events { try event.turn(on: isOn) }
+    }
 
     /// Gives every record and the ring back to the kernel; false where records were lost or may have been.
     func drain(_ body: (UInt32, UnsafeRawBufferPointer) -> Void) -> Bool {
         let head = clinux_perf_head(mapping)
         let tail = clinux_perf_tail(mapping)
-        let ring = UnsafeRawBufferPointer(
-            start: mapping + pageSize, count: Self.dataPages * pageSize)
+        let ring = UnsafeRawBufferPointer(start: mapping + pageSize, count: dataPages * pageSize)
         let whole = PerfRecords(ring: ring).forEach(from: tail, to: head, body)
         clinux_perf_set_tail(mapping, head)
         // The kernel tells of lost records only before the next one that fits: a ring that was nearly full
         // may have lost some without a word.
         return whole && head - tail <= UInt64(ring.count / 2)
+    }
+
+    /// Gives the ring back to the kernel unread: whether there was anything.
+    func discard() -> Bool {
+        let head = clinux_perf_head(mapping)
+        guard head != clinux_perf_tail(mapping) else { return false }
+        clinux_perf_set_tail(mapping, head)
+        return true
+    }
+}
+
+/// One tracepoint on one CPU.
+private final class PerfEvent {
+    private let descriptor: Descriptor
+    let subject: String
+
+    init(_ source: PerfRing.Source, cpu: Int32) throws(KernelFailure) {
+        subject = "\(source.tracepoint.name) on CPU \(cpu)"
+        descriptor = try Descriptor.taking(
+            clinux_open_tracepoint(source.tracepoint.id, cpu), "perf_event_open", subject)
+        if let filter = source.filter {
+            try check(clinux_perf_set_filter(number, filter), "perf set filter")
+        }
+    }
+
+    var number: Int32 { descriptor.rawValue }
+
+    /// Its records go to the ring of another, which must be mapped.
+    func write(into other: PerfEvent) throws(KernelFailure) {
+        try check(clinux_perf_set_output(number, other.number), "perf set output")
+    }
+
+    func turn(on isOn: Bool) throws(KernelFailure) {
+        let result = isOn ? clinux_perf_enable(number) : clinux_perf_disable(number)
+        try check(result, isOn ? "perf enable" : "perf disable")
+    }
+
+    private func check(_ result: Int32, _ operation: String) throws(KernelFailure) {
+        guard result >= 0 else {
+            throw KernelFailure(operation: operation, subject: subject, errno: -result)
+        }
     }
 }

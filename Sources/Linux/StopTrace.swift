@@ -38,7 +38,9 @@ public final class StopTrace {
     public static let mostHints = 200
 
     private let rings: [PerfRing]
-    private let format: SignalTracepoint.Format
+    private let format: Hint.Format
+    /// 32 KiB with pages of 4: about 450 records.
+    private static let dataPages = 8
 
     /// Opens the trace, and proves it with a SIGCONT to our own process, which must come out of it.
     ///
@@ -56,21 +58,26 @@ public final class StopTrace {
             throw KernelFailure(
                 operation: "trace signals", subject: "from another PID namespace", errno: EXDEV)
         }
-        let trace = try StopTrace(SignalTracepoint.find(root: root), cpus: CPUList.online())
+        let tracepoint = try Tracepoint.find(["signal:signal_generate"], root: root)[0]
+        let trace = try StopTrace(tracepoint, cpus: CPUList.online())
         try trace.prove()
         return trace
     }
 
-    private init(_ tracepoint: SignalTracepoint, cpus: [Int32]) throws(KernelFailure) {
+    private init(_ tracepoint: Tracepoint, cpus: [Int32]) throws(KernelFailure) {
+        guard let format = Hint.Format(tracepoint.format) else {
+            throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
+        }
         // The numbers differ between architectures.
         let filter = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
             .joined(separator: "||")
         var rings: [PerfRing] = []
         for cpu in cpus {
-            rings.append(try PerfRing(tracepoint: tracepoint.id, cpu: cpu, filter: filter))
+            let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
+            rings.append(try PerfRing([source], cpu: cpu, dataPages: Self.dataPages))
         }
         self.rings = rings
-        format = tracepoint.format
+        self.format = format
     }
 
     /// One for each CPU, to be polled for readability; they live as long as this value.
@@ -135,9 +142,25 @@ public final class StopTrace {
 }
 
 extension StopTrace.Hint {
+    /// Where a record has the fields `sig` and `pid`: four bytes each.
+    struct Format: Equatable {
+        let signal: Int
+        let target: Int
+
+        /// Nil where a field is missing or is not four bytes.
+        init?(_ format: Tracepoint.Format) {
+            guard let signal = format.offset(ofInt32: "sig"), let target = format.offset(ofInt32: "pid")
+            else {
+                return nil
+            }
+            self.signal = signal
+            self.target = target
+        }
+    }
+
     /// A sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the sender's process and thread id, the length
     /// of the raw data, the raw data. Nil where it is too short.
-    init?(record: UnsafeRawBufferPointer, format: SignalTracepoint.Format) {
+    init?(record: UnsafeRawBufferPointer, format: Format) {
         let rawStart = 12
         guard record.count >= rawStart else { return nil }
         let length = Int(record.loadUnaligned(fromByteOffset: 8, as: UInt32.self))

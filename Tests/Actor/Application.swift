@@ -14,6 +14,7 @@ final class Application {
     private var lines: [String] = []
     /// The descendant that speaks in this process's place.
     private var successor: Application?
+    private var lockedFile: Int32 = -1
 
     init() throws {
         loop = try EventLoop()
@@ -74,6 +75,16 @@ final class Application {
             guard let user = words.first.flatMap(UInt32.init), setuid(user) == 0 else {
                 throw BusFailure(operation: "set", subject: "the user", errno: errno)
             }
+            return []
+        case "lock":
+            // It stays locked until `unlock` or the end.
+            lockedFile = open(words.first ?? "", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+            guard lockedFile >= 0, flock(lockedFile, LOCK_EX) == 0 else {
+                throw BusFailure(operation: "lock", subject: words.first ?? "", errno: errno)
+            }
+            return []
+        case "unlock":
+            close(lockedFile)
             return []
         case "fork": return [String(try Descent.fork())]
         case "double-fork": return [String(try Descent.doubleFork())]

@@ -72,32 +72,47 @@ struct FileLocksTextTests {
     }
 }
 
-@Suite("FileLocks, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
-struct FileLocksTests {
-    /// A file that ends with the test.
-    private final class TestFile {
-        let path = FileManager.default.temporaryDirectory
-            .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
-        init() throws { try Data("x".utf8).write(to: URL(fileURLWithPath: path)) }
-        deinit { unlink(path) }
+/// A file that ends with the test.
+final class TestFile {
+    let path = FileManager.default.temporaryDirectory
+        .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
+    init() throws { try Data("x".utf8).write(to: URL(fileURLWithPath: path)) }
+    deinit { unlink(path) }
 
-        /// A process that does `action` with the open file `f`, says a line and stays.
-        func child(_ action: String) throws -> Child {
-            let child = try Child(
-                python: """
-                    import fcntl, struct
-                    f = open('\(path)', 'r+')
-                    whole = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)
-                    say('on')
-                    \(action)
-                    say('done')
-                    hold()
-                    """)
-            _ = try child.line()
-            return child
-        }
+    /// A process that does `action` with the open file `f`, says a line and stays.
+    func child(_ action: String) throws -> Child {
+        let child = try Child(
+            python: """
+                import fcntl, struct
+                f = open('\(path)', 'r+')
+                whole = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)
+                say('on')
+                \(action)
+                say('done')
+                hold()
+                """)
+        _ = try child.line()
+        return child
     }
 
+    /// A process that has a lease of it and will not give it up.
+    func leaseholder() throws -> Child {
+        let holder = try Child(
+            python: """
+                import fcntl
+                signal.signal(signal.SIGIO, signal.SIG_IGN)
+                f = open('\(path)')
+                fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                say('on')
+                hold()
+                """)
+        _ = try holder.line()
+        return holder
+    }
+}
+
+@Suite("FileLocks, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
+struct FileLocksTests {
     private static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
 
     @Test(
@@ -146,16 +161,7 @@ struct FileLocksTests {
     @Test("a lease that is being broken has its breaker waiting")
     func lease() throws {
         let file = try TestFile()
-        let holder = try Child(
-            python: """
-                import fcntl
-                signal.signal(signal.SIGIO, signal.SIG_IGN)
-                f = open('\(file.path)')
-                fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                say('on')
-                hold()
-                """)
-        _ = try holder.line()
+        let holder = try file.leaseholder()
         let breaker = try Child(python: "say('on'); open('\(file.path)', 'r+')")
         _ = try breaker.line()
         #expect(

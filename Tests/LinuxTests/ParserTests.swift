@@ -112,15 +112,15 @@ struct ParserTests {
 
     @Test("the tracepoint's format")
     func format() throws {
-        let format = try #require(SignalTracepoint.Format(parsing: signalGenerateFormat))
+        let format = try #require(StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat)))
         #expect(format.signal == 8)
         #expect(format.target == 36)
-        #expect(SignalTracepoint.Format(parsing: "") == nil)
+        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: "")) == nil)
         let wide = signalGenerateFormat.replacingOccurrences(
             of: "offset:36;\tsize:4", with: "offset:36;\tsize:8")
-        #expect(SignalTracepoint.Format(parsing: wide) == nil)
+        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: wide)) == nil)
         let moved = signalGenerateFormat.replacingOccurrences(of: "offset:36", with: "offset:52")
-        #expect(SignalTracepoint.Format(parsing: moved)?.target == 52)
+        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: moved))?.target == 52)
     }
 
     @Test(
@@ -187,7 +187,7 @@ struct FuzzTests {
         let seed = UInt64.random(in: .min ... .max)
         print("seed of the noise: \(seed)")
         var random = SplitMix(state: seed)
-        let format = SignalTracepoint.Format(parsing: signalGenerateFormat)
+        let format = StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat))
         let base = Array(ParserTests.line.utf8)
         var read = 0
         for _ in 0..<20_000 {
@@ -218,7 +218,7 @@ struct FuzzTests {
             }
             let text = String(decoding: input, as: UTF8.self)
             _ = CPUList.parse(text)
-            _ = SignalTracepoint.Format(parsing: "field:int sig;" + text)
+            _ = Tracepoint.Format(parsing: "field:int sig;" + text)
             let ring = (0..<256).map { _ in random.byte() & (Bool.random(using: &random) ? 0x1F : 0xFF) }
             ring.withUnsafeBytes { memory in
                 let tail = UInt64.random(in: 0...1000, using: &random)

@@ -255,7 +255,7 @@ extension SignalTests {
 
         @Test("a tracepoint that is not this one does not pass the self-test")
         func wrongTracepoint() throws {
-            let real = try SignalTracepoint.find(root: nil)
+            let real = try Tracepoint.find(["signal:signal_generate"], root: nil)[0]
             // signal_deliver is the tracepoint after it: it has a sig, and no pid.
             let tree = try MadeUpTree([
                 "events/signal/signal_generate/id": "\(real.id - 1)\n",

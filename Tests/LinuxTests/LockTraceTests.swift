@@ -1,0 +1,228 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite(
+    "LockTrace, on the running kernel",
+    .enabled(if: Machine.whyNoLockTrace == nil, Comment(rawValue: Machine.whyNoLockTrace ?? "")),
+    .enabled(if: Machine.hasPython, "needs python3"))
+struct LockTraceTests {
+    /// Waits for a hint, then looks; again while somebody else's hints come. False after half a minute of
+    /// silence.
+    private func hinted(_ trace: LockTrace, until isDone: () throws -> Bool) throws -> Bool {
+        var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+        while poll(&looks, nfds_t(looks.count), 30_000) > 0 {
+            var any = false
+            for look in looks where look.revents != 0 && trace.drain(look.fd) { any = true }
+            if any, try isDone() { return true }
+        }
+        return false
+    }
+
+    /// Whether nothing comes while `body` runs, in one of several tries: others on the machine wait too.
+    private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
+        for _ in 0..<50 {
+            for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
+            try body()
+            // Each is drained, whatever the one before it says.
+            if trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 }) { return true }
+        }
+        return false
+    }
+
+    static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
+    static let posix = "fcntl.lockf(f, fcntl.LOCK_EX)"
+    static let ofd = "fcntl.fcntl(f, 38, whole)"
+
+    @Test("one who waits is hinted, and is in the list by then", arguments: [flock, posix, ofd])
+    func waiter(action: String) throws {
+        let file = try TestFile()
+        let holder = try file.child(action)
+        #expect(try holder.line() == "done")
+        let trace = try LockTrace.open()
+        for count in 1...2 {
+            // The child says a line before it asks for the lock.
+            let waiter = try file.child(action)
+            #expect(
+                try hinted(trace) { try FileLocks().waiters(blockedBy: [holder.pid]).count >= 1 })
+            // A shared one waits behind the first.
+            let second = try file.child(action.replacingOccurrences(of: "LOCK_EX", with: "LOCK_SH"))
+            #expect(
+                try hinted(trace) { try FileLocks().waiters(blockedBy: [holder.pid]).count == 2 },
+                "round \(count)")
+            withExtendedLifetime((waiter, second)) {}
+        }
+    }
+
+    @Test("one who breaks a lease is hinted")
+    func lease() throws {
+        let file = try TestFile()
+        let holder = try file.leaseholder()
+        let trace = try LockTrace.open()
+        let breaker = try Child(python: "open('\(file.path)', 'r+')")
+        #expect(
+            try hinted(trace) {
+                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [breaker.pid]
+            })
+    }
+
+    @Test("one who goes on waiting after it was stopped is hinted again", arguments: [flock, posix])
+    func again(action: String) throws {
+        let file = try TestFile()
+        let holder = try file.child(action)
+        #expect(try holder.line() == "done")
+        let trace = try LockTrace.open()
+        let waiter = try file.child(action)
+        func waits() throws -> Bool {
+            try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
+        }
+        #expect(try hinted(trace, until: waits))
+        kill(waiter.pid, SIGSTOP)
+        try waiter.waitUntilStopped()
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
+        kill(waiter.pid, SIGCONT)
+        #expect(try hinted(trace, until: waits))
+    }
+
+    @Test("free locks, and requests that do not wait, wake nobody", arguments: [false, true])
+    func silence(isHeld: Bool) throws {
+        let file = try TestFile()
+        let holder = try file.child(isHeld ? "\(Self.flock); \(Self.posix)" : "")
+        #expect(try holder.line() == "done")
+        let own = try Child(
+            python: """
+                import fcntl
+                f = open('\(file.path)', 'r+')
+                def attempt(call, how):
+                    try: call(f, how)
+                    except OSError: pass
+                for line in sys.stdin:
+                    for i in range(1000):
+                        for call in (fcntl.flock, fcntl.lockf):
+                            attempt(call, fcntl.LOCK_EX | (\(isHeld ? "fcntl.LOCK_NB" : "0")))
+                            attempt(call, fcntl.LOCK_UN)
+                    say('done')
+                """)
+        let trace = try LockTrace.open()
+        #expect(
+            try isSilent(trace) {
+                own.tell("")
+                _ = try own.line()
+            })
+    }
+
+    @Test("a flood that nobody drains is one hint, and what comes after it is hinted")
+    func flood() throws {
+        let file = try TestFile()
+        let holder = try file.child(Self.flock)
+        #expect(try holder.line() == "done")
+        let trace = try LockTrace.open()
+        // Each alarm ends a wait; Python's own flock would go on.
+        let many = try Child(
+            python: """
+                f = open('\(file.path)', 'r+')
+                signal.signal(signal.SIGALRM, lambda *a: None)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+                signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+                flock = ctypes.CDLL(None).flock
+                for i in range(300): flock(f.fileno(), 2)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                say('done')
+                hold()
+                """)
+        #expect(try many.line() == "done")
+        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
+        #expect(trace.descriptors.map { trace.drain($0) }.contains(true))
+        let waiter = try file.child(Self.flock)
+        #expect(
+            try hinted(trace) {
+                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
+            })
+    }
+
+    @Test("while it is paused nothing is hinted, and after that again")
+    func paused() throws {
+        let file = try TestFile()
+        let holder = try file.child(Self.flock)
+        #expect(try holder.line() == "done")
+        let trace = try LockTrace.open()
+        try trace.pause()
+        try trace.pause()
+        for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
+        let first = try file.child(Self.flock)
+        func count() throws -> Int { try FileLocks().waiters(blockedBy: [holder.pid]).count }
+        #expect(try eventually { try count() == 1 })
+        // Nobody's at all.
+        #expect(trace.descriptors.map { trace.drain($0) }.allSatisfy { !$0 })
+        try trace.resume()
+        let second = try file.child(Self.flock)
+        #expect(try hinted(trace) { try count() == 2 })
+        withExtendedLifetime((first, second)) {}
+    }
+
+    @Test("it can be opened again and again, and leaves nothing open")
+    func leavesNothing() throws {
+        for _ in 0..<3 {
+            var numbers: [Int32] = []
+            do {
+                let trace = try LockTrace.open()
+                numbers = trace.descriptors
+                #expect(numbers.count == (try CPUList.online().count))
+                for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
+            }
+            for number in numbers {
+                let link = try? FileManager.default.destinationOfSymbolicLink(
+                    atPath: "/proc/self/fd/\(number)")
+                #expect(link?.contains("perf_event") != true)
+            }
+        }
+    }
+
+    @Test("a tracepoint without the field is refused")
+    func wrongTracepoint() throws {
+        let other = try Tracepoint.find(["filelock:leases_conflict"], root: nil)[0]
+        let tree = try MadeUpTree(
+            Dictionary(
+                uniqueKeysWithValues: ["posix_lock_inode", "flock_lock_inode", "break_lease_block"]
+                    .flatMap { name in
+                        [
+                            ("events/filelock/\(name)/id", "\(other.id)\n"),
+                            ("events/filelock/\(name)/format", ""),
+                        ]
+                    }))
+        let thrown = failure { _ = try LockTrace.open(tracefs: tree.root) }
+        #expect(thrown?.operation == "perf set filter")
+        #expect(thrown?.errno == EINVAL)
+    }
+}
+
+@Suite("LockTrace, where it cannot be opened")
+struct LockTraceRefusalTests {
+    @Test("a kernel without the tracepoint gives a sentence")
+    func missing() throws {
+        let missing = failure { _ = try LockTrace.open(tracefs: "/nonexistent") }
+        #expect(missing?.description == "open /nonexistent: No such file or directory")
+        let empty = try MadeUpTree(["nothing": ""])
+        let thrown = failure { _ = try LockTrace.open(tracefs: empty.root) }
+        #expect(
+            thrown?.description
+                == "open \(empty.root)/events/filelock/posix_lock_inode/id: No such file or directory")
+        #expect(thrown?.isNoSuchFile == true)
+    }
+
+    @Test(
+        "without privileges it is refused with a sentence",
+        .enabled(if: !Machine.isRoot, "needs not to be root"))
+    func unprivileged() throws {
+        #expect(failure { _ = try LockTrace.open() }?.isPermissionDenied == true)
+    }
+}
+
+extension Machine {
+    /// Why waits for file locks cannot be traced here; nil where they can.
+    static let whyNoLockTrace: String? = failure { _ = try LockTrace.open() }.map {
+        "needs the tracepoints filelock:* and CAP_PERFMON: \($0)"
+    }
+}

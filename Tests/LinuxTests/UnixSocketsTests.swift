@@ -1,0 +1,351 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite("UnixSockets, on made-up answers")
+struct UnixSocketsTextTests {
+    /// A message of netlink(7).
+    static func message(_ type: UInt16, _ payload: [UInt8]) -> [UInt8] {
+        let length = 16 + payload.count
+        let padding = [UInt8](repeating: 0, count: (4 - length % 4) % 4)
+        return bytes(UInt32(length)) + bytes(type) + [UInt8](repeating: 0, count: 10) + payload + padding
+    }
+
+    /// A socket of type `type` in a state, with attributes.
+    static func socket(_ type: UInt8, _ state: UInt8, _ inode: UInt32, _ attributes: [UInt8] = []) -> [UInt8]
+    {
+        message(20, [1, type, state, 0] + bytes(inode) + [UInt8](repeating: 7, count: 8) + attributes)
+    }
+
+    static func attribute(_ type: UInt16, _ value: [UInt8]) -> [UInt8] {
+        let length = 4 + value.count
+        return bytes(UInt16(length)) + bytes(type) + value
+            + [UInt8](repeating: 0, count: (4 - length % 4) % 4)
+    }
+
+    static func bytes(_ value: some FixedWidthInteger) -> [UInt8] {
+        withUnsafeBytes(of: value) { Array($0) }
+    }
+
+    private func read(
+        _ bytes: [UInt8], limit: Int = .max
+    ) -> (reports: [SocketDiagnosis.Report], outcome: SocketReports.Outcome) {
+        var reports: [SocketDiagnosis.Report] = []
+        let outcome = bytes.withUnsafeBytes {
+            SocketReports(part: $0).each { report in
+                reports.append(report)
+                return reports.count < limit
+            }
+        }
+        return (reports, outcome)
+    }
+
+    @Test("sockets with their attributes")
+    func reports() {
+        let all =
+            Self.socket(
+                1, 1, 5,
+                Self.attribute(4, Self.bytes(UInt32(37)) + Self.bytes(UInt32(9)))
+                    + Self.attribute(2, Self.bytes(UInt32(6))) + Self.attribute(99, [1]))
+            + Self.socket(1, 1, 6, Self.attribute(0, Array("/run/a".utf8) + [0]))
+            + Self.socket(5, 10, 7, Self.attribute(0, [0] + Array("b".utf8) + [0]))
+            + Self.socket(1, 1, 8, Self.attribute(2, Self.bytes(UInt32(0))) + Self.attribute(0, []))
+        let expected = [
+            SocketDiagnosis.Report(type: 1, isListening: false, inode: 5, waiting: 37, peer: 6),
+            SocketDiagnosis.Report(type: 1, isListening: false, inode: 6, name: "/run/a"),
+            SocketDiagnosis.Report(type: 5, isListening: true, inode: 7, name: "@b@"),
+            SocketDiagnosis.Report(type: 1, isListening: false, inode: 8),
+        ]
+        #expect(read(all).reports == expected)
+        #expect(read(all).outcome == .more)
+        let ended = read(all + Self.message(3, Self.bytes(Int32(0))) + Self.socket(1, 1, 9))
+        #expect(ended.reports == expected)
+        #expect(ended.outcome == .done)
+        let limited = read(all, limit: 2)
+        #expect(limited.reports.count == 2)
+        #expect(limited.outcome == .done)
+    }
+
+    @Test("refusals, and what is no answer")
+    func refusals() {
+        #expect(read([]).outcome == .more)
+        #expect(read(Self.message(2, Self.bytes(Int32(-ENOENT)))).outcome == .failed(ENOENT))
+        #expect(read(Self.message(2, Self.bytes(Int32(0)))).outcome == .done)
+        for number in [Int32.min, 1, -4096] {
+            #expect(read(Self.message(2, Self.bytes(number))).outcome == .failed(EBADMSG))
+        }
+        #expect(read(Self.message(2, [])).outcome == .failed(EBADMSG))
+        #expect(read(Self.message(20, [1, 1])).outcome == .failed(EBADMSG))
+        #expect(read([1, 2, 3]).outcome == .failed(EBADMSG))
+        #expect(read(Array(Self.socket(1, 1, 5).dropLast())).outcome == .failed(EBADMSG))
+        #expect(read(Self.socket(1, 1, 5, [3, 0, 0, 0])).outcome == .failed(EBADMSG))
+        #expect(read(Self.socket(1, 1, 5, [9, 0, 0, 0, 0])).outcome == .failed(EBADMSG))
+    }
+
+    @Test("no bytes make it trap")
+    func noise() {
+        let seed = UInt64.random(in: .min ... .max)
+        print("seed of the noise: \(seed)")
+        var random = SplitMix(state: seed)
+        let base =
+            Self.socket(1, 1, 5, Self.attribute(4, Self.bytes(UInt64(37))) + Self.attribute(0, [0, 65]))
+            + Self.socket(1, 1, 6, Self.attribute(2, Self.bytes(UInt32(6))))
+        var count = 0
+        for _ in 0..<20_000 {
+            var input = base
+            for _ in 0..<Int.random(in: 0...4, using: &random) {
+                input[Int.random(in: 0..<input.count, using: &random)] = random.byte()
+            }
+            if Bool.random(using: &random) {
+                input.removeLast(Int.random(in: 0...input.count, using: &random))
+            }
+            count += read(input).reports.count
+        }
+        #expect(count > 1000, "seed \(seed)")
+    }
+}
+
+@Suite("UnixSockets, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
+struct UnixSocketsTests {
+    let proc = Proc()
+
+    private func unread(_ children: Child...) throws -> UnixSockets.Answer {
+        try UnixSockets.unread(of: try children.map { try proc.identity(of: $0.pid) })
+    }
+
+    @Test("what is sent to one that stands still is counted, and gone when it is read")
+    func stopped() throws {
+        let child = try Child(python: "for line in sys.stdin: say(line.strip())")
+        child.tell("first")
+        #expect(try child.line() == "first")
+        #expect(try unread(child) == UnixSockets.Answer(unread: [], gaps: []))
+        kill(child.pid, SIGSTOP)
+        try child.waitUntilStopped()
+        child.tell("second")
+        child.tell("third")
+        let answer = try unread(child)
+        #expect(answer.gaps == [])
+        #expect(answer.unread.map(\.content) == [.bytes(13)])
+        #expect(answer.unread.map(\.kind) == [.stream])
+        #expect(answer.unread.map(\.owners) == [[try proc.identity(of: child.pid)]])
+        #expect(answer.unread.map(\.peer) == [nil])
+        kill(child.pid, SIGCONT)
+        #expect(try child.line() == "second")
+        #expect(try child.line() == "third")
+        #expect(try unread(child) == UnixSockets.Answer(unread: [], gaps: []))
+    }
+
+    @Test("packets count, datagrams, TCP and pipes do not; two who share a socket are both named")
+    func kinds() throws {
+        let child = try Child(
+            python: """
+                import socket
+                keep = []
+                for kind in (socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+                    a, b = socket.socketpair(socket.AF_UNIX, kind)
+                    a.send(b'12345'); a.send(b'67')
+                    keep += [a, b]
+                inode = os.fstat(keep[1].fileno()).st_ino
+                server = socket.create_server(('127.0.0.1', 0))
+                c = socket.create_connection(server.getsockname())
+                s = server.accept()[0]
+                c.send(b'tcp')
+                r, w = os.pipe()
+                os.write(w, b'pipe')
+                other = os.fork()
+                if other == 0: signal.pause()
+                say(inode, other)
+                hold()
+                """)
+        let numbers = try child.numbers()
+        let both = [try proc.identity(of: numbers[1]), try proc.identity(of: child.pid)]
+        let answer = try UnixSockets.unread(of: both)
+        #expect(answer.gaps == [])
+        #expect(
+            answer.unread == [
+                UnixSockets.Unread(
+                    inode: UInt32(numbers[0]), kind: .packets, content: .bytes(7), owners: both, peer: nil)
+            ])
+    }
+
+    @Test("the other end's name is known, and what waits to be accepted", arguments: ["path", "abstract"])
+    func names(kind: String) throws {
+        let path = FileManager.default.temporaryDirectory
+            .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
+        defer { unlink(path) }
+        let name = kind == "path" ? "'\(path)'" : "'\\0' + '\(path)'"
+        let server = try Child(
+            python: """
+                import socket
+                s = socket.socket(socket.AF_UNIX)
+                s.bind(\(name))
+                s.listen()
+                say('on')
+                sys.stdin.readline()
+                c = s.accept()[0]
+                c.send(b'welcome')
+                say('done')
+                sys.stdin.readline()
+                c.close()
+                say('closed')
+                hold()
+                """)
+        _ = try server.line()
+        let client = try Child(
+            python: """
+                import socket
+                c = socket.socket(socket.AF_UNIX)
+                c.connect(\(name))
+                say('on')
+                signal.pause()
+                """)
+        _ = try client.line()
+        #expect(try unread(client).unread == [])
+        #expect(try unread(server).unread.map(\.content) == [.connections(1)])
+        server.tell("")
+        _ = try server.line()
+        #expect(try unread(server).unread == [])
+        let answer = try unread(client, server)
+        #expect(answer.unread.map(\.content) == [.bytes(7)])
+        #expect(answer.unread.map(\.peer) == [kind == "path" ? path : "@" + path])
+        // The other end is gone, what it sent is not.
+        server.tell("")
+        _ = try server.line()
+        #expect(try unread(client).unread.map(\.content) == [.bytes(7)])
+        #expect(try unread(client).unread.map(\.peer) == [nil])
+    }
+
+    @Test(
+        "a bus's message is seen, from the bus's socket",
+        .enabled(if: Machine.hasBus, "needs dbus-daemon"))
+    func bus() throws {
+        let path = FileManager.default.temporaryDirectory
+            .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
+        defer { unlink(path) }
+        let bus = try Child([
+            "dbus-daemon", "--session", "--nofork", "--nosyslog", "--print-address",
+            "--address=unix:path=\(path)",
+        ])
+        _ = try bus.line()
+        let client = try Child(
+            python: """
+                import socket, struct
+                c = socket.socket(socket.AF_UNIX)
+                c.connect('\(path)')
+                c.send(b'\\0AUTH EXTERNAL ' + str(os.getuid()).encode().hex().encode() + b'\\r\\n')
+                assert c.recv(100).startswith(b'OK ')
+                def field(code, kind, text):
+                    text = text.encode()
+                    raw = struct.pack('<BB', code, 1) + kind + b'\\0' + struct.pack('<I', len(text)) + text + b'\\0'
+                    return raw + b'\\0' * (-len(raw) % 8)
+                fields = (field(1, b'o', '/org/freedesktop/DBus') + field(6, b's', 'org.freedesktop.DBus')
+                    + field(2, b's', 'org.freedesktop.DBus') + field(3, b's', 'Hello'))
+                # The last one's padding does not count.
+                length = len(fields) - 2
+                c.send(b'BEGIN\\r\\nl\\1\\0\\1' + struct.pack('<III', 0, 1, length) + fields)
+                # Looks, and leaves it there.
+                say(len(c.recv(16, socket.MSG_PEEK | socket.MSG_WAITALL)))
+                signal.pause()
+                """)
+        try #require(try client.line() == "16")
+        let answer = try unread(client)
+        #expect(answer.gaps == [])
+        #expect(answer.unread.map(\.peer) == [path])
+        guard case .bytes(let count)? = answer.unread.first?.content else {
+            Issue.record("no bytes")
+            return
+        }
+        #expect(count > 16)
+    }
+
+    @Test("one that is gone, or another by now, is a gap")
+    func gone() throws {
+        let child = try Child.idle()
+        let identity = try proc.identity(of: child.pid)
+        let other = ProcessIdentity(pid: child.pid, startTime: identity.startTime + 1)
+        let stranger = try UnixSockets.unread(of: [other, identity])
+        #expect(
+            stranger.gaps == [
+                .unreadable(
+                    other, KernelFailure(operation: "read", subject: "process \(other)", errno: ESRCH))
+            ])
+        kill(child.pid, SIGKILL)
+        try child.reap()
+        let answer = try UnixSockets.unread(of: [identity])
+        #expect(answer.unread == [])
+        #expect(
+            answer.gaps == [
+                .unreadable(
+                    identity,
+                    KernelFailure(operation: "opendir", subject: "/proc/\(child.pid)/fd", errno: ESRCH))
+            ])
+    }
+
+    @Test(
+        "one that we may not look into is a gap", .enabled(if: !Machine.isRoot, "needs not to be root"))
+    func denied() throws {
+        let first = try proc.identity(of: 1)
+        let answer = try UnixSockets.unread(of: [first])
+        guard case .unreadable(first, let failure)? = answer.gaps.first else {
+            Issue.record("no gap")
+            return
+        }
+        #expect(failure.isPermissionDenied)
+    }
+
+    @Test(
+        "sockets of another network namespace are a gap",
+        .enabled(if: Machine.canUnshareNetwork, "needs root and unshare"))
+    func otherNetwork() throws {
+        let child = try Child([
+            "unshare", "-n", "/usr/bin/python3", "-c",
+            """
+            import socket, sys
+            a, b = socket.socketpair()
+            a.send(b'x')
+            print('on', flush=True)
+            sys.stdin.read()
+            """,
+        ])
+        _ = try child.line()
+        let answer = try unread(child)
+        #expect(answer.gaps == [.otherNetwork(try proc.identity(of: child.pid))])
+        #expect(answer.unread == [])
+        // What it has of ours is seen: its standard input.
+        kill(child.pid, SIGSTOP)
+        try child.waitUntilStopped()
+        child.tell("abc")
+        #expect(try unread(child).unread.map(\.content) == [.bytes(4)])
+    }
+
+    @Test("more open files than are looked at are a gap")
+    func many() throws {
+        let most = UnixSockets.mostDescriptors
+        let child = try Child(
+            python: """
+                import resource
+                hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, \(most + 100)), hard))
+                for i in range(\(most) if hard >= \(most + 100) else 0): os.dup(2)
+                say(hard >= \(most + 100))
+                hold()
+                """)
+        try #require(try child.line() == "True", "the limit of open files is too low for this test")
+        let idle = try Child.idle()
+        let answer = try unread(child, idle)
+        #expect(
+            answer.gaps == [
+                .tooManyDescriptors(try proc.identity(of: child.pid)),
+                .tooManyDescriptors(try proc.identity(of: idle.pid)),
+            ])
+    }
+}
+
+extension Machine {
+    static let hasBus = access("/usr/bin/dbus-daemon", X_OK) == 0
+    static let canUnshareNetwork: Bool =
+        isRoot && access("/usr/bin/unshare", X_OK) == 0
+        && (try? Child(["unshare", "-n", "true"]).reap()) == 0
+}
