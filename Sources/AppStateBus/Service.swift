@@ -1,4 +1,5 @@
 import CSystemd
+import Glibc
 
 /// What a service and the service manager tell each other: sd-daemon(3).
 public enum Service {
@@ -14,6 +15,32 @@ public enum Service {
     /// - Parameter now: CLOCK_MONOTONIC, in microseconds.
     public static func notifyReloading(at now: UInt64) {
         notify("RELOADING=1\nMONOTONIC_USEC=\(now)")
+    }
+
+    /// Has the service manager keep a descriptor for the next one of us: FDSTORE=1 of sd_notify(3). Without a
+    /// service manager, nothing. It keeps at most `FileDescriptorStoreMax=` of them.
+    public static func store(_ descriptor: Int32, as name: String) {
+        var descriptors = [descriptor]
+        sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDPOLL=0\nFDNAME=\(name)", &descriptors, 1)
+    }
+
+    /// Has the service manager close what it kept under this name.
+    public static func dropStored(_ name: String) {
+        notify("FDSTOREREMOVE=1\nFDNAME=\(name)")
+    }
+
+    /// The descriptors that the service manager kept, by name; the caller owns them. To be asked once:
+    /// sd_listen_fds_with_names(3).
+    public static func takeStored() -> [(name: String, descriptor: Int32)] {
+        var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
+        let count = sd_listen_fds_with_names(1, &names)
+        guard count > 0, let names else { return [] }
+        defer { free(names) }
+        return (0..<Int(count)).map { index in
+            let name = names[index].map { String(cString: $0) } ?? ""
+            free(names[index])
+            return (name, SD_LISTEN_FDS_START + Int32(index))
+        }
     }
 
     /// Whether the machine was booted with systemd: sd_booted(3).

@@ -23,6 +23,7 @@ final class Processes {
     private var tracked: [ProcessID: Tracked] = [:]
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
+    private var stored: Set<ProcessID> = []
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
@@ -42,8 +43,18 @@ final class Processes {
         processes[entry.number] = process
     }
 
+    /// Has the service manager keep its pidfd for the daemon after this one.
+    func store(_ process: ProcessID) {
+        guard let entry = tracked[process], !stored.contains(process) else { return }
+        Service.store(entry.descriptor.rawValue, as: Self.storedName(process))
+        stored.insert(process)
+    }
+
+    static func storedName(_ process: ProcessID) -> String { "process-\(process.pid)-\(process.startTime)" }
+
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
+        if stored.remove(process) != nil { Service.dropStored(Self.storedName(process)) }
         watch.remove(entry.descriptor)
         processes[entry.number] = nil
     }

@@ -118,6 +118,7 @@ extension Daemon {
         do {
             try perform(.register(registration)) { answer in
                 guard case .application(let number) = answer else { return }
+                processes.store(ProcessID(identity))
                 executor.enroll(
                     Registered(
                         number, id: id, process: identity, user: user,

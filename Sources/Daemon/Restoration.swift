@@ -14,6 +14,7 @@ extension Daemon {
         let origin = state.origin()
         let found = state.found()
         state.noteBus(bus, boot: boot)
+        var kept = Dictionary(Service.takeStored().map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [ApplicationNumber] = []
         for entry in found {
             switch entry {
@@ -24,7 +25,7 @@ extension Daemon {
                     continue
                 }
                 do {
-                    if let number = try adopt(record) {
+                    if let number = try adopt(record, &kept) {
                         adopted.append(number)
                     } else {
                         release(record)
@@ -36,6 +37,10 @@ extension Daemon {
             case .damaged(let name, let why, let rest):
                 abandon(name, why, rest, state)
             }
+        }
+        for (name, descriptor) in kept {
+            close(descriptor)
+            Service.dropStored(name)
         }
         guard !adopted.isEmpty else { return }
         for process in machine.windowOwners where !processes.isTracked(process) { trackAgain(process) }
@@ -49,7 +54,7 @@ extension Daemon {
     }
 
     /// nil: its process has ended meanwhile.
-    private func adopt(_ record: Record) throws -> ApplicationNumber? {
+    private func adopt(_ record: Record, _ kept: inout [String: Int32]) throws -> ApplicationNumber? {
         let process = try record.require("process", ProcessID.init(recorded:))
         guard (try? proc.identity(of: process.pid)) == process.identity else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
@@ -57,12 +62,19 @@ extension Daemon {
         executor.enroll(application)
         stops.adopt(application, record)
         resources.adopt(record.values(of: "resource").compactMap(String.init(escaped:)), for: application)
-        trackAgain(process)
+        trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
+        processes.store(process)
         return number
     }
 
-    private func trackAgain(_ process: ProcessID) {
+    /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
+    private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) {
         do {
+            if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
+                (try? descriptor.pid()) == process.pid
+            {
+                return try processes.track(process, descriptor)
+            }
             try track(process)
         } catch {
             core.report(.exited(process, .unknown))

@@ -143,9 +143,17 @@ final class Stops {
         return Set(extent.map(\.pid)).union((try? application.suspender.frozen?.processes()) ?? [])
     }
 
+    /// Lets it run, if something waits to be read by it, or if that cannot be told.
     func breathe(_ number: ApplicationNumber) {
+        guard let application = find(number) else { return }
+        let members = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
+        if let answer = try? UnixSockets.unread(of: members, proc: proc), answer.gaps.isEmpty,
+            answer.unread.isEmpty
+        {
+            return
+        }
         locks?.unwatch(number)
-        find(number)?.suspender.release()
+        application.suspender.release()
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {

@@ -129,7 +129,7 @@ extension Machine {
     /// Only what we alone hold breathes: another's stop is not ours to lift, not for a moment.
     private func decideBreath(_ next: inout Application, at now: Microseconds) {
         guard next.enforcement == .stopped, next.foreignStop == nil, let every = settings.drainEvery,
-            settings.drainFor > 0
+            every > 0, settings.drainFor > 0
         else {
             if !next.breath.isUnderWay || next.enforcement != .stopped { next.breath = .none }
             return

@@ -20,7 +20,7 @@ public struct Settings: Equatable, Sendable {
     public var terminateGrace: Microseconds? = 5_000_000
     /// Until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
-    /// Between two breaths of an application that we hold suspended; nil: none (§ 5).
+    /// Between two breaths of an application that we hold suspended; nil or 0: none (§ 5).
     public var drainEvery: Microseconds? = 600_000_000
     /// How long one breath is; 0: none.
     public var drainFor: Microseconds = 1_000_000

@@ -97,6 +97,8 @@ public struct Configuration {
             case "BackgroundGraceSec": return span(value, \.backgroundGrace)
             case "BackgroundTaskMaxSec": return span(value, \.backgroundTaskMax)
             case "BackgroundTaskWarnSec": return finiteSpan(value, \.backgroundTaskWarn)
+            case "DrainEverySec": return span(value, \.drainEvery)
+            case "DrainForSec": return finiteSpan(value, \.drainFor)
             case "TerminateGraceSec": return span(value, \.terminateGrace)
             case "LaunchTimeoutSec": return span(value, \.launchTimeout)
             default: return "no such key in [LifeCycle]"

@@ -30,12 +30,13 @@ final class TestDaemon {
     ///
     /// - Parameters:
     ///   - configuration: the text of its configuration file.
+    ///   - policy: more of the bus's policy.
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
-    init(configuration: String = "", withoutCapabilities: [String] = []) throws {
+    init(configuration: String = "", withoutCapabilities: [String] = [], policy: String = "") throws {
         // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
         bus = try PrivateBus(
             policyDirectories: [Self.root + "/dbus"],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
         ready = try NotifySocket(in: bus.directory)

@@ -1,0 +1,64 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// An application that stays suspended reads now and then what fills its bus's queues.
+@Suite("Draining", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct DrainTests {
+    @Test("a suspended peer on a busy bus reads what it was sent, and is suspended all the while")
+    func busy() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=50ms\nDrainForSec=50ms\n")
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let name = try app.ask("name")
+        try client.application(path, "Suspend")
+        try client.settle()
+        client.forget()
+        let process = try Proc().identity(of: app.pid)
+        for round in 0..<3 {
+            // Somebody else's messages, which the daemon knows nothing of.
+            for _ in 0..<100 {
+                let call = try client.bus.newCall(
+                    destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+                try client.bus.send(call)
+            }
+            try client.wait("round \(round) to be read") {
+                try UnixSockets.unread(of: [process]).unread.isEmpty
+            }
+        }
+        try client.settle()
+        #expect(client.edges(of: path) == [])
+        #expect(try client.state(path) == "suspended")
+        try client.wait("the stop after the last breath") { try isStopped(app.pid) }
+        #expect(try client.holds(path) == ["request uid:\(getuid())"])
+        try client.application(path, "Resume")
+        #expect(try !isStopped(app.pid))
+    }
+
+    @Test("DrainEverySec=0: it does not run, whatever it was sent")
+    func never() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\nDrainForSec=50ms\n")
+        let client = try daemon.client()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", child.pid)
+        try client.application(path, "Suspend")
+        #expect(try !daemon.hasArmedTimer())
+    }
+
+    @Test("a stranger's stop is not lifted for a breath")
+    func foreign() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=50ms\nDrainForSec=50ms\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", child.pid)
+        child.kill(SIGSTOP)
+        try client.wait(for: path, toBe: "suspended")
+        try client.application(path, "Suspend")
+        #expect(try !daemon.hasArmedTimer())
+    }
+}
