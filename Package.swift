@@ -43,7 +43,8 @@ let package = Package(
             swiftSettings: settings),
 
         .executableTarget(
-            name: "appstate-bench", dependencies: ["AppStateBus", "AppStateContract", "TestSupport"],
+            name: "appstate-bench",
+            dependencies: ["AppStateBus", "AppStateContract", "Linux", "TestSupport"],
             path: "Benchmarks", swiftSettings: settings),
 
         .target(name: "TestSupport", dependencies: ["Linux"], path: "Tests/Support", swiftSettings: settings),

@@ -8,6 +8,9 @@ import TestSupport
 @main
 enum Bench {
     static func main() throws {
+        if CommandLine.arguments.count == 3, CommandLine.arguments[1] == "--spinner" {
+            return try spin(CommandLine.arguments[2])
+        }
         guard let daemon = Programs.beside("appstated") else {
             print("bench: appstated is not built beside this program")
             exit(1)
@@ -33,12 +36,18 @@ enum Bench {
                     baseline)
             }
         }
+        if TestCgroup.isAvailable {
+            try freezing(daemon)
+            try waking(daemon)
+        } else {
+            print("\nNot measured: freezing, which \(TestCgroup.whatIsMissing).\n")
+        }
         try footprint(daemon)
     }
 
     // MARK: Figures
 
-    private static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?) {
+    static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?) {
         let ratio = baseline.map { base in
             let value = Double(quantile(times, 50)) / Double(max(quantile(base, 50), 1))
             return String(format: "%.1f", value)
@@ -55,7 +64,7 @@ enum Bench {
         nanoseconds < 10_000_000 ? "\(nanoseconds / 1_000) µs" : "\(nanoseconds / 1_000_000) ms"
     }
 
-    private static var now: UInt64 {
+    static var now: UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
         return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
@@ -159,23 +168,33 @@ enum Bench {
     private static let everything =
         "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>"
 
-    private static func withDaemon(
-        _ daemon: String, polling: Bool = false, _ body: (Subscriber) throws -> Void
+    static func withDaemon(
+        _ daemon: String, polling: Bool = false, configuration: String = "",
+        _ body: (Subscriber) throws -> Void
     ) throws {
         let bus = try PrivateBus(policy: everything)
-        let process = try start(daemon, bus, polling: polling)
+        let process = try start(daemon, bus, polling: polling, configuration)
         let client = try Subscriber(bus)
         try body(client)
         process.kill(SIGTERM)
     }
 
-    private static func start(_ daemon: String, _ bus: PrivateBus, polling: Bool) throws -> Child {
-        var command = [daemon, "--config", "/dev/null"]
+    private static func start(
+        _ daemon: String, _ bus: PrivateBus, polling: Bool, _ configuration: String = ""
+    ) throws -> Child {
+        let file = bus.directory + "/appstated.conf"
+        try configuration.write(toFile: file, atomically: true, encoding: .utf8)
+        // A tmpfs, as /run is.
+        let directory = (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : bus.directory) + "/appstate-bench"
+        try? FileManager.default.removeItem(atPath: directory)
+        mkdir(directory, 0o700)
+        var command = [daemon, "--config", file]
         if polling {
             // Without these it may not trace, and polls.
             command = ["setpriv", "--bounding-set=-perfmon,-sys_admin", "--"] + command
         }
-        let process = try Child(command[0], Array(command.dropFirst()), environment: bus.environment)
+        let environment = bus.environment.merging(["RUNTIME_DIRECTORY": directory]) { $1 }
+        let process = try Child(command[0], Array(command.dropFirst()), environment: environment)
         try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "30", BusNames.service])
             .waitForExit()
         return process
@@ -214,12 +233,33 @@ final class Subscriber {
         return try bus.call(message)
     }
 
-    func register(_ pid: Int32) throws {
+    @discardableResult
+    func register(_ pid: Int32, automatic: Bool = false) throws -> String {
         try call(BusNames.root, BusNames.manager, "Register") { message in
             try message.append("org.example.Bench")
             try message.append(UInt32(pid))
-            try message.appendDictionary([])
+            try message.appendDictionary(automatic ? [("suspension", .string("automatic"))] : [])
+        }.readObjectPath()
+    }
+
+    func suspend(_ path: String) throws { try call(path, BusNames.application, "Suspend") { _ in } }
+
+    func resume(_ path: String) throws { try call(path, BusNames.application, "Resume") { _ in } }
+
+    func minimize(_ pid: Int32) throws {
+        try call(BusNames.root, BusNames.reporter, "SetMinimized") { message in
+            try message.append(UInt32(pid))
+            try message.append(true)
         }
+    }
+
+    /// Does not wait for the answer.
+    func send(focus pid: Int32) throws {
+        let message = try bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+            member: "SetFocus")
+        try message.append(UInt32(pid))
+        try bus.send(message)
     }
 
     func wait(for wanted: String) throws {
