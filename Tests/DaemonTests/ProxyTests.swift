@@ -265,11 +265,7 @@ struct ProxyTests {
         try client.application(stage.path, "Unregister")
         child.kill(SIGKILL)
         try script.waitForLine(containing: "removed \(path)")
-        withKnownIssue(
-            "GetManagedObjects lists the standard interfaces too, InterfacesRemoved does not: GLib keeps the object"
-        ) {
-            #expect(script.output.contains("removed \(stage.path)\n"))
-        }
+        try script.waitForLine(containing: "removed \(stage.path)")
         #expect(script.errors == "")
     }
 }
