@@ -31,6 +31,9 @@ final class Connection {
         var ping: Slot?
         /// Something was kept from it: it gets `Resync` when it is back.
         var isWithheld = false
+        /// It does not read: not even a delegate is sent more. One that was suspended may have a ping to
+        /// answer and read all the same.
+        var isCutOff: Bool { ping != nil && sent >= Self.window }
 
         /// A ping that stays unanswered for so many signals means that nobody reads (§ 3).
         static let window = 256
