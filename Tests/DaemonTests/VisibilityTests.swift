@@ -255,4 +255,27 @@ struct VisibilityTests {
         let states = Set(root.edges(of: path).compactMap { $0.split(separator: "→").first.map(String.init) })
         #expect(states == Set(LifeCycleState.allCases.map(\.rawValue)))
     }
+
+    @Test(
+        "a connection in other hands than those that opened it sees nothing and does nothing",
+        .enabled(if: Scripts.haveGI, "needs python3-gi"))
+    func handedOver() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", process.pid)
+        let script = try Scripts.start("handed_over.py", [path], on: daemon.bus)
+        #expect(try script.waitForExit() == .exited(0))
+        let refused = ErrorName.noSuchApplication.rawValue
+        #expect(
+            script.output == """
+                listed ([],)
+                Suspend \(refused)
+                Resume \(refused)
+                Unregister \(refused)
+
+                """)
+        #expect(try client.state(path) == "background")
+    }
+
 }
