@@ -70,6 +70,6 @@ let package = Package(
                 "Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated",
                 "AppActor",
             ],
-            swiftSettings: settings),
+            exclude: ["Scripts"], swiftSettings: settings),
     ]
 )

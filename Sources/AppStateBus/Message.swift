@@ -64,6 +64,17 @@ public struct Message: ~Copyable {
         try check(sd_bus_message_rewind(pointer, 1), "rewind", subject)
     }
 
+    /// Whether the arguments are more than so many bytes, about as they lie on the wire. A message that cannot
+    /// be walked over is.
+    public borrowing func isLarger(than limit: Int) -> Bool {
+        var left = limit
+        let result = csystemd_message_weigh(pointer, &left)
+        return sd_bus_message_rewind(pointer, 1) < 0 || result != 0
+    }
+
+    /// Answers a call that no handler gets to see.
+    public borrowing func refuse(_ error: MethodError) { Answer.fail(self, error) }
+
     /// What failures name: the member, or what kind of message it is.
     var subject: String {
         member ?? (isError ? "an error" : "a reply")

@@ -24,6 +24,12 @@ final class Announcer {
         self.delegate = delegate
     }
 
+    /// What libsystemd's GetManagedObjects lists beside ours. Signals must name the same: GLib takes an object
+    /// away only when as many interfaces are removed as it has.
+    private static let standardInterfaces = [
+        "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.Introspectable", BusNames.properties,
+    ]
+
     func added(_ application: Registered) {
         journal.log(.info, "application \(application.number) added: \(application.id)", application.fields)
         manager(.applicationAdded, about: application) { message in
@@ -38,6 +44,12 @@ final class Announcer {
         ) { message in
             try message.append(objectPath: application.path)
             try message.withContainer(.array, "{sa{sv}}") {
+                for name in Self.standardInterfaces {
+                    try message.withContainer(.dictEntry, "sa{sv}") {
+                        try message.append(name)
+                        try message.appendDictionary([])
+                    }
+                }
                 try message.withContainer(.dictEntry, "sa{sv}") {
                     try message.append(interface.name)
                     try interface.appendProperties(to: message, path: application.path)
@@ -61,7 +73,7 @@ final class Announcer {
             to: followers(of: application)
         ) { message in
             try message.append(objectPath: application.path)
-            try message.append(strings: [BusNames.application])
+            try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
         for connection in connections.all { connection.followedApplications.remove(application.number) }
     }

@@ -31,6 +31,9 @@ final class Connection {
         var ping: Slot?
         /// Something was kept from it: it gets `Resync` when it is back.
         var isWithheld = false
+        /// It does not read: not even a delegate is sent more. One that was suspended may have a ping to
+        /// answer and read all the same.
+        var isCutOff: Bool { ping != nil && sent >= Self.window }
 
         /// A ping that stays unanswered for so many signals means that nobody reads (§ 3).
         static let window = 256
@@ -44,14 +47,26 @@ final class Connection {
         user = credentials.uid
         pid = credentials.pid
         lineage = proc.lineage(of: credentials.pid).map(ProcessID.init)
-        let depth = (try? proc.status(credentials.pid))?.namespaceDepth ?? 1
-        let ownDepth = (try? proc.status(getpid()))?.namespaceDepth ?? 1
-        isSandboxed = depth > ownDepth || credentials.securityLabel?.hasPrefix("snap.") == true
+        isSandboxed = Self.isSandboxed(credentials.pid, credentials.securityLabel, lineage, proc)
         if let number = credentials.takePidDescriptor() {
             descriptor = Descriptor(owning: number)
         } else {
             descriptor = nil
         }
+    }
+
+    /// Who cannot be looked at is taken for one: a connection can outlive the process that opened it, in the
+    /// hands of another.
+    private static func isSandboxed(
+        _ pid: Int32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
+    ) -> Bool {
+        guard let status = try? proc.status(pid), let own = try? proc.status(getpid()),
+            lineage.first?.pid == pid, (try? proc.identity(of: pid)).map(ProcessID.init) == lineage.first
+        else { return true }
+        if status.namespaceDepth > own.namespaceDepth { return true }
+        if securityLabel?.hasPrefix("snap.") == true { return true }
+        // A Flatpak speaks through a proxy, which lives outside of its namespaces, but in its unit.
+        return Login.unit(ofProcess: pid)?.hasPrefix("app-flatpak-") == true
     }
 
     /// A pidfd of the connection's process: the bus's own, else one that is opened now; who it is of is for

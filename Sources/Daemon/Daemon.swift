@@ -123,8 +123,15 @@ public final class Daemon {
                 failed: { [journal] in journal.log(.warning, "the machine's sleep goes unseen: \($0)") },
                 handler: { [unowned self] in slept($0) }))
         try bus.attach(to: loop)
+        do {
+            try bus.requestName(BusNames.service)
+        } catch  where error.errno == EEXIST {
+            throw BusFailure(
+                operation: "take the name", subject: BusNames.service, errno: EEXIST,
+                message: "another appstated has it")
+        }
+        // Whoever has the name has the files too. Calls wait until the loop runs.
         if let state { restore(from: state) }
-        try bus.requestName(BusNames.service)
         try loop.watchdog(enabled: true)
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
     }
@@ -296,10 +303,22 @@ public final class Daemon {
 
     // MARK: Connections
 
+    /// dbus-api, "Message bodies other than saved state".
+    private static let mostOfArguments = 65_536
+    /// One set of at most 4,096 windows, with titles.
+    private static let mostOfWindows = 1 << 20
+
     /// Who calls is settled before the call is dispatched; and GetAll and GetManagedObjects subscribe their
     /// caller to the changes of what they return.
     private func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
+        let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
+        let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
+        // Before anything is made of it: a stranger's megabytes are not worth reading.
+        if message.isLarger(than: limit) {
+            message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
+            return true
+        }
         let connection: Connection
         do {
             connection = try connections.connection(named: sender)

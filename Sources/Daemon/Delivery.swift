@@ -48,7 +48,7 @@ final class Delivery {
         path: String, interface: String, member: String, to connection: Connection,
         _ body: (borrowing Message) throws -> Void
     ) {
-        if connection.flow.isWithheld && connection.flow.ping != nil { return }
+        if connection.flow.isCutOff { return }
         post(path: path, interface: interface, member: member, to: connection, body)
         keepFlow(connection)
     }
@@ -112,7 +112,8 @@ final class Delivery {
                 guard let connection else { return }
                 connection.flow.ping = nil
                 connection.flow.sent = 0
-                if connection.flow.isWithheld { self?.resync(connection) }
+                // A suspended one's process may have answered before it stopped: it waits for the step.
+                if let self, connection.flow.isWithheld, isReachable(connection) { resync(connection) }
             }
         } catch {
             journal.log(.warning, "ping of \(connection.name): \(error)")

@@ -12,9 +12,13 @@ struct RegisterOptions {
     var launchOptions: [(String, Variant)] = []
 
     init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
+        var seen: Set<RegisterOption> = []
         for (key, value) in entries {
             guard let option = RegisterOption(rawValue: key) else {
                 throw MethodError(.invalidArgs, "Register has no option \"\(key.shortened)\"")
+            }
+            guard seen.insert(option).inserted else {
+                throw MethodError(.invalidArgs, "The option \"\(key)\" is there twice")
             }
             switch option {
             case .delegate: delegate = try value.bool(key)
@@ -34,9 +38,13 @@ extension WindowReport {
         number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int
     ) throws(MethodError) {
         self.init(number: number, process: process)
+        var seen: Set<WindowKeyName> = []
         for (key, value) in entries {
             guard let name = WindowKeyName(rawValue: key) else {
                 throw MethodError(.invalidArgs, "A window has no key \"\(key.shortened)\"")
+            }
+            guard seen.insert(name).inserted else {
+                throw MethodError(.invalidArgs, "The key \"\(key)\" is there twice")
             }
             switch name {
             case .focused: focused = try value.bool(key)

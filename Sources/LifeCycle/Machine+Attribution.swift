@@ -13,6 +13,7 @@ extension Machine {
                 touched.insert(owner)
             }
             unindex(key, old)
+            uncount(old)
         }
         window.owner = owner(of: window.lineage, reportedBy: window.reporterUser)
         if let process = window.process { windowsByProcess[process, default: []].insert(key) }
@@ -22,6 +23,7 @@ extension Machine {
             touched.insert(owner)
         }
         windows[key] = window
+        windowCountByUser[window.reporterUser, default: 0] += 1
         return touched
     }
 
@@ -31,7 +33,11 @@ extension Machine {
     ) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
         unindex(key, window)
-        orphans.remove(key)
+        uncount(window)
+        if window.orphaned, case .reported(_, let number) = key {
+            orphans[number]?.remove(key)
+            if orphans[number]?.isEmpty == true { orphans[number] = nil }
+        }
         if case .reported(let connection, let number) = key { reporters[connection]?.windows.remove(number) }
         if let owner = window.owner { applications[owner]?.windows.remove(key) }
         if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }
@@ -155,6 +161,11 @@ extension Machine {
             user == 0 || user == application.user
         else { return nil }
         return number
+    }
+
+    private mutating func uncount(_ window: Window) {
+        guard let count = windowCountByUser[window.reporterUser] else { return }
+        windowCountByUser[window.reporterUser] = count > 1 ? count - 1 : nil
     }
 
     private mutating func unindex(_ key: WindowKey, _ window: Window) {

@@ -98,7 +98,9 @@ extension Machine {
     private mutating func take(_ entry: RestoredWindow) {
         let session = entry.window.session
         put(entry.window, as: entry.key)
-        if entry.window.orphaned { orphans.insert(entry.key) }
+        if entry.window.orphaned, case .reported(_, let number) = entry.key {
+            orphans[number, default: []].insert(entry.key)
+        }
         if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }
         guard case .reported(let connection, let number) = entry.key, !entry.window.orphaned else { return }
         let user = entry.window.reporterUser

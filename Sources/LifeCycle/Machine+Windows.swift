@@ -129,7 +129,7 @@ extension Machine {
                 _ = remove(key, at: now, &effects)
             } else {
                 windows[key]?.orphaned = true
-                orphans.insert(key)
+                orphans[number, default: []].insert(key)
             }
         }
         guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
@@ -192,6 +192,11 @@ extension Machine {
             newByOwner[owner, default: []].insert(report.number)
             replaced.formUnion(predecessors(of: report.number, by: reporter, in: session))
         }
+        let count =
+            windowCountByUser[reporter.user, default: 0] + newByOwner.values.reduce(0) { $0 + $1.count }
+        guard count - replaced.count <= Self.windowsPerUser else {
+            throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
+        }
         for (owner, new) in newByOwner {
             let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
             let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
@@ -212,8 +217,8 @@ extension Machine {
     private func predecessors(
         of number: UInt64, by reporter: ReporterIdentity, in session: SessionKey
     ) -> [WindowKey] {
-        orphans.filter { key in
-            guard case .reported(_, number) = key, let window = windows[key] else { return false }
+        (orphans[number] ?? []).filter { key in
+            guard let window = windows[key] else { return false }
             return window.session == session && window.reporterUser == reporter.user
         }.sorted(by: WindowKey.inOrder)
     }
@@ -229,7 +234,7 @@ extension Machine {
             (reporters[reporter.connection]?.windows ?? []).map {
                 WindowKey.reported(reporter.connection, $0)
             })
-        for key in orphans {
+        for key in orphans.values.joined() {
             if let window = windows[key], window.session == session, window.reporterUser == reporter.user {
                 keys.insert(key)
             }

@@ -15,8 +15,10 @@ public struct Machine: Equatable, Sendable {
     var numbers: [ProcessID: ApplicationNumber] = [:]
     var windows: [WindowKey: Window] = [:]
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
-    /// Windows whose reporter is gone.
-    var orphans: Set<WindowKey> = []
+    /// Windows whose reporter is gone, by their numbers.
+    var orphans: [UInt64: Set<WindowKey>] = [:]
+    /// How many windows the reporters of each user have told of.
+    var windowCountByUser: [UInt32: Int] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task.
@@ -32,6 +34,9 @@ public struct Machine: Equatable, Sendable {
 
     /// Windows of processes that are not registered, remembered for each user of a reporter.
     static let rememberedWindowsPerUser = 1_024
+    /// Windows that the reporters of one user may speak of, those that are gone too: what one user says must
+    /// not make the daemon slow for the others.
+    static let windowsPerUser = 8_192
 
     public init(settings: Settings = Settings()) {
         self.settings = settings

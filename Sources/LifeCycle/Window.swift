@@ -10,7 +10,16 @@ enum WindowKey: Hashable, Sendable {
 extension WindowKey {
     /// Any order that is the same in every run: what is done about windows must not depend on hashing.
     static func inOrder(_ left: WindowKey, _ right: WindowKey) -> Bool {
-        String(describing: left) < String(describing: right)
+        switch (left, right) {
+        case (.process(let session, let process), .process(let otherSession, let other)):
+            session == otherSession
+                ? (process.pid, process.startTime) < (other.pid, other.startTime)
+                : SessionKey.inOrder(session, otherSession)
+        case (.reported(let connection, let number), .reported(let otherConnection, let other)):
+            connection == otherConnection ? number < other : connection < otherConnection
+        case (.process, .reported): true
+        case (.reported, .process): false
+        }
     }
 }
 

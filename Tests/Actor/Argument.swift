@@ -3,7 +3,7 @@ import Glibc
 import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
-/// `h:PID` for a pidfd of that process, and `{key=s:text,key=b:true}` for `a{sv}`.
+/// `ay:text`, `h:PID` for a pidfd of that process, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
     static func append(_ word: String, to message: borrowing Message) throws {
         if word.hasPrefix("{"), word.hasSuffix("}") {
@@ -23,6 +23,7 @@ enum Argument {
         case .uint64(let value): try message.append(value)
         case .bool(let value): try message.append(value)
         case .strings(let value): try message.append(strings: value)
+        case .bytes(let value): try message.append(bytes: value)
         default: throw unknown(word)
         }
     }
@@ -60,6 +61,7 @@ enum Argument {
         case "u": return .uint32(UInt32(text) ?? 0)
         case "t": return .uint64(UInt64(text) ?? 0)
         case "b": return .bool(text == "true")
+        case "ay": return .bytes(Array(text.utf8))
         case "as": return .strings(text.split(separator: "+").map(String.init))
         default: throw unknown(word)
         }

@@ -106,7 +106,7 @@ struct ConfigurationTests {
             ),
             (
                 "[LifeCycle]\nBackgroundTaskWarnSec=infinity",
-                "test.conf:2: BackgroundTaskWarnSec=: \"infinity\" is no"
+                "test.conf:2: BackgroundTaskWarnSec=: it cannot be infinity"
             ),
             (
                 "[LifeCycle]\nTerminateGraceSec=5 apples",

@@ -4,18 +4,9 @@ import Foundation
 import TestSupport
 import Testing
 
-#if canImport(FoundationXML)
-    import FoundationXML
-#endif
-
 /// The files in dbus/ are the contract: held against what the live objects say of themselves.
 @Suite("Introspection", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct IntrospectionTests {
-    private func documented(_ interface: String) throws -> [String] {
-        let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(interface).xml", encoding: .utf8)
-        return try #require(try Description.interfaces(in: text)[interface])
-    }
-
     private func live(_ client: Client, _ path: String) throws -> [String: [String]] {
         let reply = try client.call(path, "org.freedesktop.DBus.Introspectable", "Introspect")
         return try Description.interfaces(in: try reply.readString())
@@ -26,7 +17,7 @@ struct IntrospectionTests {
         let daemon = try TestDaemon()
         let interfaces = try live(try daemon.client(), BusNames.root)
         for name in [BusNames.manager, BusNames.reporter] {
-            let description = try documented(name)
+            let description = try Description.documented(name)
             #expect(description.count > 5)
             #expect(interfaces[name] == description, "\(name)")
         }
@@ -38,7 +29,7 @@ struct IntrospectionTests {
         let client = try daemon.client()
         let child = try Child("sleep", ["1000"])
         let path = try client.register("org.example.Editor", child.pid)
-        let description = try documented(BusNames.application)
+        let description = try Description.documented(BusNames.application)
         #expect(description.count > 50)
         #expect(try live(client, path)[BusNames.application] == description)
     }
@@ -62,7 +53,7 @@ struct IntrospectionTests {
     func names() throws {
         func signals(_ interface: String) throws -> Set<String> {
             Set(
-                try documented(interface).compactMap { line in
+                try Description.documented(interface).compactMap { line in
                     let words = line.split(whereSeparator: { " (".contains($0) }).map(String.init)
                     return words.first == "signal" ? words[1] : nil
                 })
@@ -81,7 +72,7 @@ struct IntrospectionTests {
     func documentation() throws {
         for name in [BusNames.application, BusNames.manager, BusNames.reporter] {
             let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(name).xml", encoding: .utf8)
-            for line in try documented(name) {
+            for line in try Description.documented(name) {
                 let words = line.split(whereSeparator: { " (,)".contains($0) }).map(String.init)
                 guard ["method", "signal", "property"].contains(words.first), words.count > 1 else {
                     continue
@@ -109,59 +100,5 @@ struct IntrospectionTests {
         let comment = text[begin.upperBound..<end.lowerBound]
         return comment.trimmingCharacters(in: .whitespacesAndNewlines).hasPrefix(name + ":")
             ? String(comment) : nil
-    }
-}
-
-/// The interfaces of an introspection text, each member as one line, sorted: what two texts must agree on.
-private final class Description: NSObject, XMLParserDelegate {
-    private var interfaces: [String: [String]] = [:]
-    private var interface = ""
-    private var member = ""
-    private var arguments: [String] = []
-    private var annotations: [String] = []
-
-    static func interfaces(in text: String) throws -> [String: [String]] {
-        let parser = XMLParser(data: Data(text.utf8))
-        let description = Description()
-        parser.delegate = description
-        guard parser.parse() else { throw TestFailure("no XML: \(String(describing: parser.parserError))") }
-        return description.interfaces.mapValues { $0.sorted() }
-    }
-
-    func parser(
-        _ parser: XMLParser, didStartElement element: String, namespaceURI: String?,
-        qualifiedName: String?, attributes: [String: String] = [:]
-    ) {
-        let name = attributes["name"] ?? ""
-        switch element {
-        case "interface":
-            interface = name
-            interfaces[name] = []
-        case "method", "signal", "property":
-            member = "\(element) \(name)"
-            if element == "property" {
-                member += " \(attributes["type"] ?? "") \(attributes["access"] ?? "")"
-            }
-            arguments = []
-            annotations = []
-        case "arg":
-            let direction = member.hasPrefix("signal") ? "" : " " + (attributes["direction"] ?? "in")
-            arguments.append("@\(name) \(attributes["type"] ?? "")\(direction)")
-        case "annotation":
-            let value = attributes["value"] ?? ""
-            // What holds where nothing is said (D-Bus specification, "Introspection Data Format").
-            if name == "org.freedesktop.DBus.Property.EmitsChangedSignal", value == "true" { return }
-            annotations.append("\(name)=\(value)")
-        default:
-            break
-        }
-    }
-
-    func parser(
-        _ parser: XMLParser, didEndElement element: String, namespaceURI: String?, qualifiedName: String?
-    ) {
-        guard ["method", "signal", "property"].contains(element) else { return }
-        interfaces[interface, default: []].append(
-            "\(member)(\(arguments.joined(separator: ", "))) \(annotations.sorted().joined(separator: " "))")
     }
 }

@@ -145,4 +145,57 @@ struct LimitTests {
             try stage.client.register("org.example.B", next.pid)
         }
     }
+
+    @Test("a message of megabytes is refused before anything is made of it", arguments: ["as", "av", "ay"])
+    func megabytes(_ kind: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let process = try Child("sleep", ["1000"])
+        let value: Variant =
+            switch kind {
+            case "as": .strings(Array(repeating: String(repeating: "x", count: 60), count: 50_000))
+            case "av": .array("v", Array(repeating: .variant(.byte(1)), count: 200_000))
+            default: .bytes(Array(repeating: 0, count: 3_000_000))
+            }
+        let before = try daemon.anonymousMemory()
+        for _ in 0..<5 {
+            let error = client.error {
+                try client.register(
+                    "org.example.App", process.pid, [("launch-options", .dictionary(["x": value]))])
+            }
+            #expect(error == ErrorName.limitsExceeded.rawValue)
+        }
+        #expect(try client.list() == [])
+        // What libsystemd received has been given back.
+        #expect(try daemon.anonymousMemory() - before < 4_096)
+    }
+
+    @Test("what one user's reporters say is bounded, and what they leave behind is found at once")
+    func windowsOfOneUser() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=100000\n")
+        let process = try Child("sleep", ["1000"])
+        let client = try daemon.client()
+        try client.register("org.example.App", process.pid)
+        func report(_ reporter: Client, _ first: UInt64) throws {
+            try reporter.reporter("ReplaceWindows") { message in
+                try message.withContainer(.array, "(tua{sv})") {
+                    for number in first..<(first + 4_000) {
+                        try message.withContainer(.struct, "tua{sv}") {
+                            try message.append(UInt64(number))
+                            try message.append(UInt32(process.pid))
+                            try message.appendDictionary([])
+                        }
+                    }
+                }
+            }
+        }
+        let reporters = try (0..<3).map { _ in try daemon.client() }
+        try report(reporters[0], 0)
+        try report(reporters[1], 10_000)
+        #expect(
+            client.error { try report(reporters[2], 20_000) } == ErrorName.limitsExceeded.rawValue)
+        // In the place of its own.
+        try report(reporters[1], 10_000)
+    }
+
 }

@@ -1,16 +1,18 @@
 import Foundation
 import Glibc
 
-/// The receiving end of sd_notify(3).
+/// The receiving end of sd_notify(3). It is read all the time, as the service manager does: whoever notifies
+/// must not wait for a test.
 public final class NotifySocket {
     /// What NOTIFY_SOCKET is to say.
     public let path: String
-    private let descriptor: Int32
+    private let inbox: Inbox
 
     public init(in directory: String) throws {
         path = directory + "/notify"
-        descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else { throw TestFailure("socket: \(String(cString: strerror(errno)))") }
+        inbox = Inbox(descriptor, try PipeEnds())
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         withUnsafeMutableBytes(of: &address.sun_path) { buffer in
@@ -23,26 +25,65 @@ public final class NotifySocket {
         }
         guard result == 0 else { throw TestFailure("bind \(path): \(String(cString: strerror(errno)))") }
         chmod(path, 0o666)
+        let inbox = inbox
+        Thread.detachNewThread { inbox.receive() }
     }
 
-    deinit { close(descriptor) }
+    deinit { shutdown(inbox.socket, Int32(SHUT_RDWR)) }
 
     /// Waits for a message with this line; fails when the sender ends before.
     public func wait(for line: String, from child: Child, timeout: Int32 = 30_000) throws {
         while true {
-            var ready = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)]
+            var ready = [pollfd(fd: inbox.arrivals.read, events: Int16(POLLIN), revents: 0)]
             ready += child.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
             guard poll(&ready, nfds_t(ready.count), timeout) > 0 else {
                 throw TestFailure("no \(line) within \(timeout) ms\n\(child.errors)")
             }
             if ready[0].revents != 0 {
-                var buffer = [UInt8](repeating: 0, count: 4_096)
-                let count = recv(descriptor, &buffer, buffer.count, 0)
-                let text = String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
-                if text.split(separator: "\n").contains(Substring(line)) { return }
+                if inbox.take().split(separator: "\n").contains(Substring(line)) { return }
             } else if let ending = child.advance() {
                 throw TestFailure("the process ended (\(ending)) before it was ready\n\(child.errors)")
             }
         }
+    }
+}
+
+/// Messages that came and were not asked for yet.
+private final class Inbox: @unchecked Sendable {
+    let socket: Int32
+    /// One byte for each message.
+    let arrivals: PipeEnds
+    private let lock = NSLock()
+    private var messages: [String] = []
+
+    init(_ socket: Int32, _ arrivals: PipeEnds) {
+        self.socket = socket
+        self.arrivals = arrivals
+    }
+
+    deinit {
+        close(socket)
+    }
+
+    func receive() {
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        while true {
+            // Descriptors that come along are not asked for: the kernel drops them.
+            let count = recv(socket, &buffer, buffer.count, 0)
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { return }
+            let text = String(decoding: buffer.prefix(count), as: UTF8.self)
+            // What is kept for the next daemon is nothing to wait for.
+            if text.hasPrefix("FDSTORE") { continue }
+            lock.withLock { messages.append(text) }
+            var mark: UInt8 = 1
+            write(arrivals.write, &mark, 1)
+        }
+    }
+
+    func take() -> String {
+        var mark: UInt8 = 0
+        read(arrivals.read, &mark, 1)
+        return lock.withLock { messages.isEmpty ? "" : messages.removeFirst() }
     }
 }

@@ -164,7 +164,8 @@ public struct Configuration {
             settings[keyPath: path] = Settings()[keyPath: path]
             return nil
         }
-        guard case .microseconds(let span)? = TimeSpan.parse(value) else { return Self.noSpan(value) }
+        guard let parsed = TimeSpan.parse(value) else { return Self.noSpan(value) }
+        guard case .microseconds(let span) = parsed else { return "it cannot be infinity" }
         settings[keyPath: path] = span
         return nil
     }

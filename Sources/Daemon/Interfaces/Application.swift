@@ -79,6 +79,9 @@ extension Daemon {
             Method("Terminate", in: [("force", "b")]) { [unowned self] call in
                 let force = try call.message.readBool()
                 let (application, _) = try managedApplication(call)
+                if let stranger = strangersRights(of: application) {
+                    throw MethodError(.accessDenied, stranger)
+                }
                 try perform(.terminate(application.number, force: force))
                 try call.reply()
             },

@@ -53,9 +53,19 @@ extension Daemon {
             .reduce(0) { $0 + ((try? proc.residentBytes($1.pid)) ?? 0) }
     }
 
+    /// Why nothing can be done to it: it has executed a set-user-ID program since. nil: it has not.
+    func strangersRights(of application: Application) -> String? {
+        guard let owner = (try? proc.status(application.process.pid))?.owner,
+            !owner.isWholly(application.user)
+        else { return nil }
+        return
+            "Process \(application.process.pid) does not run with the rights of user \(application.user) alone"
+    }
+
     /// What speaks against suspending it: what the life cycle knows, and what is looked at now.
     func objections(to application: Application) -> [String] {
         var objections = machine.objections(to: application.number)
+        if let stranger = strangersRights(of: application) { objections.append(stranger) }
         if let registered = executor.registered[application.number] {
             objections += stops.objections(to: registered)
         }

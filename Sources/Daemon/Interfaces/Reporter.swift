@@ -104,6 +104,8 @@ extension Daemon {
         }
         var reports: [WindowReport] = []
         var seen: Set<UInt64> = []
+        // Many windows are of one process.
+        var known: [UInt32: ReportedProcess] = [:]
         for row in rows {
             guard seen.insert(row.window).inserted else {
                 throw MethodError(.invalidArgs, "Window \(row.window) is named twice")
@@ -111,7 +113,8 @@ extension Daemon {
             if row.pid == 0 { throw MethodError(.invalidArgs, "Window \(row.window) has no process: pid 0") }
             let process: ReportedProcess
             do {
-                process = try reportedProcess(row.pid)
+                process = try known[row.pid] ?? reportedProcess(row.pid)
+                known[row.pid] = process
             } catch {
                 continue
             }

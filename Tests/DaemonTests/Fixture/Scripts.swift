@@ -1,0 +1,51 @@
+import AppStateBus
+import Glibc
+import TestSupport
+
+/// The programs in Tests/DaemonTests/Scripts: clients in a language that people write theirs in. They run with the
+/// system's own Python, which is the one that has its D-Bus modules.
+enum Scripts {
+    static let python: String = "/usr/bin/python3"
+    static let haveGI: Bool = canImport("gi.repository.Gio")
+    static let haveDBus: Bool = canImport("dbus.mainloop.glib") && haveGI
+    /// Whether another user can read and run them.
+    static let othersCanRun: Bool = {
+        guard App.canBeOthers,
+            let probe = try? Child("test", ["-r", path(of: "listen.py")], uid: App.nobody)
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+
+    /// Starts one, on this bus.
+    static func start(
+        _ name: String, _ arguments: [String] = [], on bus: PrivateBus, uid: UInt32? = nil
+    ) throws -> Child {
+        try Child(python, [path(of: name)] + arguments, environment: bus.environment, uid: uid)
+    }
+
+    private static func path(of name: String) -> String {
+        "\(TestDaemon.root)/Tests/DaemonTests/Scripts/\(name)"
+    }
+
+    private static func canImport(_ module: String) -> Bool {
+        guard access(python, X_OK) == 0, let probe = try? Child(python, ["-c", "import \(module)"]) else {
+            return false
+        }
+        return (try? probe.waitForExit()) == .exited(0)
+    }
+}
+
+extension Variant {
+    /// As GVariant prints it, without type annotations; what the scripts print of their caches.
+    var printed: String {
+        switch self {
+        case .string(let value), .objectPath(let value): "'\(value)'"
+        case .bool(let value): "\(value)"
+        case .uint32(let value): "\(value)"
+        case .uint64(let value): "\(value)"
+        case .array(_, let values): "[\(values.map(\.printed).joined(separator: ", "))]"
+        case .structure(let values): "(\(values.map(\.printed).joined(separator: ", ")))"
+        default: "\(self)"
+        }
+    }
+}

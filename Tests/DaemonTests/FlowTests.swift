@@ -1,0 +1,269 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Who cannot read is sent no more than a bounded number of signals, and one Resync when it can again. Nobody
+/// else notices.
+@Suite("Flow", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct FlowTests {
+    /// A ping is sent after so many signals, and so many more are sent while it is not answered.
+    private static let window = 256
+    /// What memory may grow by, in KiB: a few times what one connection is sent before it is cut off. 10,000
+    /// events are some 40,000 signals: 10 MiB and more.
+    private static let bound = 1_536
+
+    // MARK: Suspended
+
+    @Test(
+        "a suspended subscriber is sent nothing, when it is back one Resync, and from then on everything",
+        arguments: ["Suspend", "SIGSTOP"])
+    func suspended(by means: String) throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        let (app, path) = try subscribedApplication(daemon)
+        if means == "Suspend" {
+            try burst.live.application(path, means)
+        } else {
+            app.process.kill(SIGSTOP)
+            try burst.live.wait(for: path, toBe: "suspended")
+        }
+        try burst.live.catchUp()
+        let before = app.lines.count
+        try burst.happen(5_000)
+        if means == "Suspend" {
+            try burst.live.application(path, "Resume")
+        } else {
+            app.process.kill(SIGCONT)
+        }
+        try burst.live.wait(for: path, toBe: "inactive")
+        try app.settle()
+        let heard = signals(app, from: before)
+        #expect(heard.filter { $0.hasSuffix(" Resync") }.count == 1, "\(heard)")
+        // All else that it is told is about itself: what it missed as a delegate, and its return.
+        #expect(heard.allSatisfy { $0.hasSuffix(" Resync") || $0.contains(path) }, "\(heard)")
+        try expectTruth(app, burst)
+
+        try burst.live.catchUp()
+        let mark = (app: app.lines.count, live: burst.heard.count)
+        try burst.happen(8)
+        try app.settle()
+        let now = signals(app, from: mark.app).filter { $0.contains(" StateChanged ") }
+        #expect(now.count == 2 * 8)
+        #expect(now == lines(burst.heard[mark.live...].filter { $0.member == "StateChanged" }))
+        #expect(!signals(app, from: mark.app).contains { $0.hasSuffix(" Resync") })
+    }
+
+    @Test("a ping that a suspended application's process answers all the same lets nothing through")
+    func answerWhileSuspended() throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        // Its descendant speaks, which runs on when the main process is stopped.
+        let speaker = try app.make("descend")
+        try app.manager("Subscribe")
+        try app.settle()
+        let before = app.lines.count
+        kill(speaker, SIGSTOP)
+        try waitUntilStopped(speaker)
+        // Enough for a ping, too little to be cut off.
+        try burst.happen(Self.window / 4 + 16)
+        app.process.kill(SIGSTOP)
+        try burst.live.wait(for: path, toBe: "suspended")
+        try burst.happen(16)
+        kill(speaker, SIGCONT)
+        // It sends the ping's answer within the first, so the daemon has it before it answers the second.
+        try app.settle()
+        try app.settle()
+        let sent = app.lines.count
+        try burst.happen(64)
+        try app.settle()
+        #expect(signals(app, from: sent) == [])
+        #expect(!signals(app, from: before).contains { $0.hasSuffix(" Resync") })
+        app.process.kill(SIGCONT)
+        try burst.live.wait(for: path, toBe: "inactive")
+        try app.settle()
+        #expect(signals(app, from: before).filter { $0.hasSuffix(" Resync") }.count == 1)
+        try expectTruth(app, burst)
+    }
+
+    @Test("a ping under way when it was suspended costs a delegate nothing of what it missed")
+    func pingUnderWay() throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let speaker = try app.make("descend")
+        try app.application(path, "BecomeDelegate")
+        try app.manager("Subscribe")
+        try app.settle()
+        let before = app.story(of: path).count
+        kill(speaker, SIGSTOP)
+        try waitUntilStopped(speaker)
+        try burst.happen(Self.window / 4 + 16)
+        app.process.kill(SIGSTOP)
+        try burst.live.wait(for: path, toBe: "suspended")
+        try burst.happen(16)
+        // The application is back before its delegate has answered.
+        app.process.kill(SIGCONT)
+        try burst.live.wait(for: path, toBe: "inactive")
+        kill(speaker, SIGCONT)
+        try app.process.waitForLine(containing: " Resync")
+        try app.settle()
+        #expect(
+            Array(app.story(of: path).dropFirst(before)) == [
+                "inactive→background", "DidEnterBackground", "WillEnterForeground", "background→inactive",
+            ])
+    }
+
+    // MARK: Not reading
+
+    @Test("a subscriber that does not read is cut off, costs little memory, and is told when it reads again")
+    func notReading() throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        // What grows once and stays has grown.
+        try burst.happen(1_000)
+        let memory = (own: try daemon.anonymousMemory(), bus: try daemon.anonymousMemoryOfBus())
+        let mute = try daemon.subscriber()
+        for events in [10_000, 500] {
+            let mark = burst.heard.count
+            // Its loop is not run meanwhile.
+            try burst.happen(events)
+            #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
+            #expect(try daemon.anonymousMemoryOfBus() - memory.bus < Self.bound)
+
+            try mute.wait("Resync") { mute.received.last?.member == "Resync" }
+            try mute.settle()
+            let sent = Array(mute.received.prefix { $0.member != "Resync" })
+            #expect((Self.window...2 * Self.window).contains(sent.count), "\(sent.count)")
+            // No gap before the end.
+            #expect(sent == Array(burst.heard[mark...].prefix(sent.count)))
+            #expect(mute.received.dropFirst(sent.count).map(\.member) == ["Resync"])
+            #expect(try mute.list() == burst.live.list())
+            mute.forget()
+
+            let back = burst.heard.count
+            try burst.happen(320) { try mute.settle() }
+            #expect(mute.received == Array(burst.heard[back...]))
+            mute.forget()
+        }
+    }
+
+    @Test("the same of a delegate that does not read, while its application runs")
+    func delegateNotReading() throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        let client = burst.live
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:never")
+        try app.application(path, "FinishLaunching")
+        // A stop of its main process would suspend it; a descendant's does not.
+        let delegate = try app.make("descend")
+        try app.application(path, "BecomeDelegate")
+        try app.settle()
+        try client.catchUp()
+        let before = app.lines.count
+        let memory = (own: try daemon.anonymousMemory(), bus: try daemon.anonymousMemoryOfBus())
+        kill(delegate, SIGSTOP)
+        try waitUntilStopped(delegate)
+        var told: [String] = []
+        for _ in 0..<1_000 {
+            for event in 0..<10 { try client.setMinimized(app.pid, event % 2 == 0) }
+            try client.settle()
+            // Every one live to those who read.
+            guard client.edges(of: path).count == 10 else { throw TestFailure("\(client.received)") }
+            told += lines(client.received.filter { $0.interface == BusNames.application })
+            client.forget()
+        }
+        #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
+        #expect(try daemon.anonymousMemoryOfBus() - memory.bus < Self.bound)
+
+        kill(delegate, SIGCONT)
+        try app.process.waitForLine(containing: " Resync")
+        try app.settle()
+        let heard = signals(app, from: before)
+        #expect(heard.filter { $0.hasSuffix(" Resync") }.count == 1)
+        #expect(heard.last?.hasSuffix(" Resync") == true)
+        let sent = Array(heard.dropLast())
+        #expect((Self.window...2 * Self.window).contains(sent.count), "\(sent.count)")
+        #expect(sent == Array(told.prefix(sent.count)))
+
+        let back = app.lines.count
+        try client.setMinimized(app.pid, true)
+        try client.settle()
+        try app.settle()
+        #expect(signals(app, from: back) == lines(client.signals(of: path)))
+        #expect(app.story(of: path).last == "DidEnterBackground")
+    }
+
+    // MARK: Gone
+
+    @Test("a subscriber that leaves in the middle of a burst leaves nothing behind, cut off or not")
+    func leaving() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nSubscribersPerUser=3\n")
+        let burst = try Burst(daemon)
+        func round() throws {
+            // One reads, one has a ping to answer, one is cut off.
+            let reader = try daemon.subscriber()
+            try burst.happen(96) { try reader.settle() }
+            var others: [Client] = [try daemon.subscriber()]
+            try leave(reader, burst)
+            others.append(try daemon.subscriber())
+            try burst.happen(96)
+            try leave(others.removeFirst(), burst)
+            try burst.happen(96)
+            try leave(others.removeFirst(), burst)
+            try burst.happen(16)
+        }
+        for _ in 0..<3 { try round() }
+        let memory = (own: try daemon.anonymousMemory(), bus: try daemon.anonymousMemoryOfBus())
+        let descriptors = try daemon.descriptors()
+        for _ in 0..<20 { try round() }
+        #expect(try daemon.descriptors() == descriptors)
+        #expect(try !daemon.hasArmedTimer())
+        // Each round would leave 512 signals of those that do not read.
+        #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
+        #expect(try daemon.anonymousMemoryOfBus() - memory.bus < Self.bound)
+    }
+
+    // MARK: Means
+
+    /// Has a connection leave, unread signals and all, while more are being sent.
+    private func leave(_ client: Client, _ burst: Burst) throws {
+        let name = client.bus.uniqueName
+        try burst.live.waitForDeparture(of: name) { client.bus.close() }
+    }
+
+    private func subscribedApplication(_ daemon: TestDaemon) throws -> (app: App, path: String) {
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.manager("Subscribe")
+        try app.application(path, "FinishLaunching")
+        try app.settle()
+        return (app, path)
+    }
+
+    /// The signals among its lines, as it wrote them.
+    private func signals(_ app: App, from first: Int) -> [String] {
+        app.lines.dropFirst(first).filter { $0.hasPrefix("signal ") }
+    }
+
+    /// Signals as an application of Tests/Actor writes them.
+    private func lines(_ signals: some Sequence<Client.Received>) -> [String] {
+        signals.map { (["signal", $0.path, $0.interface, $0.member] + $0.arguments).joined(separator: " ") }
+    }
+
+    /// What it reads after Resync is what everybody reads.
+    private func expectTruth(_ app: App, _ burst: Burst) throws {
+        for (path, _) in burst.applications {
+            let answer = try app.ask(
+                "call \(path) \(BusNames.properties) Get s:\(BusNames.application) s:State")
+            #expect(answer == "\(try burst.live.property(path, "State"))")
+        }
+    }
+}

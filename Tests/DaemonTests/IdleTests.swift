@@ -1,0 +1,118 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// A daemon with nothing to do does nothing, however many applications it looks after. Where stops are found
+/// by polling it looks at them every second, so this is promised where the kernel tells.
+@Suite(
+    "Idle", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+struct IdleTests {
+    @Test("with a hundred applications in every state: one thread, no timer, and nothing wakes it")
+    func hundred() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\n")
+        let client = try daemon.subscriber()
+        #expect(try client.property(BusNames.root, BusNames.manager, "StopDetection") == .string("events"))
+        let herd = try self.herd(client)
+        // Three that have a connection of their own.
+        let apps = try (0..<3).map { _ in try App(daemon.bus) }
+        for (number, app) in apps.enumerated() {
+            let path = try app.register("org.example.Actor\(number)")
+            try app.application(path, "FinishLaunching")
+            try app.settle()
+        }
+        try client.setFocus(herd[2].pid)
+        // Nothing else goes on: the graces have passed.
+        try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
+        try client.settle()
+        let states = try client.list().compactMap { $0.split(separator: " ").last.map(String.init) }
+        #expect(states.count == 103)
+        #expect(Set(states) == ["active", "inactive", "background", "suspended"])
+
+        try expectSilence(of: daemon)
+        #expect(try daemon.threads() == 1)
+        #expect(try !daemon.hasArmedTimer())
+        try client.settle()
+        withExtendedLifetime((herd, apps)) {}
+    }
+
+    @Test("after many events it is as idle as before")
+    func afterwards() throws {
+        let daemon = try TestDaemon()
+        let burst = try Burst(daemon)
+        try burst.happen(1_000)
+        for (path, _) in burst.applications {
+            try burst.live.application(path, "Suspend")
+            try burst.live.application(path, "Resume")
+        }
+        try burst.live.settle()
+        #expect(try !daemon.hasArmedTimer())
+        try expectSilence(of: daemon)
+        #expect(try daemon.threads() == 1)
+    }
+
+    /// A hundred processes, registered by somebody else: a fifth each without a window, minimized and then
+    /// suspended by policy, visible, suspended on request, and stopped by somebody else.
+    private func herd(_ client: Client) throws -> [Child] {
+        let herd = try (0..<100).map { _ in try Child("sleep", ["1000"]) }
+        for (number, child) in herd.enumerated() {
+            let options: [(String, Variant)] = number % 5 == 1 ? [("suspension", .string("automatic"))] : []
+            let path = try client.register("org.example.App\(number)", child.pid, options)
+            switch number % 5 {
+            case 1:
+                try client.updateWindow(UInt64(number), child.pid, [("minimized", .bool(true))])
+                try client.wait(for: path, toBe: "suspended")
+            case 2: try client.updateWindow(UInt64(number), child.pid, [("visible", .bool(true))])
+            case 3: try client.application(path, "Suspend")
+            case 4:
+                child.kill(SIGSTOP)
+                try client.wait(for: path, toBe: "suspended")
+            default: break
+            }
+            try client.catchUp()
+        }
+        return herd
+    }
+
+    /// Observes it for three seconds. That time passes is what is observed here, so the test waits for nothing
+    /// else. The kernel tells the daemon of every stop and continuation on the machine, so who else makes
+    /// some wakes it, once for each at most; we have ourselves told of the same.
+    private func expectSilence(of daemon: TestDaemon) throws {
+        let trace = try StopTrace.open()
+        try waitUntilAsleep(daemon)
+        _ = hints(trace)
+        let before = try daemon.wakeUps()
+        #expect(poll(nil, 0, 3_000) == 0)
+        let wakeUps = try daemon.wakeUps() - before
+        #expect(wakeUps <= hints(trace))
+    }
+
+    /// How many stops and continuations the kernel has told of since it was asked last.
+    private func hints(_ trace: StopTrace) -> Int {
+        var count = 0
+        for descriptor in trace.descriptors {
+            // What was lost is uncounted: then nothing can be said.
+            if trace.drain(descriptor, { _ in count += 1 }) == .lost { return .max }
+        }
+        return count
+    }
+
+    /// It has answered before it goes to sleep. Nobody is told when it does, so it is looked at every
+    /// millisecond.
+    private func waitUntilAsleep(_ daemon: TestDaemon) throws {
+        let deadline = ContinuousClock.now + .seconds(30)
+        var looks = 0
+        var last = try daemon.wakeUps()
+        // Unchanged for a tenth of a second.
+        while looks < 100 {
+            guard ContinuousClock.now < deadline else { throw TestFailure("the daemon does not go to sleep") }
+            poll(nil, 0, 1)
+            let now = try daemon.wakeUps()
+            looks = now == last ? looks + 1 : 0
+            last = now
+        }
+    }
+}

@@ -1,0 +1,281 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// A user's applications do not exist for another user: not in a list, not in an error, not in a signal.
+@Suite(
+    "What other users see", .enabled(if: App.canBeOthers, App.whatOthersNeed),
+    .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
+struct VisibilityTests {
+    /// Three users: root, whose application has the focus and whose client sees everything; one with an
+    /// application of its own; and nobody, who has none and looks.
+    private struct Scene {
+        let stage: Stage
+        let owner: App
+        /// The owner's application.
+        let path: String
+        let nobody: App
+
+        init() throws {
+            stage = try Stage()
+            owner = try App(stage.daemon.bus, uid: VisibilityTests.ordinary)
+            path = try owner.register("org.example.Ordinary")
+            try owner.application(path, "FinishLaunching")
+            try owner.reporter("SetFocus u:\(owner.pid)")
+            nobody = try App(stage.daemon.bus, uid: App.nobody)
+        }
+
+        /// Both applications: what nobody must not find.
+        var targets: [(path: String, pid: Int32)] { [(stage.path, stage.process.pid), (path, owner.pid)] }
+
+        /// What busctl says to nobody.
+        func busctl(_ arguments: [String]) throws -> String {
+            try stage.daemon.busctl(arguments, uid: App.nobody).output
+        }
+
+        /// Runs what must change nothing: no fact of any application, no hold; no signal is sent.
+        func changesNothing(_ what: String, _ act: () throws -> Void) throws {
+            let before = try stage.client.picture()
+            let holds = try targets.map { try stage.client.holds($0.path) }
+            try stage.client.catchUp()
+            try act()
+            try stage.client.settle()
+            #expect(stage.client.received == [], "\(what)")
+            #expect(try stage.client.picture() == before, "\(what)")
+            #expect(try targets.map { try stage.client.holds($0.path) } == holds, "\(what)")
+        }
+    }
+
+    /// A user who is neither root nor nobody.
+    private static let ordinary: UInt32 = getpwnam("daemon")?.pointee.pw_uid ?? 1
+
+    // MARK: Lists
+
+    @Test("their lists are empty, and nothing has the focus")
+    func lists() throws {
+        let scene = try Scene()
+        let root = [BusNames.service, BusNames.root]
+        try scene.changesNothing("looking") {
+            let list = try scene.busctl(["call"] + root + [BusNames.manager, "ListApplications"])
+            #expect(list == "a(osuus) 0\n")
+            let objects = try scene.busctl(["call"] + root + [BusNames.objectManager, "GetManagedObjects"])
+            #expect(objects == "a{oa{sa{sv}}} 0\n")
+            let focus = try scene.busctl(["get-property"] + root + [BusNames.manager, "FocusedApplication"])
+            #expect(focus == "o \"/\"\n")
+        }
+    }
+
+    @Test("busctl tree shows no object of another user's")
+    func tree() throws {
+        let scene = try Scene()
+        let all = try scene.stage.daemon.busctl(["--list", "tree", BusNames.service]).output
+        for target in scene.targets { #expect(all.split(separator: "\n").contains(Substring(target.path))) }
+        try scene.changesNothing("looking") {
+            let seen = try scene.busctl(["--list", "tree", BusNames.service])
+            #expect(seen.split(separator: "\n").contains(Substring(BusNames.root)))
+            #expect(!seen.contains(BusNames.applications + "/"), "\(seen)")
+        }
+    }
+
+    @Test("each user's list has its own applications, and root's has all")
+    func eachItsOwn() throws {
+        let scene = try Scene()
+        let own = try scene.nobody.register("org.example.Own")
+        let rows = try scene.stage.client.list().map { $0.split(separator: " ").map(String.init) }
+        #expect(Set(rows.map { $0[0] }) == [scene.stage.path, scene.path, own])
+        #expect(Set(rows.map { $0[3] }) == ["0", "\(Self.ordinary)", "\(App.nobody)"])
+        let seen = try scene.busctl(["--list", "tree", BusNames.service]).split(separator: "\n")
+        #expect(seen.filter { $0.hasPrefix(BusNames.applications + "/") } == [Substring(own)])
+    }
+
+    // MARK: Objects
+
+    /// Every method with arguments that read.
+    private static let calls = [
+        "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
+        "EndBackgroundTask t:1", "BackgroundTimeRemaining", "Suspend", "Resume", "CanSuspend",
+        "Terminate b:false", "Terminate b:true", "SaveState ay:x", "LoadState", "SaveStateFile h:PID",
+        "LoadStateFile", "Open as:https://example.org {}", "SendMessage s:hello {}",
+        "SetUserActivity s:org.example.editing {}", "ContinueActivity s:org.example.editing {}", "Unregister",
+        "Explain",
+    ]
+
+    @Test("every method of another user's application is NoSuchApplication, and changes nothing")
+    func methods() throws {
+        let scene = try Scene()
+        let documented = try Description.documented(BusNames.application)
+            .filter { $0.hasPrefix("method ") }
+            .map { $0.dropFirst("method ".count).prefix { $0 != "(" } }
+        #expect(Set(documented) == Set(Self.calls.map { $0.prefix { $0 != " " } }))
+        for target in scene.targets {
+            for call in Self.calls {
+                let words = call.replacingOccurrences(of: "PID", with: "\(scene.nobody.pid)")
+                try scene.stage.refuses(.noSuchApplication, "\(call) on \(target.path)") {
+                    try scene.nobody.application(target.path, words)
+                }
+            }
+        }
+    }
+
+    @Test("its properties and its description are NoSuchApplication")
+    func properties() throws {
+        let scene = try Scene()
+        let names = try Description.documented(BusNames.application).filter { $0.hasPrefix("property ") }
+            .compactMap { $0.split(separator: " ").dropFirst().first }
+        #expect(names.count > 10)
+        for target in scene.targets {
+            let calls =
+                names.map { "\(BusNames.properties) Get s:\(BusNames.application) s:\($0)" }
+                + ["", BusNames.application].map { "\(BusNames.properties) GetAll s:\($0)" }
+                + ["org.freedesktop.DBus.Introspectable Introspect"]
+            for call in calls {
+                try scene.stage.refuses(.noSuchApplication, "\(call) on \(target.path)") {
+                    try scene.nobody.ask("call \(target.path) \(call)")
+                }
+            }
+        }
+    }
+
+    @Test("nothing that busctl says tells another user's application from one that does not exist")
+    func indistinguishable() throws {
+        let scene = try Scene()
+        let missing = "\(BusNames.applications)/99"
+        let commands: [([String], [String])] = [
+            (["introspect"], []), (["introspect", "--xml-interface"], []),
+            (["call"], [BusNames.application, "Suspend"]), (["call"], [BusNames.application, "Freeze"]),
+            (["call"], [BusNames.application, "Terminate", "s", "now"]),
+            (["call"], ["org.freedesktop.DBus.Peer", "Ping"]),
+            (["get-property"], [BusNames.application, "State"]),
+            (["get-property"], [BusNames.application, "Colour"]),
+            (["set-property"], [BusNames.application, "State", "s", "active"]),
+        ]
+        try scene.changesNothing("looking") {
+            for (verb, words) in commands {
+                let nothing = try scene.busctl(verb + [BusNames.service, missing] + words)
+                for target in scene.targets {
+                    let said = try scene.busctl(verb + [BusNames.service, target.path] + words)
+                    #expect(
+                        said.replacingOccurrences(of: target.path, with: missing) == nothing,
+                        "\(verb + words)")
+                }
+            }
+        }
+    }
+
+    // MARK: Processes
+
+    @Test("a process of another user's application is in no application, nor is one that belongs to it")
+    func byProcess() throws {
+        let scene = try Scene()
+        let descendant = try scene.owner.make("fork")
+        #expect(try scene.stage.client.application(ofPID: descendant) == scene.path)
+        for pid in [scene.stage.process.pid, scene.owner.pid, descendant] {
+            try scene.stage.refuses(.noSuchApplication, "GetApplicationByPID \(pid)") {
+                try scene.nobody.manager("GetApplicationByPID u:\(pid)")
+            }
+        }
+    }
+
+    @Test("whether another user's process is registered does not show when one tries to register it")
+    func registering() throws {
+        let scene = try Scene()
+        let stranger = try Child("sleep", ["1000"], uid: Self.ordinary)
+        for pid in [scene.owner.pid, scene.stage.process.pid, stranger.pid] {
+            try scene.stage.refuses(.accessDenied, "Register \(pid)") {
+                try scene.nobody.manager("Register s:org.example.Other u:\(pid) {}")
+            }
+            try scene.stage.refuses(.accessDenied, "RegisterProcess \(pid)") {
+                try scene.nobody.manager("RegisterProcess s:org.example.Other h:\(pid) {}")
+            }
+        }
+    }
+
+    @Test("what they report of another user's processes changes nothing")
+    func reports() throws {
+        let scene = try Scene()
+        for target in scene.targets {
+            try scene.changesNothing("reports of \(target.path)") {
+                try scene.nobody.reporter("SetFocus u:\(target.pid)")
+                for minimized in [true, false] {
+                    #expect(throws: BusFailure.self) {
+                        try scene.nobody.reporter("SetMinimized u:\(target.pid) b:\(minimized)")
+                    }
+                }
+                try scene.nobody.reporter("UpdateWindow t:7 u:\(target.pid) {focused=b:true}")
+                try scene.nobody.reporter("RemoveWindow t:7")
+                let said = try scene.busctl([
+                    "call", BusNames.service, BusNames.root, BusNames.reporter, "ReplaceWindows",
+                    "a(tua{sv})", "1", "7", "\(target.pid)", "1", "focused", "b", "true",
+                ])
+                #expect(said == "")
+                try scene.nobody.reporter("SetFocus u:0")
+            }
+        }
+    }
+
+    // MARK: Signals
+
+    @Test(
+        "who has subscribed is sent nothing of a whole life of another user's application",
+        .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"),
+        .enabled(if: Scripts.othersCanRun, "another user cannot read the source tree"))
+    func signals() throws {
+        let stage = try Stage()
+        let listener = try Scripts.start("listen.py", on: stage.daemon.bus, uid: App.nobody)
+        #expect(try listener.waitForLine(containing: "ready") == "ready 0 /")
+        let owner = try App(stage.daemon.bus, uid: Self.ordinary)
+        try live(owner, stage.client)
+        // The service speaks to each in order: this comes after all that was said before.
+        let own = try App(stage.daemon.bus, uid: App.nobody)
+        let path = try own.register("org.example.Own")
+        try listener.waitForLine(containing: "ApplicationAdded \(BusNames.root) \(path)")
+        let heard = listener.output.split(separator: "\n").dropFirst()
+        #expect(heard.first == "ApplicationAdded \(BusNames.root) \(path) org.example.Own \(own.pid)")
+    }
+
+    /// Takes an application through every state, and every kind of signal that goes to more than its delegate.
+    private func live(_ owner: App, _ root: Client) throws {
+        let path = try owner.register("org.example.Ordinary")
+        try owner.application(path, "FinishLaunching")
+        try owner.reporter("SetFocus u:\(owner.pid)")
+        try owner.reporter("SetMinimized u:\(owner.pid) b:true")
+        try owner.reporter("SetMinimized u:\(owner.pid) b:false")
+        try owner.reporter("SetFocus u:0")
+        try root.application(path, "Suspend")
+        try root.application(path, "Resume")
+        owner.process.kill(SIGSTOP)
+        try root.wait(for: path, toBe: "suspended")
+        owner.process.kill(SIGCONT)
+        try root.wait("the end of the stop") { root.edges(of: path).last?.hasPrefix("suspended→") == true }
+        owner.process.kill(SIGKILL)
+        try root.waitForRemoval(of: path)
+        let states = Set(root.edges(of: path).compactMap { $0.split(separator: "→").first.map(String.init) })
+        #expect(states == Set(LifeCycleState.allCases.map(\.rawValue)))
+    }
+
+    @Test(
+        "a connection in other hands than those that opened it sees nothing and does nothing",
+        .enabled(if: Scripts.haveGI, "needs python3-gi"))
+    func handedOver() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", process.pid)
+        let script = try Scripts.start("handed_over.py", [path], on: daemon.bus)
+        #expect(try script.waitForExit() == .exited(0))
+        let refused = ErrorName.noSuchApplication.rawValue
+        #expect(
+            script.output == """
+                listed ([],)
+                Suspend \(refused)
+                Resume \(refused)
+                Unregister \(refused)
+
+                """)
+        #expect(try client.state(path) == "background")
+    }
+
+}
