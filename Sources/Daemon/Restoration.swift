@@ -56,7 +56,9 @@ extension Daemon {
     /// nil: its process has ended meanwhile.
     private func adopt(_ record: Record, _ kept: inout [String: Int32]) throws -> ApplicationNumber? {
         let process = try record.require("process", ProcessID.init(recorded:))
-        guard (try? proc.identity(of: process.pid)) == process.identity else { return nil }
+        guard (try? proc.identity(of: process.pid)) == process.identity,
+            let state = try? proc.state(of: process.identity), state != .zombie, state != .dead
+        else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
         executor.enroll(application)

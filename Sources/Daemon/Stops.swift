@@ -17,6 +17,9 @@ final class Stops {
     private let retries: Retries<ApplicationNumber>
     private var freezes: FreezeSensor?
     private var locks: LockSensor?
+    private let now: () -> Microseconds
+    private var unverified: Set<ApplicationNumber> = []
+    private var verification: Timer?
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
@@ -29,6 +32,7 @@ final class Stops {
     ) throws(BusFailure) {
         self.proc = proc
         self.journal = journal
+        self.now = now
         self.report = report
         self.isForeign = isForeign
         self.find = find
@@ -39,6 +43,7 @@ final class Stops {
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
+        verification = try loop.timer { [weak self] in self?.verify() }
         locks = try LockSensor(loop: loop, proc: proc, now: now) { report(.objected($0, $1)) }
     }
 
@@ -93,6 +98,7 @@ final class Stops {
             logFailures(of: application)
             guard isByPolicy(number) else {
                 report(.stopped(number, holder: nil))
+                verifySoon(number)
                 return true
             }
             // It stands: what speaks against it now, spoke against it before (§ 2).
@@ -102,6 +108,7 @@ final class Stops {
                 return true
             }
             report(.stopped(number, holder: nil))
+            verifySoon(number)
             locks?.watch(number, pids(of: application))
             return true
         case .pending:
@@ -113,6 +120,27 @@ final class Stops {
             report(.stopFailed(number, failure.description))
             return true
         }
+    }
+
+    /// In a turn of its own, after the announcement, which need not wait for it: who stands changes no more.
+    private func verifySoon(_ number: ApplicationNumber) {
+        unverified.insert(number)
+        verification?.arm(at: now())
+    }
+
+    /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by
+    /// signal then.
+    private func verify() {
+        for number in unverified {
+            guard let application = find(number), !application.suspender.verify(isForeign: isForeign) else {
+                continue
+            }
+            let why = application.suspender.objection ?? "its cgroup is no longer its own"
+            journal.log(
+                .notice, "application \(number) (\(application.id)): thawed: \(why)", application.fields)
+            report(.continued(number))
+        }
+        unverified = []
     }
 
     private func giveUp(_ number: ApplicationNumber) {

@@ -115,6 +115,13 @@ enum Files {
         }
     }
 
+    /// The owner of a file or directory; nil where it cannot be looked up.
+    static func owner(of path: String) -> UInt32? {
+        var information = stat()
+        guard fstatat(AT_FDCWD, path, &information, 0) == 0 else { return nil }
+        return information.st_uid
+    }
+
     /// Whether the path can be looked up.
     static func exists(_ path: String) -> Bool {
         access(path, F_OK) == 0

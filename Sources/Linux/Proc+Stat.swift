@@ -108,7 +108,7 @@ extension Proc {
 
     /// The state of a live thread of the process: of the leading one, or where that is a zombie of the
     /// first that is not (a stopped one before others); `zombie` where there is none.
-    func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
+    public func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
         let leader = try stat(identity.pid)
         guard leader.startTime == identity.startTime else {
             throw KernelFailure(operation: "stat", subject: "process \(identity)", errno: ESRCH)

@@ -55,6 +55,12 @@ extension Proc {
         return status
     }
 
+    /// The owner of `/proc/PID`: its effective user, or root where it may not be looked into (proc_pid(5)). One
+    /// system call, where `status` takes three and the kernel much writing. nil: there is no such process.
+    func directoryOwner(of pid: Int32) -> UInt32? {
+        Files.owner(of: "\(root)/\(pid)")
+    }
+
     /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one
     /// (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
     public func hasPendingStop(_ pid: Int32) throws(KernelFailure) -> Bool {

@@ -3,8 +3,9 @@ import Glibc
 /// Brings the processes of one application to a stand, and lets them go: whole, by the freezer of a cgroup that
 /// is its own, else one by one, by signal.
 ///
-/// Which of the two is chosen anew for each stop, as `CgroupExtent` judges at that moment, and judged again
-/// once the cgroup stands: whoever came in between is not held.
+/// Which of the two is chosen anew for each stop, as `CgroupExtent` judges at that moment. A cgroup that was
+/// judged before is looked at quickly: nobody is in it who was not, and all are still the owner's. Once it
+/// stands, and has been announced, it is judged in full (`verify`): whoever came in between is let go.
 public final class Suspender {
     /// How far a stop has come.
     public enum Progress: Equatable, Sendable {
@@ -37,6 +38,8 @@ public final class Suspender {
     private let daemon: Cgroup?
     private let extent: StoppedExtent
     private var means = Means.none
+    /// The cgroup that was found to be the application's own, and who was in it.
+    private var judged: (cgroup: Cgroup, identifier: UInt64, members: [Int32: ProcessIdentity])?
 
     /// Stops nothing yet.
     ///
@@ -115,6 +118,7 @@ public final class Suspender {
         if here.isRoot { return nil }
         var candidates = [here]
         if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
+        if let judged, candidates.contains(judged.cgroup), isUnchanged(judged, isForeign) { return judged.cgroup }
         for cgroup in candidates where isOwn(cgroup, isForeign) { return cgroup }
         return nil
     }
@@ -126,6 +130,10 @@ public final class Suspender {
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
             {
             case .own(let remainder) where remainder.isEmpty:
+                judged = (
+                    cgroup, try cgroup.identifier(),
+                    Dictionary(snapshot.members.map { ($0.identity.pid, $0.identity) }) { $1 }
+                )
                 return true
             case .own(let remainder):
                 objection = "\(cgroup): process \(remainder[0].pid) of the application is outside of it"
@@ -135,6 +143,31 @@ public final class Suspender {
         } catch {
             objection = "\(error)"
         }
+        return false
+    }
+
+    /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's as far
+    /// as their directories in /proc tell: root's for whoever executes a set-user-ID program (proc_pid(5)).
+    private func isUnchanged(
+        _ known: (cgroup: Cgroup, identifier: UInt64, members: [Int32: ProcessIdentity]),
+        _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool {
+        guard (try? known.cgroup.identifier()) == known.identifier, (try? known.cgroup.owner()) == owner,
+            let now = try? known.cgroup.members(), !now.isPartial, now.unseen == 0
+        else { return false }
+        return now.processes.allSatisfy { pid in
+            guard let member = known.members[pid], proc.directoryOwner(of: pid) == owner else { return false }
+            return member == main || !isForeign(member)
+        }
+    }
+
+    /// With the cgroup frozen and announced: whether it is still to be. If not, all go on, and the next stop is made
+    /// by signal.
+    public func verify(isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        guard case .freezer(let cgroup, isOurs: true) = means else { return true }
+        if isOwn(cgroup, isForeign) { return true }
+        judged = nil
+        release()
         return false
     }
 
@@ -161,27 +194,21 @@ public final class Suspender {
             let progress = extent.stop(isForeign: isForeign)
             for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
             return progress == .complete ? .complete : .pending
-        case .freezer(let cgroup, let isOurs):
-            return look(at: cgroup, isOurs: isOurs, isForeign)
+        case .freezer(let cgroup, _):
+            return look(at: cgroup, isForeign)
         }
     }
 
-    private func look(
-        at cgroup: Cgroup, isOurs: Bool, _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    private func look(at cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
         do throws(KernelFailure) {
-            guard try cgroup.isFrozen(), try cgroup.unfrozenDescendants().isEmpty else { return .pending }
+            guard try cgroup.isFrozen() else { return .pending }
+            return try cgroup.unfrozenDescendants().isEmpty ? .complete : .pending
         } catch {
             // It is gone, with all that were in it, or they were moved.
             failures.append(error)
             useSignals(isForeign)
             return proceed(isForeign: isForeign)
         }
-        // What stands changes no more: now the answer holds.
-        guard isOurs, !isOwn(cgroup, isForeign) else { return .complete }
-        thaw(cgroup)
-        useSignals(isForeign)
-        return proceed(isForeign: isForeign)
     }
 
     /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped.

@@ -13,7 +13,8 @@ import Testing
 struct IdleTests {
     @Test("with a hundred applications in every state: one thread, no timer, and nothing wakes it")
     func hundred() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\n")
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\nDrainEverySec=0\n")
         let client = try daemon.subscriber()
         #expect(try client.property(BusNames.root, BusNames.manager, "StopDetection") == .string("events"))
         let herd = try self.herd(client)
@@ -41,7 +42,7 @@ struct IdleTests {
 
     @Test("after many events it is as idle as before")
     func afterwards() throws {
-        let daemon = try TestDaemon()
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\n")
         let burst = try Burst(daemon)
         try burst.happen(1_000)
         for (path, _) in burst.applications {
