@@ -1,18 +1,32 @@
 import AppStateBus
 import AppStateContract
-import ArgumentParser
 
 /// What the exit status says.
 enum Verdict: Int32 {
     case refused = 1
+    case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
 }
 
-/// Prints a sentence to standard error and gives what to throw.
-func failure(_ sentence: String, _ verdict: Verdict = .refused) -> ExitCode {
-    Terminal.warn("appstatectl: \(sentence)")
-    return ExitCode(verdict.rawValue)
+/// What cannot be done, as a sentence for standard error, and the exit status.
+struct Failure: Error {
+    let sentence: String
+    let verdict: Verdict
+
+    init(_ sentence: String, _ verdict: Verdict = .refused) {
+        self.sentence = sentence
+        self.verdict = verdict
+    }
+
+    /// Any other error is a refusal. Those that ArgumentParser throws are its own, and thrown on.
+    init(_ error: any Error) throws {
+        switch error {
+        case let failure as Failure: self = failure
+        case let failure as BusFailure: self.init(failure.sentence)
+        default: throw error
+        }
+    }
 }
 
 /// The service on the bus, as its client sees it.
@@ -23,7 +37,7 @@ final class Client {
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
         } catch {
-            throw failure("the system bus cannot be reached: \(error.sentence)", .notRunning)
+            throw Failure("the system bus cannot be reached: \(error.sentence)", .notRunning)
         }
     }
 
@@ -43,17 +57,17 @@ final class Client {
         }
     }
 
-    private static func explained(_ error: BusFailure) -> ExitCode {
+    private static func explained(_ error: BusFailure) -> Failure {
         switch error.name {
         case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
             "org.freedesktop.systemd1.NoSuchUnit":
-            failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
+            Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
         case ErrorName.noSuchApplication.rawValue:
-            failure(error.sentence, .noSuchApplication)
+            Failure(error.sentence, .noSuchApplication)
         case ErrorName.accessDenied.rawValue:
-            failure("not allowed: \(error.sentence)")
+            Failure("not allowed: \(error.sentence)")
         default:
-            failure(error.sentence)
+            Failure(error.sentence)
         }
     }
 
@@ -89,31 +103,53 @@ final class Client {
 
     /// The object path of the application that a user means.
     func path(of name: String) throws -> String {
-        if let number = UInt32(name), number > 0 { return BusNames.path(ofApplication: number) }
         if BusNames.applicationNumber(inPath: name) != nil { return name }
         if name.hasPrefix("pid:") {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
-                throw failure("\"\(name)\" is no process", .noSuchApplication)
+                throw Failure("\"\(name)\" is no process", .noSuchApplication)
             }
             return try call(BusNames.root, BusNames.manager, "GetApplicationByPID") { try $0.append(pid) }
                 .readObjectPath()
         }
-        let found = try applications().filter { $0.id == name }
-        guard let first = found.first else { throw failure("no application \"\(name)\"", .noSuchApplication) }
+        let all = try applications()
+        let found = all.filter { $0.id == name }
+        if let number = UInt32(name), number > 0 {
+            // An id may be made of digits. Who takes one for another application's number would hit the wrong one.
+            let path = BusNames.path(ofApplication: number)
+            let others = found.filter { $0.number != number }
+            if let meant = all.first(where: { $0.number == number }) {
+                try refuse(name, as: "application \(meant.number) (\(meant.id), \(path))", or: others)
+            }
+            if others.isEmpty { return path }
+        }
+        guard let first = found.first else { throw Failure("no application \"\(name)\"", .noSuchApplication) }
         guard found.count == 1 else {
             let list = found.map { "\($0.number) (pid \($0.pid))" }.joined(separator: ", ")
-            throw failure("\"\(name)\" is several applications: \(list); name one by its number")
+            throw Failure("\"\(name)\" is several applications: \(list); name one by its number")
         }
         return first.path
     }
 
     /// The process that a user means: a PID, or an application's main process.
     func process(of name: String) throws -> UInt32 {
-        if let pid = UInt32(name) { return pid }
+        if let pid = UInt32(name) {
+            let others = try applications().filter { $0.id == name && $0.pid != pid }
+            try refuse(name, as: "process \(pid) (pid:\(pid))", or: others)
+            return pid
+        }
         guard case .uint32(let pid)? = try properties(of: try path(of: name))["PID"] else {
-            throw failure("\"\(name)\" has no process", .noSuchApplication)
+            throw Failure("\"\(name)\" has no process", .noSuchApplication)
         }
         return pid
+    }
+
+    /// A number that is an id as well names nothing.
+    private func refuse(_ name: String, as number: String, or others: [Row]) throws {
+        if others.isEmpty { return }
+        let list = others.map { "application \($0.number) with that id (pid \($0.pid), \($0.path))" }
+        throw Failure(
+            "\"\(name)\" is ambiguous: \(number) or \(list.joined(separator: " or ")); "
+                + "name it by its object path or as pid:PID", .ambiguous)
     }
 
     func properties(of path: String, _ interface: String = BusNames.application) throws -> [String: Variant] {

@@ -17,7 +17,7 @@ struct Register: ParsableCommand {
     var reclaimable = true
 
     func run() throws {
-        guard pid > 0 else { throw failure("a process has a number above 0") }
+        guard pid > 0 else { throw Failure("a process has a number above 0") }
         var options: [(String, Variant)] = []
         if let launchMode { options.append((RegisterOption.launchMode.rawValue, .string(launchMode))) }
         if let suspension { options.append((RegisterOption.suspension.rawValue, .string(suspension))) }
@@ -31,9 +31,11 @@ struct Register: ParsableCommand {
             try message.appendDictionary(options)
         }.readObjectPath()
         let number = BusNames.applicationNumber(inPath: path) ?? 0
-        Terminal.emit(
-            output.json
-                ? JSON.object([("number", .unsigned(UInt64(number))), ("path", .string(path))]).text : path)
+        if output.json {
+            Terminal.emit(JSON.object([("number", .unsigned(UInt64(number))), ("path", .string(path))]))
+        } else {
+            Terminal.emit(Line(path))
+        }
     }
 }
 
@@ -120,10 +122,23 @@ struct Reload: ParsableCommand {
 }
 
 extension BusOptions {
-    /// Does the same to each application, in the order in which they were named.
+    /// Does the same to each application, in the order in which they were named. One that fails does not keep
+    /// the others from it; the first failure is the end's. Without the daemon there are no others.
     fileprivate func forEach(_ names: [String], _ body: (Client, String) throws -> Void) throws {
         if names.isEmpty { throw ValidationError("Name an application.") }
         let client = try connect()
-        for name in names { try body(client, try client.path(of: name)) }
+        var first: Failure?
+        for name in names {
+            do {
+                try body(client, try client.path(of: name))
+            } catch {
+                let failure = try Failure(error)
+                if names.count == 1 { throw failure }
+                Terminal.warn("appstatectl: \(name): \(failure.sentence)")
+                first = first ?? failure
+                if failure.verdict == .notRunning { break }
+            }
+        }
+        if let first { throw ExitCode(first.verdict.rawValue) }
     }
 }

@@ -43,17 +43,30 @@ enum JSON {
         }
     }
 
-    var text: String {
+    /// As programs read it.
+    var text: String { written(Self.quoted) }
+
+    /// As people read it, in a `Line`, which has its own way with control characters.
+    var words: String {
+        written { text in
+            "\""
+                + text.split(separator: "\\", omittingEmptySubsequences: false).joined(separator: "\\\\")
+                .split(separator: "\"", omittingEmptySubsequences: false).joined(separator: "\\\"") + "\""
+        }
+    }
+
+    private func written(_ quoted: (String) -> String) -> String {
         switch self {
         case .null: "null"
         case .bool(let value): value ? "true" : "false"
         case .unsigned(let number): String(number)
         case .signed(let number): String(number)
         case .double(let number): number.isFinite ? String(number) : "null"
-        case .string(let text): Self.quoted(text)
-        case .array(let values): "[" + values.map(\.text).joined(separator: ",") + "]"
+        case .string(let text): quoted(text)
+        case .array(let values): "[" + values.map { $0.written(quoted) }.joined(separator: ",") + "]"
         case .members(let members):
-            "{" + members.map { Self.quoted($0.name) + ":" + $0.value.text }.joined(separator: ",") + "}"
+            "{" + members.map { quoted($0.name) + ":" + $0.value.written(quoted) }.joined(separator: ",")
+                + "}"
         }
     }
 

@@ -1,5 +1,7 @@
+import AppStateBus
 import AppStateContract
 import ArgumentParser
+import Glibc
 
 /// The command line to the life cycle service.
 @main
@@ -9,9 +11,19 @@ struct AppStateCtl: ParsableCommand {
         abstract: "Show and control the life cycle of applications.",
         discussion: """
             APP is an application's number, its object path, its id where only one application has it, \
-            or pid:PID.
+            or pid:PID. Digits that are one application's number and another one's id are neither: \
+            name the one by its object path.
 
-            Exit status: 0 done; 1 the daemon refused or failed; 3 no such application; \
+            A command with several applications goes on with the others when one fails, says each failure, and \
+            ends with the status of the first; without appstated it ends at once. monitor begins only where \
+            it finds all of them.
+
+            On a terminal, what list, show, explain and status print is cut to its width, or to COLUMNS; \
+            in a file or a pipe nothing is cut. \
+            Control characters in what applications say of themselves are shown as \\n, \\x1b or \\u{202e}.
+
+            Exit status: 0 done, or nobody reads the output any more; 1 the daemon refused or failed, or the \
+            output cannot be written; 2 digits that are both a number and an id; 3 no such application; \
             4 appstated is not running; 64 wrong usage.
             """,
         version: "appstatectl \(Product.version)",
@@ -20,6 +32,34 @@ struct AppStateCtl: ParsableCommand {
             Suspend.self, Resume.self, Terminate.self, Focus.self, Minimize.self, Reload.self,
         ],
         defaultSubcommand: List.self)
+
+    static func main() {
+        Terminal.prepare()
+        do {
+            var command = try parseAsRoot()
+            try command.run()
+        } catch let failure as Failure {
+            end(failure)
+        } catch let failure as BusFailure {
+            end(Failure(failure.sentence))
+        } catch {
+            // Help, usage and completions, which ArgumentParser would print without a look at write errors.
+            let (text, code) = (fullMessage(for: error), exitCode(for: error))
+            if !text.isEmpty, code.isSuccess {
+                Terminal.emit(raw: text)
+            } else if !text.isEmpty {
+                for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+                    Terminal.warn(String(line))
+                }
+            }
+            Glibc.exit(code.rawValue)
+        }
+    }
+
+    private static func end(_ failure: Failure) -> Never {
+        Terminal.warn("appstatectl: \(failure.sentence)")
+        Glibc.exit(failure.verdict.rawValue)
+    }
 }
 
 /// Where the service is reached.

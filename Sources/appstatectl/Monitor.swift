@@ -157,22 +157,23 @@ final class Watcher {
                 members.append(("path", .string(path)))
             }
             if let name { members += [("app_id", .string(name.id)), ("pid", .unsigned(UInt64(name.pid)))] }
-            Terminal.emit(JSON.object(members + arguments).text)
+            Terminal.emit(JSON.object(members + arguments))
             return
         }
+        let label = Line(name?.id ?? path ?? "–")
         Terminal.emit(
-            Self.clock + "  " + (name?.id ?? path ?? "–").padded(to: 28) + "  "
+            Line(Self.clock + "  ") + (Terminal.isTerminal ? label.cut(to: 28) : label).padded(to: 30)
                 + Self.words(member, arguments))
     }
 
-    private static func words(_ member: String, _ arguments: [(String, JSON)]) -> String {
+    private static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
             case .string(let reason) = arguments[2].1
         {
-            return "\(Terminal.coloured(from, as: from)) → \(Terminal.coloured(to, as: to))  (\(reason))"
+            return Line(state: from) + Line(" → ") + Line(state: to) + Line("  (\(reason))")
         }
-        return ([member] + arguments.map { "\($0.0)=\($0.1.text)" }).joined(separator: " ")
+        return Line(([member] + arguments.map { "\($0.0)=\($0.1.words)" }).joined(separator: " "))
     }
 
     /// The time of day, to the millisecond.
@@ -184,13 +185,5 @@ final class Watcher {
         func two(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
         let fraction = String(1_000 + now.tv_nsec / 1_000_000).dropFirst()
         return "\(two(parts.tm_hour)):\(two(parts.tm_min)):\(two(parts.tm_sec)).\(fraction)"
-    }
-}
-
-extension String {
-    /// Filled with spaces, or cut, to a width.
-    func padded(to width: Int) -> String {
-        let text = cut(to: width)
-        return text + String(repeating: " ", count: width - text.count)
     }
 }

@@ -1,108 +1,81 @@
-import AppStateContract
 import Glibc
 
-/// What standard output can show.
+/// What standard output is, and the only way to write to it.
 enum Terminal {
-    static var isTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
+    static let isTerminal = isatty(STDOUT_FILENO) == 1
 
     /// Colours on a terminal only, and not where NO_COLOR is set (no-color.org).
-    static var hasColours: Bool {
+    static let hasColours =
         isTerminal && getenv("NO_COLOR") == nil && getenv("TERM").map { String(cString: $0) } != "dumb"
-    }
 
-    /// The columns there are: COLUMNS, else the terminal's; nil where lines may be of any length.
-    static var width: Int? {
+    /// The terminal's columns, or what COLUMNS says of them; nil where lines may be of any length, as in a file.
+    static let width: Int? = {
+        guard isTerminal else { return nil }
         if let columns = getenv("COLUMNS").flatMap({ Int(String(cString: $0)) }), columns > 0 {
             return columns
         }
-        guard isTerminal else { return nil }
         var size = winsize()
         guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
         return Int(size.ws_col)
+    }()
+
+    /// Before anything else is done.
+    static func prepare() {
+        // No socket may get the number of a standard stream that is closed. What stands in for standard output
+        // cannot be written, so that writing fails as it would have.
+        for (stream, mode) in [
+            (STDIN_FILENO, O_RDONLY), (STDOUT_FILENO, O_RDONLY), (STDERR_FILENO, O_WRONLY),
+        ] where fcntl(stream, F_GETFD) < 0 {
+            _ = open("/dev/null", mode)
+        }
+        signal(SIGPIPE, SIG_IGN)
+        // ArgumentParser takes its width from there, and crashes below the indentation of its help.
+        setenv("COLUMNS", String(min(max(width ?? 80, 40), 200)), 1)
     }
 
-    static func warn(_ line: String) {
-        let bytes = Array((line + "\n").utf8)
-        _ = write(STDERR_FILENO, bytes, bytes.count)
+    /// A sentence to standard error.
+    static func warn(_ sentence: String) {
+        var bytes = Array((sentence.harmless + "\n").utf8)[...]
+        _ = write(&bytes, to: STDERR_FILENO)
     }
 
-    /// One line, at once: a reader at the other end of a pipe waits for it.
-    static func emit(_ line: String) {
-        var bytes = Array((line + "\n").utf8)[...]
+    /// One line for people.
+    static func emit(_ line: Line) { emit(raw: line.text) }
+
+    /// One line for programs.
+    static func emit(_ json: JSON) { emit(raw: json.text) }
+
+    /// Text of this program's own, without a stranger's word in it; at once: a reader at the other end of a pipe
+    /// waits for it.
+    static func emit(raw text: String) {
+        var bytes = Array((text + "\n").utf8)[...]
+        switch write(&bytes, to: STDOUT_FILENO) {
+        case nil: break
+        case EPIPE:
+            // Nobody reads any more, as after `| head`.
+            exit(0)
+        case let error?:
+            warn("appstatectl: standard output cannot be written: \(String(cString: strerror(error)))")
+            exit(Verdict.refused.rawValue)
+        }
+    }
+
+    /// Writes all of it, or gives the error number that kept it from that.
+    private static func write(_ bytes: inout ArraySlice<UInt8>, to descriptor: Int32) -> Int32? {
         while !bytes.isEmpty {
-            let count = bytes.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
-            if count < 0 {
-                if errno == EINTR { continue }
-                // Nobody reads any more, as after `| head`.
-                exit(0)
+            let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count >= 0 {
+                bytes = bytes.dropFirst(count)
+                continue
             }
-            bytes = bytes.dropFirst(count)
-        }
-    }
-
-    static func coloured(_ text: String, as state: String) -> String {
-        guard hasColours else { return text }
-        let code: String
-        switch LifeCycleState(rawValue: state) {
-        case .active?: code = "1;32"
-        case .inactive?: code = "32"
-        case .background?: code = "34"
-        case .suspended?: code = "35"
-        case .notRunning?: code = "2"
-        case nil: return text
-        }
-        return "\u{1B}[\(code)m\(text)\u{1B}[0m"
-    }
-
-    static func bold(_ text: String) -> String { hasColours ? "\u{1B}[1m\(text)\u{1B}[0m" : text }
-}
-
-/// Rows in columns, cut to what the terminal shows.
-struct Table {
-    let titles: [String]
-    /// The column that gives way when there is too little room.
-    let flexible: Int
-    /// The column whose texts are states.
-    let stateColumn: Int?
-    private var rows: [[String]] = []
-
-    init(_ titles: [String], flexible: Int, stateColumn: Int? = nil) {
-        self.titles = titles
-        self.flexible = flexible
-        self.stateColumn = stateColumn
-    }
-
-    mutating func add(_ row: [String]) { rows.append(row) }
-
-    func print() {
-        var widths = titles.indices.map { column in
-            ([titles] + rows).map { $0[column].count }.max() ?? 0
-        }
-        if let width = Terminal.width {
-            let excess = widths.reduce(2 * (widths.count - 1), +) - width
-            if excess > 0 { widths[flexible] = max(8, widths[flexible] - excess) }
-        }
-        Terminal.emit(Terminal.bold(line(titles, widths)))
-        for row in rows { Terminal.emit(line(row, widths)) }
-    }
-
-    private func line(_ cells: [String], _ widths: [Int]) -> String {
-        var line = ""
-        for (column, cell) in cells.enumerated() {
-            let text = cell.cut(to: widths[column])
-            let shown = column == stateColumn ? Terminal.coloured(text, as: cell) : text
-            line += shown
-            if column < cells.count - 1 {
-                line += String(repeating: " ", count: widths[column] - text.count + 2)
+            switch errno {
+            case EINTR: break
+            case EAGAIN:
+                var room = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = poll(&room, 1, -1)
+            default: return errno
             }
         }
-        return line
-    }
-}
-
-extension String {
-    /// As much as fits, ended by an ellipsis where something is left out.
-    func cut(to width: Int) -> String {
-        count <= width ? self : prefix(max(width - 1, 0)) + "…"
+        return nil
     }
 }

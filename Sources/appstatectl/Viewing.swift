@@ -12,18 +12,23 @@ struct List: ParsableCommand {
     func run() throws {
         let rows = try bus.connect().applications()
         if output.json {
-            Terminal.emit(JSON.array(rows.map(\.json)).text)
+            Terminal.emit(JSON.array(rows.map(\.json)))
             return
         }
         if rows.isEmpty {
             Terminal.warn("No applications are registered.")
             return
         }
-        var table = Table(["N", "APPLICATION", "PID", "USER", "STATE"], flexible: 1, stateColumn: 4)
+        var table = Table(
+            ["N", "APPLICATION", "PID", "USER", "STATE"],
+            givingWay: [(1, 8), (3, 4), (4, 6), (1, 4), (3, 1), (1, 2), (4, 3)])
         for row in rows {
-            table.add([String(row.number), row.id, String(row.pid), userName(row.uid), row.state])
+            table.add([
+                Line(String(row.number)), Line(row.id), Line(String(row.pid)), Line(userName(row.uid)),
+                Line(state: row.state),
+            ])
         }
-        table.print()
+        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
     }
 }
 
@@ -40,7 +45,7 @@ struct Show: ParsableCommand {
         let properties = try client.properties(of: path)
         if output.json {
             let members = properties.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) }
-            Terminal.emit(JSON.object([("path", .string(path))] + members).text)
+            Terminal.emit(JSON.object([("path", .string(path))] + members))
             return
         }
         let order = [
@@ -49,21 +54,21 @@ struct Show: ParsableCommand {
             "SuspendHolds", "BackgroundModes", "BackgroundTasks", "Reclaimable", "MemoryUsage",
             "RegisteredTimestamp", "LaunchOptions",
         ]
-        Terminal.emit("\(Terminal.bold(path))")
+        Terminal.emit(Line(path, .bold).fitted)
         for name in order {
             guard let value = properties[name] else { continue }
-            Terminal.emit(String(repeating: " ", count: 20 - name.count) + "\(name): \(shown(name, value))")
+            Terminal.emit(Field.line(name, shown(name, value)))
         }
     }
 
-    private func shown(_ name: String, _ value: Variant) -> String {
+    private func shown(_ name: String, _ value: Variant) -> Line {
         switch (name, value) {
-        case ("State", .string(let state)): Terminal.coloured(state, as: state)
-        case ("UID", .uint32(let uid)): "\(uid) (\(userName(uid)))"
-        case ("MemoryUsage", .uint64(let bytes)): "\(bytes >> 10) KiB"
+        case ("State", .string(let state)): Line(state: state)
+        case ("UID", .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
+        case ("MemoryUsage", .uint64(let bytes)): Line("\(bytes >> 10) KiB")
         case ("StateTimestamp", .uint64(let time)), ("RegisteredTimestamp", .uint64(let time)):
-            "\(duration(since: time)) ago"
-        default: value.words
+            Line("\(duration(since: time)) ago")
+        default: Line(value.words)
         }
     }
 }
@@ -82,25 +87,24 @@ struct Explain: ParsableCommand {
         let entries = try client.call(path, BusNames.application, "Explain").readDictionary()
         if output.json {
             Terminal.emit(
-                JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }).text)
+                JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))
             return
         }
-        Terminal.emit(Terminal.bold(path))
+        Terminal.emit(Line(path, .bold).fitted)
         for (key, value) in entries {
-            let label = String(repeating: " ", count: max(0, 20 - key.count)) + key + ": "
             switch (key, value) {
             case (_, .strings(let lines)) where !lines.isEmpty:
                 for (index, line) in lines.enumerated() {
-                    Terminal.emit((index == 0 ? label : String(repeating: " ", count: 22)) + line)
+                    Terminal.emit(index == 0 ? Field.line(key, Line(line)) : Field.further(Line(line)))
                 }
             case ("state", .string(let state)), ("target", .string(let state)):
-                Terminal.emit(label + Terminal.coloured(state, as: state))
+                Terminal.emit(Field.line(key, Line(state: state)))
             case (_, .uint64(let time)) where key.hasSuffix("deadline"):
-                Terminal.emit(label + "in \(duration(until: time))")
+                Terminal.emit(Field.line(key, Line("in \(duration(until: time))")))
             case ("state-since", .uint64(let time)):
-                Terminal.emit(label + "\(duration(since: time)) ago")
+                Terminal.emit(Field.line(key, Line("\(duration(since: time)) ago")))
             default:
-                Terminal.emit(label + value.words)
+                Terminal.emit(Field.line(key, Line(value.words)))
             }
         }
     }
@@ -118,13 +122,13 @@ struct Status: ParsableCommand {
         let count = try client.applications().count
         if output.json {
             let members = properties.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) }
-            Terminal.emit(JSON.object(members + [("Applications", .unsigned(UInt64(count)))]).text)
+            Terminal.emit(JSON.object(members + [("Applications", .unsigned(UInt64(count)))]))
             return
         }
         for (name, value) in properties.sorted(by: { $0.key < $1.key }) {
-            Terminal.emit(String(repeating: " ", count: 20 - name.count) + "\(name): \(value.words)")
+            Terminal.emit(Field.line(name, Line(value.words)))
         }
-        Terminal.emit("        Applications: \(count)")
+        Terminal.emit(Field.line("Applications", Line(String(count))))
     }
 }
 

@@ -3,6 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import appstatectl
+
 /// appstatectl as a person and as a script use it, with the real daemon on a real bus.
 @Suite(
     "appstatectl",
@@ -129,16 +131,191 @@ struct CommandTests {
         #expect(lost.status == .exited(4) && lost.errors.contains("cannot be reached"))
     }
 
-    @Test("a table fits COLUMNS; what is piped has no colours")
-    func table() throws {
+    /// Letters that command a terminal, end lines and turn directions, and how they are shown.
+    private static let strange =
+        "a\u{1B}]0;b\u{7}c\nd\u{9B}e\u{202E}f\u{2028}g\u{7F}h\ti\rj\u{2066}k\u{200F}l"
+    private static let tamed =
+        #"a\x1b]0;b\x07c\nd\x9be\u{202e}f\u{2028}g\x7fh\ti\rj\u{2066}k\u{200f}l"#
+
+    @Test(
+        "what strangers wrote is shown with its control characters spelled out, in a pipe and on a terminal")
+    func strangers() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
-        try stage.run("register", "org.example." + String(repeating: "Long", count: 30), "\(child.pid)")
-        let narrow = try stage.run(["list"], environment: ["COLUMNS": "60"]).output
-        #expect(narrow.split(separator: "\n").filter { $0.count > 60 }.isEmpty, "\(narrow)")
-        #expect(narrow.contains("…") && narrow.contains("background"))
-        #expect(try stage.run("list").output.contains(String(repeating: "Long", count: 30)))
-        #expect(!narrow.contains("\u{1B}"))
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        try stage.register("org.example.Editor", child.pid, launchOptions: [Self.strange: Self.strange])
+        let told = try monitor.waitForLine(containing: "WillFinishLaunching")
+        #expect(told.contains(Self.tamed) && !told.isStrange, "\(told)")
+        let shown = try stage.run("show", "1").output
+        #expect(shown.contains("\(Self.tamed)=\(Self.tamed)") && !shown.isStrange, "\(shown)")
+        #expect(try !stage.run("explain", "1").output.isStrange)
+        let onTerminal = try stage.onTerminal(["show", "1"], columns: 1_000)
+        #expect(onTerminal.contains(Self.tamed) && !onTerminal.isStrange)
+        let refused = try stage.run("show", Self.strange)
+        #expect(refused.errors.contains(Self.tamed) && !refused.errors.isStrange)
+        // Programs get what was written.
+        let options = (try stage.json("show", "--json", "1") as? [String: Any])?["LaunchOptions"]
+        #expect((options as? [String: String])?[Self.strange] == Self.strange)
+    }
+
+    @Test("a line for people holds no control character and no bidi control, and nothing else is changed")
+    func harmless() throws {
+        let line = Line(Self.strange, .bold) + Line(state: Self.strange)
+        #expect(line.text == Self.tamed + Self.tamed)
+        for value in UInt32(0)...0x3000 {
+            guard let scalar = Unicode.Scalar(value) else { continue }
+            let isHarmless = Line(String(scalar)).text == String(scalar)
+            let harmful = [
+                0...0x1F, 0x7F...0x9F, 0x61C...0x61C, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069,
+            ].contains { $0.contains(value) }
+            #expect(isHarmless != harmful, "U+\(String(value, radix: 16))")
+        }
+        #expect(Line("\r\n").text == #"\r\n"#)
+    }
+
+    @Test(
+        "what cannot be written is said, with exit status 1",
+        arguments: [
+            ["list"], ["list", "--json"], ["show", "1"], ["explain", "1"], ["status"], ["--help"],
+            ["--version"],
+            ["--generate-completion-script", "bash"],
+        ])
+    func writeErrors(_ command: [String]) throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let full = try stage.shell(command, to: ">/dev/full")
+        #expect(full.status == .exited(1))
+        #expect(full.errors == "appstatectl: standard output cannot be written: No space left on device\n")
+        let closed = try stage.shell(command, to: ">&-")
+        #expect(closed.status == .exited(1))
+        #expect(closed.errors == "appstatectl: standard output cannot be written: Bad file descriptor\n")
+        // The read end is closed before anything is written.
+        let unread = try stage.shell(command, to: "| :; exit ${PIPESTATUS[0]}", first: "sleep 0.2;")
+        #expect(unread.status == .exited(0) && unread.errors.isEmpty, "\(unread)")
+    }
+
+    @Test("a command that prints nothing needs no output; monitor says that it cannot write")
+    func closedOutput() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        #expect(try stage.shell(["suspend", "1"], to: ">&-").status == .exited(0))
+        let monitor = try stage.startShell(["monitor"], to: ">&-")
+        try monitor.waitForLine(containing: "listening")
+        try stage.run("resume", "1")
+        #expect(try monitor.waitForExit() == .exited(1))
+        #expect(monitor.errors.contains("cannot be written"))
+    }
+
+    @Test("with several applications a failure does not keep the others from it; the first one is the status")
+    func several() throws {
+        let stage = try Stage()
+        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        for child in children { try stage.run("register", "org.example.App\(child.pid)", "\(child.pid)") }
+        let ended = try stage.run("suspend", "org.example.None", "1", "77", "2")
+        #expect(ended.status == .exited(3))
+        #expect(ended.errors.contains("org.example.None: no application"), "\(ended.errors)")
+        #expect(ended.errors.contains("appstatectl: 77: "), "\(ended.errors)")
+        #expect(ended.errors.split(separator: "\n").count == 2, "\(ended.errors)")
+        #expect(try stage.state("1") == "suspended")
+        #expect(try stage.state("2") == "suspended")
+        // Of failures with different statuses it is the first one's.
+        let third = try Child("sleep", ["1000"])
+        let fourth = try Child("sleep", ["1000"])
+        for child in [third, fourth] { try stage.run("register", "org.example.Twice", "\(child.pid)") }
+        #expect(try stage.run("resume", "org.example.Twice", "77", "1").status == .exited(1))
+        #expect(try stage.run("resume", "77", "org.example.Twice", "2").status == .exited(3))
+        #expect(try stage.state("1") == "background")
+        #expect(try stage.state("2") == "background")
+        #expect(try stage.run("--help").output.contains("goes on with the others"))
+        // Without a daemon it is said once.
+        stage.daemon.kill(SIGTERM)
+        try stage.daemon.waitForExit()
+        let gone = try stage.run("suspend", "1", "2")
+        #expect(gone.status == .exited(4) && gone.errors.split(separator: "\n").count == 1)
+    }
+
+    @Test("digits that are a number and another application's id are neither, whatever is asked")
+    func digits() throws {
+        let stage = try Stage()
+        let first = try Child("sleep", ["1000"])
+        let second = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(first.pid)")
+        try stage.run("register", "1", "\(second.pid)")
+        for command in [
+            ["terminate"], ["terminate", "--force"], ["suspend"], ["resume"], ["unregister"], ["show"],
+            ["explain"],
+            ["monitor"], ["show", "--json"],
+        ] {
+            let ended = try stage.run(command + ["1"], environment: [:])
+            #expect(ended.status == .exited(2) && ended.output.isEmpty, "\(command): \(ended)")
+            #expect(ended.errors.contains("\"1\" is ambiguous"), "\(command): \(ended)")
+            #expect(ended.errors.contains("org.example.Editor, /org/appstate1/application/1"), "\(ended)")
+            #expect(ended.errors.contains("pid \(second.pid), /org/appstate1/application/2"), "\(ended)")
+        }
+        #expect(try stage.state("/org/appstate1/application/1") == "background")
+        #expect(try stage.state("2") == "background")
+        #expect(try stage.run("suspend", "/org/appstate1/application/1").status == .exited(0))
+        // Where nothing else is meant, an id of digits is one.
+        try stage.run("unregister", "/org/appstate1/application/1")
+        #expect(try stage.run("suspend", "1").status == .exited(0))
+        #expect(try stage.state("2") == "suspended")
+    }
+
+    @Test("digits that are a process and an application's id are neither")
+    func digitsOfProcess() throws {
+        let stage = try Stage()
+        let first = try Child("sleep", ["1000"])
+        let second = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(first.pid)")
+        try stage.run("register", "\(first.pid)", "\(second.pid)")
+        for command in ["focus", "minimize"] {
+            let ended = try stage.run(command, "\(first.pid)")
+            #expect(ended.status == .exited(2), "\(ended)")
+            #expect(ended.errors.contains("process \(first.pid)") && ended.errors.contains("application 2"))
+        }
+        #expect(try stage.run("focus", "pid:\(first.pid)").status == .exited(0))
+        #expect(try stage.state("1") == "active")
+        // One application that has its process's number as its id means the same either way.
+        try stage.run("register", "\(second.pid)", "\(second.pid)")
+        #expect(try stage.run("focus", "\(second.pid)").status == .exited(0))
+    }
+
+    @Test("on a terminal no line is longer than it", arguments: [80, 60, 30, 20, 5, 1])
+    func narrow(_ columns: Int) throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        let id = "org.example." + String(repeating: "Long", count: 30)
+        let wide = String(repeating: "窓\u{1F600}e\u{301}", count: 40)
+        try stage.register(id, child.pid, launchOptions: [wide: wide])
+        for command in [["list"], ["show", "1"], ["explain", "1"], ["status"]] {
+            let output = try stage.onTerminal(command, columns: columns)
+            #expect(!output.isEmpty)
+            for line in output.split(separator: "\n") {
+                // None of this test's strange letters but these takes two columns.
+                let width = line.reduce(0) { $0 + ("窓\u{1F600}".contains($1) ? 2 : 1) }
+                #expect(width <= columns, "\(command): \(line)")
+            }
+        }
+        if columns >= 30 { #expect(try stage.onTerminal(["list"], columns: columns).contains("backg")) }
+        #expect(try stage.run(["--help"], environment: ["COLUMNS": "\(columns)"]).status == .exited(0))
+    }
+
+    @Test("in a pipe nothing is cut, whatever COLUMNS says, and has no colours")
+    func pipe() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        let id = "org.example." + String(repeating: "Long", count: 30)
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        try stage.register(id, child.pid, launchOptions: [id: id])
+        for command in [["list"], ["show", "1"], ["explain", "1"]] {
+            let output = try stage.run(command, environment: ["COLUMNS": "20"]).output
+            #expect(output.contains(id) && !output.contains("…") && !output.contains("\u{1B}"), "\(output)")
+        }
+        try monitor.waitForLine(containing: id)
     }
 
     @Test(
@@ -200,6 +377,71 @@ private final class Stage {
         return (child.output, child.errors, status)
     }
 
+    /// What a terminal of that width is sent, without its colours.
+    func onTerminal(_ arguments: [String], columns: Int) throws -> String {
+        // TIOCSPTLCK and TIOCGPTPEER, which the module map lacks: no other test's child inherits these.
+        let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        defer { close(terminal) }
+        var unlocked: Int32 = 0
+        guard terminal >= 0, ioctl(terminal, 0x4004_5431, &unlocked) == 0,
+            case let line = ioctl(terminal, 0x5441, O_RDWR | O_NOCTTY | O_CLOEXEC), line >= 0
+        else { throw TestFailure("no terminal: \(String(cString: strerror(errno)))") }
+        let child = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", arguments,
+            environment: bus.environment.merging(["COLUMNS": "\(columns)", "TERM": "xterm", "NO_COLOR": nil])
+            {
+                $1
+            }, descriptors: [STDOUT_FILENO: line])
+        // The terminal ends when the program does.
+        close(line)
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while case let count = read(terminal, &buffer, buffer.count), count > 0 {
+            bytes += buffer.prefix(count)
+        }
+        let status = try child.waitForExit()
+        guard status == .exited(0) else { throw TestFailure("\(status): \(child.errors)") }
+        return String(decoding: bytes, as: UTF8.self).replacingOccurrences(of: "\r\n", with: "\n")
+            .replacingOccurrences(of: "\u{1B}\\[[0-9;]*m", with: "", options: .regularExpression)
+    }
+
+    /// With standard output as a shell redirects it.
+    func startShell(_ arguments: [String], to redirection: String, first: String = "") throws -> Child {
+        let program = Programs.built("appstatectl") ?? "appstatectl"
+        return try Child(
+            "bash", ["-c", "{ \(first) \"$@\"; } \(redirection)", "bash", program] + arguments,
+            environment: bus.environment)
+    }
+
+    func shell(
+        _ arguments: [String], to redirection: String, first: String = ""
+    ) throws -> (errors: String, status: Child.Ending) {
+        let child = try startShell(arguments, to: redirection, first: first)
+        let status = try child.waitForExit()
+        return (child.errors, status)
+    }
+
+    /// Registers with launch options, which the command line has no way to give.
+    func register(_ id: String, _ pid: Int32, launchOptions: [String: String]) throws {
+        func quoted(_ text: String) -> String {
+            "'"
+                + text.unicodeScalars.map {
+                    let digits = String($0.value, radix: 16)
+                    return "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
+                }.joined() + "'"
+        }
+        let options = launchOptions.map { "\(quoted($0.key)): <\(quoted($0.value))>" }.joined(separator: ", ")
+        let child = try Child(
+            "gdbus",
+            [
+                "call", "--address", bus.address, "--dest", "org.appstate1", "--object-path",
+                "/org/appstate1",
+                "--method", "org.appstate1.Manager.Register", id, "\(pid)",
+                "{'launch-options': <@a{sv} {\(options)}>}",
+            ])
+        guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
+    }
+
     func json(_ arguments: String...) throws -> Any {
         let output = try run(arguments, environment: [:]).output
         return try JSONSerialization.jsonObject(with: Data(output.utf8))
@@ -207,5 +449,15 @@ private final class Stage {
 
     func state(_ name: String) throws -> String? {
         (try json("show", "--json", name) as? [String: Any])?["State"] as? String
+    }
+}
+
+extension String {
+    /// Whether there is something in it, but the ends of lines, that commands a terminal or turns its direction.
+    fileprivate var isStrange: Bool {
+        unicodeScalars.contains {
+            ($0 != "\n" && $0.properties.generalCategory == .control) || $0.properties.isBidiControl
+                || $0 == "\u{2028}" || $0 == "\u{2029}"
+        }
     }
 }
