@@ -25,8 +25,8 @@ extension Bench {
             let path = try client.register(shell.pid)
             var bare: [UInt64] = []
             var ours: [UInt64] = []
-            // In turn, so that both meet the same machine; and after a pause, because the kernel holds back
-            // notifications that come close together.
+            // In turn, so that both meet the same machine; each from rest: the kernel holds back notifications that
+            // come close together, and the daemon follows a change of state with resources.
             for _ in 0..<60 {
                 pause()
                 var begin = now
@@ -50,7 +50,7 @@ extension Bench {
     }
 
     private static func pause() {
-        var span = timespec(tv_sec: 0, tv_nsec: 30_000_000)
+        var span = timespec(tv_sec: 0, tv_nsec: 200_000_000)
         nanosleep(&span, nil)
     }
 
@@ -71,7 +71,8 @@ extension Bench {
                 try client.wait(for: "suspended")
                 let begin = now
                 try client.send(focus: spinner.pid)
-                while clock.value < begin {}
+                // The call keeps the compiler from reading the memory once and for all.
+                while clock.value < begin { sched_yield() }
                 times.append(clock.value - begin)
                 try client.wait(for: "active")
                 try client.minimize(spinner.pid)
@@ -93,7 +94,7 @@ extension Bench {
         var turns = 0
         while turns % 100_000 != 0 || getppid() == parent {
             clock.value = now
-            turns += 1
+            turns &+= 1
         }
     }
 }

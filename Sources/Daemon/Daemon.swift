@@ -64,7 +64,9 @@ public final class Daemon {
         announcer = Announcer(
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
-        resources = Resources(proc: proc, journal: journal, state: { core.application($0)?.state })
+        resources = try Resources(
+            loop: loop, proc: proc, journal: journal, now: { Self.now },
+            state: { core.application($0)?.state })
         resources.configure(configuration.resources, configuration.settings.mode)
         let executor = Executor(
             proc: proc, processes: processes, sensor: sensor, announcer: announcer, resources: resources,
@@ -234,7 +236,7 @@ public final class Daemon {
             let application = executor.registered[number]
         else { return }
         record.lines += application.recorded
-        state.write(number, record)
+        state.write(number, record, further: application.resourceLines)
     }
 
     private func writeDownAll() {

@@ -56,7 +56,7 @@ final class Executor {
         case .changed(let number, let properties):
             if let application = registered[number] {
                 announcer.changed(application, properties)
-                if properties.contains(.state) { resources.update(application) }
+                if properties.contains(.state) { resources.stateChanged(application) }
             }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)

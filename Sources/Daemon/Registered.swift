@@ -17,7 +17,11 @@ final class Registered {
     /// How its processes are brought to a stand.
     let suspender: Suspender
     /// What brings back the resources that it had of its own.
-    var resources: [String] = []
+    var resources: [String] = [] {
+        didSet { resourceLines = resources.map { "resource=\($0.escaped)\n" }.joined() }
+    }
+    /// The same as it is written down; of two hundred processes it is too long to be made each time.
+    private(set) var resourceLines = ""
 
     let path: String
     /// As the D-Bus API writes it.
@@ -53,7 +57,6 @@ extension Registered {
         }
         lines += suspender.standing.map { Record.Line("standing", ProcessID($0).recorded) }
         lines += suspender.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
-        lines += resources.map { Record.Line("resource", $0.escaped) }
         return lines
     }
 

@@ -16,6 +16,19 @@ final class Resources {
     /// Cgroup files that this machine lacks, as they were told of: one line for all applications.
     private var lacking: Set<String> = []
 
+    /// Those whose state has changed, until it is looked at what that means.
+    private var changed: Set<ApplicationNumber> = []
+    private var timer: Timer?
+    private let now: () -> Microseconds
+    /// What each was given last.
+    private var rows: [ApplicationNumber: ResourceRow] = [:]
+
+    /// Of a large application resources follow the state so much later, one application a turn: a change that is
+    /// taken back costs nothing, and nobody waits for two hundred processes to be given their values.
+    private static let lag: Microseconds = 100_000
+    /// So many values to be put back make an application a large one: some ten processes.
+    private static let large = 40
+
     /// Whether an extent ends at this process.
     var isForeign: (ProcessIdentity) -> Bool = { _ in false }
     /// The directory of a cgroup that is this application's own: its weights stand for the whole extent.
@@ -24,10 +37,33 @@ final class Resources {
     /// (`adopt(_:for:)`) should we not live to do it.
     var writeDown: (Registered, [String]) -> Void = { _, _ in }
 
-    init(proc: Proc, journal: Journal, state: @escaping (ApplicationNumber) -> LifeCycleState?) {
+    init(
+        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
+        state: @escaping (ApplicationNumber) -> LifeCycleState?
+    ) throws(BusFailure) {
         self.proc = proc
+        self.now = now
         self.journal = journal
         self.state = state
+        timer = try loop.timer { [weak self] in self?.follow() }
+    }
+
+    /// Its state has changed.
+    func stateChanged(_ application: Registered) {
+        guard application.resources.count > Self.large else { return update(application) }
+        if changed.isEmpty { timer?.arm(at: now() + Self.lag) }
+        changed.insert(application.number)
+    }
+
+    private func follow() {
+        while let number = changed.popFirst() {
+            guard let application = applications[number], let state = state(number),
+                rows[number] != table[state]
+            else { continue }
+            update(application)
+            break
+        }
+        if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
     /// Takes a configuration, and gives everybody what that says.
@@ -56,6 +92,7 @@ final class Resources {
     func update(_ application: Registered) {
         guard let state = state(application.number) else { return }
         let row = table[state]
+        rows[application.number] = mode == .enforce ? row : nil
         switch mode {
         case .enforce:
             let cgroup = ownCgroup(application)
@@ -79,6 +116,7 @@ final class Resources {
     func remove(_ application: Registered) {
         change(application) { $0.putBack(isForeign: isForeign) }
         ledgers[application.number] = nil
+        rows[application.number] = nil
         applications[application.number] = nil
     }
 

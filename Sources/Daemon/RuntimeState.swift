@@ -46,8 +46,10 @@ final class RuntimeState {
     // MARK: Writing
 
     /// Writes an application down, if what is known of it has changed.
-    func write(_ number: ApplicationNumber, _ record: Record) {
-        let text = Self.text(record)
+    ///
+    /// - Parameter further: lines that follow those of the record.
+    func write(_ number: ApplicationNumber, _ record: Record, further: String) {
+        let text = Self.text(record, further)
         guard written[number] != text else { return }
         attempt { () throws(KernelFailure) in
             try WholeFile.write(text, to: path(number))
@@ -91,10 +93,10 @@ final class RuntimeState {
         }
     }
 
-    private static func text(_ record: Record) -> String {
+    private static func text(_ record: Record, _ further: String) -> String {
         var text = ""
         for line in record.lines { text += "\(line.key)=\(line.value)\n" }
-        return text + end + "\n"
+        return text + further + end + "\n"
     }
 
     // MARK: Reading

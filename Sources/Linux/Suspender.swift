@@ -118,7 +118,9 @@ public final class Suspender {
         if here.isRoot { return nil }
         var candidates = [here]
         if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
-        if let judged, candidates.contains(judged.cgroup), isUnchanged(judged, isForeign) { return judged.cgroup }
+        if let judged, candidates.contains(judged.cgroup), isUnchanged(judged, isForeign) {
+            return judged.cgroup
+        }
         for cgroup in candidates where isOwn(cgroup, isForeign) { return cgroup }
         return nil
     }

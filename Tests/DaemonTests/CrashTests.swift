@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -47,11 +48,18 @@ private final class Churn {
         var tasks: [UInt64: UInt64] = [:]
         var uncertainTasks = false
         let actor: App?
+        /// Where it has a cgroup of its own, and is frozen with it.
+        let home: TestCgroup?
 
-        init(_ process: Child, _ path: String, _ actor: App?) {
+        init(_ process: Child, _ path: String, _ actor: App?, _ home: TestCgroup?) {
             self.process = process
             self.path = path
             self.actor = actor
+            self.home = home
+        }
+
+        var stands: Bool {
+            get throws { try isStopped(process.pid) || home?.cgroup.isFrozen() == true }
         }
     }
 
@@ -78,15 +86,18 @@ private final class Churn {
     }
 
     private func spawn() throws {
+        let home = TestCgroup.isAvailable && Bool.random(using: &dice) ? try TestCgroup("app-churn") : nil
         if Int.random(in: 0..<4, using: &dice) == 0 {
             let actor = try App(daemon.bus)
+            try home?.take(actor.pid)
             let path = try actor.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
             try actor.application(path, "FinishLaunching")
-            subjects.append(Subject(actor.process, path, actor))
+            subjects.append(Subject(actor.process, path, actor, home))
         } else {
             let process = try Child("sleep", ["10000"])
+            try home?.take(process.pid)
             let path = try client.register("org.example.Sleeper", process.pid)
-            subjects.append(Subject(process, path, nil))
+            subjects.append(Subject(process, path, nil, home))
         }
     }
 
@@ -147,7 +158,7 @@ private final class Churn {
     private func settleStop(_ subject: Subject) throws {
         let wanted = subject.foreign == .yes || subject.request == .yes
         try client.wait("\(subject.path) to be stopped: \(wanted)") {
-            try isStopped(subject.process.pid) == wanted
+            try subject.stands == wanted
                 && (try client.state(subject.path) == "suspended") == wanted
         }
     }
@@ -292,7 +303,7 @@ private final class Churn {
     private func look(_ subject: Subject, state: String) throws -> [String] {
         var wrong: [String] = []
         let holds = try client.holds(subject.path)
-        let stands = try isStopped(subject.process.pid)
+        let stands = try subject.stands
         let isRequested = holds.contains("request uid:\(getuid())")
         let isForeign = holds.contains { $0.hasPrefix("signal") }
         if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
@@ -323,7 +334,7 @@ private final class Churn {
     func finish() throws {
         for subject in subjects {
             try client.application(subject.path, "Resume")
-            try client.wait("\(subject.path) to run") { try !isStopped(subject.process.pid) }
+            try client.wait("\(subject.path) to run") { try !subject.stands }
         }
         try daemon.end(SIGTERM)
     }

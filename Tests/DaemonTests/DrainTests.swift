@@ -47,7 +47,7 @@ struct DrainTests {
         let child = try Child("sleep", ["1000"])
         let path = try client.register("org.example.App", child.pid)
         try client.application(path, "Suspend")
-        #expect(try !daemon.hasArmedTimer())
+        try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
     }
 
     @Test("a stranger's stop is not lifted for a breath")
@@ -59,6 +59,6 @@ struct DrainTests {
         child.kill(SIGSTOP)
         try client.wait(for: path, toBe: "suspended")
         try client.application(path, "Suspend")
-        #expect(try !daemon.hasArmedTimer())
+        try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
     }
 }

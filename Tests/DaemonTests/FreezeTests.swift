@@ -84,17 +84,16 @@ struct FreezeTests {
     @Test("with a background task that does not end: warned, then suspended at the limit")
     func taskExpires() throws {
         let scene = try Scene(
-            "[LifeCycle]\nBackgroundGraceSec=10ms\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
-            options: "suspension=s:manual")
+            "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
+            options: "suspension=s:automatic")
         try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
-        try scene.client.wait("the warning") {
-            scene.client.signals(of: scene.path).contains { $0.member == "BackgroundTaskWillExpire" }
-        }
-        let warning = try scene.app.last("BackgroundTaskWillExpire", of: scene.path)
-        #expect(warning.count == 2)
-        try scene.client.wait("the end of the task") {
-            try scene.client.property(scene.path, "BackgroundTasks") == .array("(tst)", [])
-        }
+        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+        try scene.app.application(scene.path, "Acknowledge t:\(serial)")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.cgroup.isFrozen())
+        let story = scene.client.signals(of: scene.path).map(\.member)
+        #expect(story.suffix(2) == ["BackgroundTaskWillExpire", "StateChanged"])
+        #expect(try scene.client.property(scene.path, "BackgroundTasks") == .array("(tst)", []))
     }
 
     @Test("a freeze by somebody else is seen, is a hold of its own, and focus does not lift it")

@@ -35,7 +35,7 @@ struct IdleTests {
 
         try expectSilence(of: daemon)
         #expect(try daemon.threads() == 1)
-        #expect(try !daemon.hasArmedTimer())
+        try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
         try client.settle()
         withExtendedLifetime((herd, apps)) {}
     }
@@ -50,7 +50,7 @@ struct IdleTests {
             try burst.live.application(path, "Resume")
         }
         try burst.live.settle()
-        #expect(try !daemon.hasArmedTimer())
+        try burst.live.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
         try expectSilence(of: daemon)
         #expect(try daemon.threads() == 1)
     }
