@@ -17,6 +17,17 @@ enum Bench {
         }
         print("| Measured | median | p99 | ratio of medians |")
         print("| --- | --- | --- | --- |")
+        switch CommandLine.arguments.dropFirst().first {
+        case nil: try all(daemon)
+        case "freezing": try freezing(daemon)
+        case "waking": try waking(daemon)
+        case let name?:
+            print("bench: no part is called \(name); there are freezing and waking")
+            exit(2)
+        }
+    }
+
+    private static func all(_ daemon: String) throws {
         let baseline = try stopsSeenByParent(200)
         row("baseline: kill -STOP to the parent's waitid(WSTOPPED)", baseline, nil)
         try withDaemon(daemon) { client in

@@ -81,6 +81,7 @@ public final class Daemon {
         resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
         self.executor = executor
         self.stops = stops
+        stops.writeDown = { [unowned self] in writeDown($0) }
         resources.writeDown = { [unowned self] application, entries in
             application.resources = entries
             writeDown(application.number)

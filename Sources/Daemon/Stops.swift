@@ -20,6 +20,8 @@ final class Stops {
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
     private var verification: Timer?
+    /// Writes down what is held of an application.
+    var writeDown: (ApplicationNumber) -> Void = { _ in }
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
@@ -60,6 +62,7 @@ final class Stops {
     }
 
     func watch(_ application: Registered) {
+        application.suspender.willSignal = { [weak self, number = application.number] in self?.writeDown(number) }
         freezes?.watch(application.number, application.process)
         freezeChanged(application.number)
     }

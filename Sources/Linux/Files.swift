@@ -116,7 +116,7 @@ enum Files {
     }
 
     /// The owner of a file or directory; nil where it cannot be looked up.
-    static func owner(of path: String) -> UInt32? {
+    static func owner(of path: UnsafePointer<CChar>) -> UInt32? {
         var information = stat()
         guard fstatat(AT_FDCWD, path, &information, 0) == 0 else { return nil }
         return information.st_uid

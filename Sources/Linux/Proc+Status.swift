@@ -58,7 +58,7 @@ extension Proc {
     /// The owner of `/proc/PID`: its effective user, or root where it may not be looked into (proc_pid(5)). One
     /// system call, where `status` takes three and the kernel much writing. nil: there is no such process.
     func directoryOwner(of pid: Int32) -> UInt32? {
-        Files.owner(of: "\(root)/\(pid)")
+        withPath(pid, "") { Files.owner(of: $0) }
     }
 
     /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one

@@ -69,7 +69,7 @@ public struct Proc: Sendable {
     }
 
     /// `root/pid/name` with its NUL, on the stack.
-    private func withPath<Value>(
+    func withPath<Value>(
         _ pid: Int32, _ name: String, _ body: (UnsafePointer<CChar>) -> Value
     ) -> Value {
         // Two slashes, the NUL, and eleven for the number.

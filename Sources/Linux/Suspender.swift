@@ -23,12 +23,21 @@ public final class Suspender {
         case freezer(Cgroup, isOurs: Bool)
     }
 
+    private struct Judged {
+        let cgroup: Cgroup
+        let identifier: UInt64
+        let members: [Int32: ProcessIdentity]
+    }
+
     /// The process that the application begins with.
     public let main: ProcessIdentity
     /// What could not be done since the stop was begun.
     public private(set) var failures: [KernelFailure] = []
     /// Why the freezer was not used for the present stop; nil where it is, or there is no cgroup.
     public private(set) var objection: String?
+    /// Called when the freezer has failed in the middle of a stop, before the first signal: whom it finds standing
+    /// is to be written down.
+    public var willSignal: () -> Void = {}
     /// Processes that stood already when the stop by signal was prepared: not ours to continue.
     public private(set) var standing: [ProcessIdentity] = []
 
@@ -39,7 +48,7 @@ public final class Suspender {
     private let extent: StoppedExtent
     private var means = Means.none
     /// The cgroup that was found to be the application's own, and who was in it.
-    private var judged: (cgroup: Cgroup, identifier: UInt64, members: [Int32: ProcessIdentity])?
+    private var judged: Judged?
 
     /// Stops nothing yet.
     ///
@@ -100,6 +109,12 @@ public final class Suspender {
         }
     }
 
+    private func fallBack(_ isForeign: (ProcessIdentity) -> Bool) {
+        judged = nil
+        useSignals(isForeign)
+        willSignal()
+    }
+
     private func useSignals(_ isForeign: (ProcessIdentity) -> Bool) {
         means = .signals
         standing = Extent.members(of: main, proc: proc, isForeign: isForeign)
@@ -132,10 +147,9 @@ public final class Suspender {
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
             {
             case .own(let remainder) where remainder.isEmpty:
-                judged = (
-                    cgroup, try cgroup.identifier(),
-                    Dictionary(snapshot.members.map { ($0.identity.pid, $0.identity) }) { $1 }
-                )
+                judged = Judged(
+                    cgroup: cgroup, identifier: try cgroup.identifier(),
+                    members: Dictionary(snapshot.members.map { ($0.identity.pid, $0.identity) }) { $1 })
                 return true
             case .own(let remainder):
                 objection = "\(cgroup): process \(remainder[0].pid) of the application is outside of it"
@@ -150,10 +164,7 @@ public final class Suspender {
 
     /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's as far
     /// as their directories in /proc tell: root's for whoever executes a set-user-ID program (proc_pid(5)).
-    private func isUnchanged(
-        _ known: (cgroup: Cgroup, identifier: UInt64, members: [Int32: ProcessIdentity]),
-        _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Bool {
+    private func isUnchanged(_ known: Judged, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         guard (try? known.cgroup.identifier()) == known.identifier, (try? known.cgroup.owner()) == owner,
             let now = try? known.cgroup.members(), !now.isPartial, now.unseen == 0
         else { return false }
@@ -181,7 +192,7 @@ public final class Suspender {
                 try cgroup.freeze()
             } catch {
                 failures.append(error)
-                useSignals(isForeign)
+                fallBack(isForeign)
             }
         }
         return proceed(isForeign: isForeign)
@@ -208,7 +219,7 @@ public final class Suspender {
         } catch {
             // It is gone, with all that were in it, or they were moved.
             failures.append(error)
-            useSignals(isForeign)
+            fallBack(isForeign)
             return proceed(isForeign: isForeign)
         }
     }
