@@ -72,6 +72,9 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
     case exited
     case crashed
     case killed
+    /// The kernel's killer chose it when there was no memory left.
+    case outOfMemory = "out-of-memory"
+    /// Ended by appstated, because memory was short.
     case reclaimed
     case terminated
     case forceQuit = "force-quit"
@@ -115,8 +118,18 @@ public enum StopDetection: String, Hashable, Sendable, CaseIterable {
 }
 
 /// The levels of `MemoryPressure`.
-public enum MemoryPressure: String, Hashable, Sendable, CaseIterable {
+public enum MemoryPressure: String, Hashable, Sendable, CaseIterable, Comparable {
     case normal
     case warning
     case critical
+
+    public static func < (left: Self, right: Self) -> Bool { left.severity < right.severity }
+
+    private var severity: Int {
+        switch self {
+        case .normal: 0
+        case .warning: 1
+        case .critical: 2
+        }
+    }
 }

@@ -110,18 +110,18 @@ extension Application.Grace {
 
 extension Application.Termination {
     fileprivate var recorded: String {
-        "\(serial) \(requestExitAt ?? 0) \(killAt ?? 0) \(isForced.digit) \(isExitRequested.digit)"
+        "\(serial) \(requestExitAt ?? 0) \(killAt ?? 0) \(verdict.rawValue) \(isExitRequested.digit)"
     }
 
     fileprivate init?(recorded text: String) {
         var words = Words(text)
         guard let serial: UInt64 = words.number(), let exitAt: Microseconds = words.number(),
-            let killAt: Microseconds = words.number(), let isForced = words.flag(),
+            let killAt: Microseconds = words.number(), let verdict = words.next().flatMap(ExitReason.init(rawValue:)),
             let isExitRequested = words.flag(), words.isAtEnd
         else { return nil }
         self.init(
             serial: serial, requestExitAt: exitAt == 0 ? nil : exitAt, killAt: killAt == 0 ? nil : killAt,
-            isForced: isForced, isExitRequested: isExitRequested)
+            verdict: verdict, isExitRequested: isExitRequested)
     }
 }
 

@@ -110,7 +110,8 @@ public struct Application: Equatable, Sendable {
         var serial: UInt64
         var requestExitAt: Microseconds?
         var killAt: Microseconds?
-        var isForced: Bool
+        /// `terminated`, `forceQuit` or `reclaimed`.
+        var verdict: ExitReason
         /// SIGTERM was sent, or never will be.
         var isExitRequested = false
     }

@@ -19,6 +19,9 @@ struct Backlog: Equatable, Sendable {
         case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
             .willEnterForeground, .willTerminate, .backgroundTaskWillExpire:
             replace(announcement)
+        case .didReceiveMemoryWarning:
+            // What was short then may not be now (§ 3: to applications that are not suspended).
+            break
         }
     }
 
@@ -115,6 +118,8 @@ extension Announcement {
         case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
             .backgroundTaskWillExpire(let serial, let deadline):
             "\(signal.rawValue) \(serial) \(deadline)"
+        case .didReceiveMemoryWarning(let level):
+            "\(signal.rawValue) \(level.rawValue)"
         }
     }
 

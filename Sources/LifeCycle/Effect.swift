@@ -24,6 +24,19 @@ public enum Effect: Equatable, Sendable {
     case requestExit(ApplicationNumber)
     /// SIGKILL to the extent.
     case kill(ApplicationNumber)
+    /// SIGKILL to the extent of a suspended application, if it still stands and still is its user's; what comes back
+    /// is measured.
+    case reclaim(ApplicationNumber)
+    /// Pushes the memory of a suspended application out to swap.
+    case pageOut(ApplicationNumber)
+    /// The next fact about this source is a sample of its memory.
+    case sampleMemory(PressureSource)
+    /// Looks how much memory these would give back: `memoryMeasured`.
+    case measureMemory([ApplicationNumber])
+    /// `MemoryPressure` has another value.
+    case memoryPressureChanged(MemoryPressure)
+    /// org.freedesktop.LowMemoryMonitor.
+    case lowMemoryWarning(LowMemoryWarning)
     /// No fact about this process matters any longer: its pidfd may go.
     case forget(ProcessID)
     /// Worth a line in the journal.
@@ -51,6 +64,7 @@ public enum Announcement: Hashable, Sendable {
     case willEnterForeground
     case willTerminate(serial: UInt64, deadline: Microseconds)
     case backgroundTaskWillExpire(task: UInt64, deadline: Microseconds)
+    case didReceiveMemoryWarning(MemoryPressure)
     case stateChanged(Edge, StateChangeReason)
 
     /// The signal's name on the bus.
@@ -64,6 +78,7 @@ public enum Announcement: Hashable, Sendable {
         case .willEnterForeground: .willEnterForeground
         case .willTerminate: .willTerminate
         case .backgroundTaskWillExpire: .backgroundTaskWillExpire
+        case .didReceiveMemoryWarning: .didReceiveMemoryWarning
         case .stateChanged: .stateChanged
         }
     }
@@ -82,6 +97,16 @@ public enum ObservedProperty: String, Hashable, Sendable, CaseIterable {
     case backgroundTasks = "BackgroundTasks"
 }
 
+/// The levels of GLib's GMemoryMonitorWarningLevel.
+public enum LowMemoryWarning: UInt8, Sendable, CaseIterable {
+    /// `G_MEMORY_MONITOR_WARNING_LEVEL_LOW`: it is a warning.
+    case low = 50
+    /// `…_MEDIUM`: it is critical, and suspended applications are being ended.
+    case medium = 100
+    /// `…_CRITICAL`: no suspended application is left to be ended.
+    case critical = 255
+}
+
 /// A decision that is no change of state.
 public enum Notice: Hashable, Sendable {
     /// `Mode=observe`: the policy would have suspended it now.
@@ -90,12 +115,24 @@ public enum Notice: Hashable, Sendable {
     case contested
     /// Policy or pressure wanted it suspended and something spoke against it.
     case objection(String)
+    /// `Mode=observe`: it would be ended now, for so many bytes.
+    case wouldReclaim(UInt64)
+    /// It was killed and is still there: the next is taken.
+    case reclaimStuck(after: Microseconds)
+    /// It was to be ended and was not.
+    case spared(String)
+    /// It has cost as many applications as one event may.
+    case reclaimLimit(Int)
 
     public var description: String {
         switch self {
         case .wouldSuspend: "would suspend"
         case .contested: "holds given up: continued by somebody else again and again"
         case .objection(let why): "not suspended: \(why)"
+        case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"
+        case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
+        case .spared(let why): "not ended: \(why)"
+        case .reclaimLimit(let limit): "not ended: this event has cost \(limit) applications already"
         }
     }
 }

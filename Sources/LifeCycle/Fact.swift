@@ -15,6 +15,16 @@ public enum Fact: Equatable, Sendable {
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.
     case stopFailed(ApplicationNumber, String)
+    /// These sources of memory pressure are watched, and no others.
+    case pressureSources([PressureSource])
+    /// A trigger of the source has fired: for `warning` or for `critical`.
+    case pressureTriggered(PressureSource, MemoryPressure)
+    /// What `sampleMemory` has found.
+    case memorySampled(PressureSource, MemorySample)
+    /// What `measureMemory` has found: bytes.
+    case memoryMeasured([ApplicationNumber: UInt64])
+    /// `reclaim` found that it must not be: it runs again, say.
+    case spared(ApplicationNumber, String)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
     /// logind: the session is in front and unlocked, or not.

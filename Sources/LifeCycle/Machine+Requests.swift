@@ -69,8 +69,9 @@ extension Machine {
                 effects.append(.announce(number, .stateChanged(edge, .exit), to: .subscribers))
             }
             let verdict: ExitReason =
-                application.termination.map { $0.isForced ? .forceQuit : .terminated } ?? reason
+                application.termination?.verdict ?? reason
             discard(application, verdict, at: now, &effects)
+            ended(number, at: now, &effects)
         } else if keys.isEmpty {
             effects.append(.forget(process))
         }
@@ -227,19 +228,26 @@ extension Machine {
         if force || application.isStopped || application.enforcement != .none {
             update(number, .request, at: now, &effects) {
                 $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, isForced: force, isExitRequested: true)
+                    serial: 0, requestExitAt: nil, killAt: nil, verdict: force ? .forceQuit : .terminated, isExitRequested: true)
             }
             effects.append(.kill(number))
             return
         }
-        let grace = settings.terminateGrace
-        updateAnnouncing(number, .request, at: now, &effects) {
+        announceEnd(of: number, .terminated, within: settings.terminateGrace, .request, at: now, &effects)
+    }
+
+    /// WillTerminate, and what comes of it: SIGTERM at the acknowledgement or at half of `grace`, SIGKILL after it.
+    mutating func announceEnd(
+        of number: ApplicationNumber, _ verdict: ExitReason, within grace: Microseconds?,
+        _ reason: StateChangeReason, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        updateAnnouncing(number, reason, at: now, &effects) {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
             $0.termination = Application.Termination(
                 serial: serial, requestExitAt: $0.delegate == nil ? now : half, killAt: killAt,
-                isForced: false)
+                verdict: verdict)
             $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
         }
         expire(number, at: now, &effects)

@@ -35,6 +35,7 @@ extension Machine {
             }
         }
         walk(&next, reason, at: now, &effects)
+        decideReclaim(&next, &effects)
         decidePolicy(&next, at: now, &effects)
         enforce(&next, reason, at: now, &effects)
 

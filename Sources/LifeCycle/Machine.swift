@@ -25,6 +25,7 @@ public struct Machine: Equatable, Sendable {
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     var countByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
+    var pressure = Pressure()
     /// The number that was given last.
     public internal(set) var lastNumber: UInt32 = 0
     /// Nothing is suspended any more.
@@ -43,7 +44,10 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// When `timePassed` is wanted; nil: not before something else happens.
-    public mutating func nextDeadline() -> Microseconds? { deadlines.earliest() }
+    public mutating func nextDeadline() -> Microseconds? {
+        guard let due = pressure.nextDeadline else { return deadlines.earliest() }
+        return min(due, deadlines.earliest() ?? due)
+    }
 
     /// The applications whose records have changed since this was asked last, those that are gone too.
     public mutating func takeTouched() -> [ApplicationNumber] {
@@ -78,6 +82,16 @@ public struct Machine: Equatable, Sendable {
                 $0.holds = []
                 $0.giveWay(to: why, grace: grace, at: now)
             }
+        case .pressureSources(let sources):
+            watch(sources, &effects)
+        case .pressureTriggered(let source, let level):
+            triggered(source, level, at: now, &effects)
+        case .memorySampled(let source, let sample):
+            sampled(source, sample, at: now, &effects)
+        case .memoryMeasured(let sizes):
+            measured(sizes, at: now, &effects)
+        case .spared(let number, let why):
+            spared(number, why, at: now, &effects)
         case .disconnected(let connection):
             disconnected(connection, at: now, &effects)
         case .session(let key, let inFront):
@@ -88,6 +102,7 @@ public struct Machine: Equatable, Sendable {
             configured(settings, at: now, &effects)
         case .timePassed:
             for number in deadlines.due(at: now) { expire(number, at: now, &effects) }
+            expirePressure(at: now, &effects)
         }
         conclude(focusBefore, &effects)
         return effects

@@ -25,6 +25,7 @@ public struct Settings: Equatable, Sendable {
     /// How long one breath is; 0: none.
     public var drainFor: Microseconds = 1_000_000
     public var limits = Limits()
+    public var pressure = PressureSettings()
     /// `[Application ID]`, by id.
     public var applications: [String: Override] = [:]
 

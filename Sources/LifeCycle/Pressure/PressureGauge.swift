@@ -1,0 +1,189 @@
+public import AppStateContract
+
+/// A PSI file that is watched, and whose memory it is about.
+public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
+    /// The PSI file.
+    public let path: String
+    /// Only this user's applications are concerned; nil: all.
+    public let user: UInt32?
+
+    public init(path: String, user: UInt32? = nil) {
+        self.path = path
+        self.user = user
+    }
+
+    public var description: String { path }
+
+    func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
+}
+
+/// How much memory there is, in bytes.
+public struct MemorySample: Equatable, Sendable {
+    /// What can be had without swapping: MemAvailable, or a cgroup's headroom.
+    public var available: UInt64
+    public var total: UInt64
+    public var swapTotal: UInt64
+
+    public init(available: UInt64, total: UInt64, swapTotal: UInt64) {
+        self.available = available
+        self.total = total
+        self.swapTotal = swapTotal
+    }
+}
+
+/// The level of one source.
+///
+/// A PSI trigger opens an *episode*; while one is open, and only then, the memory is sampled: often, as it falls.
+/// PSI alone is too late: a growing application eats the page cache quietly after the first trigger, and stalls
+/// everybody at once when it is gone (§ 6). The episode ends when neither has spoken of shortage for a while.
+///
+/// The level rises to `critical` at once. Every other change is at least `rest` after the one before, and falls
+/// only after `rest` without a reason to stay: it does not flap.
+public struct PressureGauge: Equatable, Sendable {
+    /// What is in force.
+    public private(set) var level = MemoryPressure.normal
+    /// When `sampled` is wanted next; nil: no episode is open, or a sample is on its way.
+    public private(set) var nextSample: Microseconds?
+    fileprivate var episode: Episode?
+    private var changedAt: Microseconds?
+
+    /// Least time between two changes of the level, and of calm before it falls.
+    static let rest: Microseconds = 2_000_000
+    /// Recovered is twice what is critical; no longer critical a quarter more.
+    private static let recovered = 8
+    private static let relieved = 5
+    /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
+    private static let foresight = 10.0
+    private static let longestPause: Microseconds = 100_000
+    private static let shortestPause: Microseconds = 5_000
+    /// Nothing has happened for `rest` several times over.
+    private static let calmPause: Microseconds = 250_000
+
+    fileprivate struct Episode: Equatable, Sendable {
+        var triggeredAt: Microseconds
+        var stalledAt: Microseconds?
+        /// A critical trigger that was not answered yet.
+        var owesRelief = false
+        var sample: MemorySample?
+        var sampledAt: Microseconds = 0
+        /// Bytes a second; negative: it rises.
+        var fall = 0.0
+        /// Since when the level has no reason to be as high as it is.
+        var lowSince: Microseconds?
+    }
+
+    public init() {}
+
+    public var isEpisodeOpen: Bool { episode != nil }
+
+    /// The last sample of the open episode.
+    public var sample: MemorySample? { episode?.sample }
+
+    /// A trigger has fired.
+    mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
+        var open = episode ?? Episode(triggeredAt: now)
+        open.triggeredAt = now
+        if trigger == .critical {
+            open.stalledAt = now
+            open.owesRelief = true
+        }
+        episode = open
+        nextSample = now
+    }
+
+    /// A sample is on its way.
+    mutating func willSample() { nextSample = nil }
+
+    /// Something has changed that is worth a look: an application has ended.
+    mutating func sampleNow(_ now: Microseconds) {
+        if episode != nil { nextSample = now }
+    }
+
+    /// The memory was looked at: decides the level, and when to look again.
+    mutating func sampled(_ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) {
+        guard var open = episode else { return }
+        open.take(sample, at: now)
+        let critical = settings.criticalAvailable.bytes(of: sample.total)
+        let wanted = wanted(open, critical, at: now, settings)
+        if wanted > level {
+            open.lowSince = nil
+            if wanted == .critical || hasRested(now) { change(to: wanted, at: now) }
+        } else if wanted < level {
+            let since = open.lowSince ?? now
+            open.lowSince = since
+            if now - since >= Self.rest, hasRested(now) {
+                change(to: wanted, at: now)
+                open.lowSince = nil
+            }
+        } else {
+            open.lowSince = nil
+        }
+        if level == .normal, wanted == .normal {
+            episode = nil
+            nextSample = nil
+        } else {
+            nextSample = now + pause(open, critical, at: now)
+            episode = open
+        }
+    }
+
+    /// Whether somebody must give memory back now.
+    ///
+    /// - Parameter promised: bytes that count as given back already.
+    func wantsRelief(at now: Microseconds, promised: UInt64, _ settings: PressureSettings) -> Bool {
+        guard let episode, let sample = episode.sample, level == .critical else { return false }
+        if sample.available + promised < settings.criticalAvailable.bytes(of: sample.total) { return true }
+        guard episode.owesRelief, let stalledAt = episode.stalledAt else { return false }
+        return now - stalledAt <= settings.critical.window
+    }
+
+    /// Somebody is giving memory back.
+    mutating func relieved() { episode?.owesRelief = false }
+
+    private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
+
+    private mutating func change(to wanted: MemoryPressure, at now: Microseconds) {
+        level = wanted
+        changedAt = now
+    }
+
+    private func wanted(
+        _ episode: Episode, _ critical: UInt64, at now: Microseconds, _ settings: PressureSettings
+    ) -> MemoryPressure {
+        guard let sample = episode.sample else { return level }
+        let isStalled = episode.stalledAt.map { now - $0 <= settings.critical.window } ?? false
+        let margin = level == .critical ? critical / 4 * UInt64(Self.relieved) : critical
+        if isStalled || sample.available < margin { return .critical }
+        let isCalm = now - episode.triggeredAt >= max(Self.rest, 2 * settings.warning.window)
+        let isAmple = sample.available >= critical / 4 * UInt64(Self.recovered)
+        let isLasting =
+            episode.fall <= 0 || Double(sample.available - min(sample.available, critical)) / episode.fall
+                > Self.foresight
+        return isCalm && isAmple && isLasting ? .normal : .warning
+    }
+
+    private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
+        guard let sample = episode.sample else { return 0 }
+        guard sample.available > critical else { return Self.longestPause / 2 }
+        if episode.fall <= 0 {
+            return now - episode.triggeredAt > 5 * Self.rest ? Self.calmPause : Self.longestPause
+        }
+        // Half the way to the line.
+        let time = Double(sample.available - critical) / episode.fall / 2 * 1_000_000
+        return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)
+    }
+}
+
+extension PressureGauge.Episode {
+    fileprivate mutating func take(_ sample: MemorySample, at now: Microseconds) {
+        if let before = self.sample, now > sampledAt {
+            let span = Double(now - sampledAt) / 1_000_000
+            let pace = (Double(before.available) - Double(sample.available)) / span
+            // What was long ago weighs less: half of it is forgotten in 200 ms.
+            let weight = span / (span + 0.2)
+            fall += (pace - fall) * weight
+        }
+        self.sample = sample
+        sampledAt = now
+    }
+}
