@@ -30,6 +30,12 @@
 #ifndef __NR_pidfd_open
 #define __NR_pidfd_open 434
 #endif
+#ifndef __NR_process_madvise
+#define __NR_process_madvise 440
+#endif
+#ifndef __NR_process_mrelease
+#define __NR_process_mrelease 448
+#endif
 
 // syscall(2) and errno(3) of the C library under names of our own, for the reason above.
 extern long clinux_syscall(long number, ...) __asm__("syscall");
@@ -207,6 +213,27 @@ static inline int clinux_epoll_next(int epoll, __u64 *number) {
     int count = clinux_result(clinux_syscall(__NR_epoll_pwait, epoll, &event, 1, 0, (void *)0, 0));
     if (count == 1) *number = event.data;
     return count;
+}
+
+// Since Linux 5.10; ranges are struct iovec of the C library, and the result is bytes: at most 2 GiB less a
+// page, more is advised by further calls.
+static inline int clinux_process_madvise(int pidfd, const void *ranges, unsigned long count, int advice) {
+    return clinux_result(clinux_syscall(__NR_process_madvise, pidfd, ranges, count, advice, 0));
+}
+
+// Since Linux 5.15.
+static inline int clinux_process_mrelease(int pidfd) {
+    return clinux_result(clinux_syscall(__NR_process_mrelease, pidfd, 0));
+}
+
+// prctl(2) takes variable arguments; 15 is PR_SET_NAME, of the calling thread.
+static inline int clinux_set_thread_name(const char *name) {
+    return clinux_result(clinux_syscall(__NR_prctl, 15, name, 0, 0, 0));
+}
+
+// eventfd(2) is outside of Glibc's module map; its flags are O_CLOEXEC and O_NONBLOCK.
+static inline int clinux_eventfd(int flags) {
+    return clinux_result(clinux_syscall(__NR_eventfd2, 0, flags));
 }
 
 #endif

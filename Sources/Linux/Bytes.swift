@@ -42,6 +42,26 @@ struct Bytes {
         return Int32(exactly: negative ? -value : value)
     }
 
+    /// An address as `/proc/PID/maps` prints it: hexadecimal, without a prefix.
+    mutating func hexadecimal() -> UInt? {
+        skipBlanks()
+        var value: UInt = 0
+        var digits = 0
+        while let byte = rest.first {
+            let digit: UInt8
+            switch byte {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = byte - UInt8(ascii: "0")
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): digit = byte - UInt8(ascii: "a") + 10
+            default: return digits > 0 ? value : nil
+            }
+            guard value.leadingZeroBitCount >= 4 else { return nil }
+            value = value << 4 | UInt(digit)
+            digits += 1
+            rest.removeFirst()
+        }
+        return digits > 0 ? value : nil
+    }
+
     /// Passes over `count` fields between blanks; false where there are fewer.
     mutating func skip(fields count: Int) -> Bool {
         for _ in 0..<count {

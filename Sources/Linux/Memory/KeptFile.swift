@@ -1,0 +1,77 @@
+import Glibc
+
+/// A small file of the kernel's that stays open and is read again and again, into memory that is made once:
+/// reading allocates nothing, unless it fails.
+///
+/// For one thread at a time.
+final class KeptFile {
+    let path: String
+    private let file: Descriptor
+    private let buffer: UnsafeMutableRawBufferPointer
+
+    /// Opens it; of what it holds at most `capacity` bytes are read.
+    init(_ path: String, capacity: Int) throws(KernelFailure) {
+        file = try Descriptor.open(path)
+        self.path = path
+        buffer = .allocate(byteCount: capacity, alignment: 16)
+        // Its pages are there from now on, not from the first read on.
+        buffer.initializeMemory(as: UInt8.self, repeating: 0)
+    }
+
+    deinit {
+        buffer.deallocate()
+    }
+
+    /// Ours, and closed with this value.
+    var descriptor: Int32 { file.rawValue }
+
+    /// What the file says now, as far as one pread(2) gives it; valid until the next read.
+    func read() throws(KernelFailure) -> UnsafeRawBufferPointer {
+        let count = pread(file.rawValue, buffer.baseAddress, buffer.count, 0)
+        guard count >= 0 else { throw failure("read", errno) }
+        return UnsafeRawBufferPointer(rebasing: buffer[..<count])
+    }
+
+    /// The same for a file of many records, which the kernel gives a page at a time (fs/seq_file.c).
+    func readWhole() throws(KernelFailure) -> UnsafeRawBufferPointer {
+        guard let base = buffer.baseAddress else { preconditionFailure("a buffer without an address") }
+        var filled = 0
+        while filled < buffer.count {
+            let count = pread(file.rawValue, base + filled, buffer.count - filled, off_t(filled))
+            guard count >= 0 else { throw failure("read", errno) }
+            if count == 0 { break }
+            filled += count
+        }
+        return UnsafeRawBufferPointer(rebasing: buffer[..<filled])
+    }
+
+    func failure(_ operation: String, _ number: Int32) -> KernelFailure {
+        KernelFailure(operation: operation, subject: path, errno: number)
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    /// Calls `body` with each line, without its end, until it returns false; allocates nothing.
+    func forEachLine(_ body: (inout Bytes) -> Bool) {
+        guard let base = baseAddress else { return }
+        var start = 0
+        while start < count {
+            var end = count
+            if let newline = memchr(base + start, 0x0A, count - start) {
+                end = base.distance(to: UnsafeRawPointer(newline))
+            }
+            var bytes = Bytes(UnsafeRawBufferPointer(rebasing: self[start..<end]))
+            guard body(&bytes) else { return }
+            start = end + 1
+        }
+    }
+}
+
+extension Bytes {
+    /// A number of kibibytes, as `/proc` prints sizes, in bytes.
+    mutating func kibibytes() -> UInt64? {
+        guard let value = unsigned() else { return nil }
+        let (bytes, overflow) = value.multipliedReportingOverflow(by: 1024)
+        return overflow ? nil : bytes
+    }
+}

@@ -1,0 +1,66 @@
+import Glibc
+
+/// Keeps the memory of this process resident (mlockall(2)), so that it does not wait for its own pages when
+/// there is no memory left: what is mapped now, and all that will be.
+public enum MemoryLock {
+    /// Which pages are kept.
+    public enum Extent: Sendable {
+        /// All: each is brought in now, or when it is mapped. A thread's whole stack is, too.
+        case all
+        /// Those that were touched, from then on (`MCL_ONFAULT`, since Linux 4.4).
+        case touched
+    }
+
+    /// Why it was not done.
+    public enum Failure: Error, Equatable, Sendable, CustomStringConvertible {
+        /// `EPERM`: `RLIMIT_MEMLOCK` is 0, and we lack `CAP_IPC_LOCK`.
+        case notPermitted
+        /// `ENOMEM`: we are larger than `RLIMIT_MEMLOCK`, which is this many bytes, and lack `CAP_IPC_LOCK`.
+        case overLimit(UInt64)
+        /// `ENOMEM` though there is no limit, `EAGAIN`, and others.
+        case failed(KernelFailure)
+
+        init(errno number: Int32, limit: UInt64?) {
+            switch (number, limit) {
+            case (EPERM, _): self = .notPermitted
+            case (ENOMEM, .some(let limit)): self = .overLimit(limit)
+            case (_, _):
+                self = .failed(KernelFailure(operation: "mlockall", subject: "own memory", errno: number))
+            }
+        }
+
+        /// One sentence.
+        public var description: String {
+            switch self {
+            case .notPermitted: "own memory may not be locked: RLIMIT_MEMLOCK is 0 without CAP_IPC_LOCK"
+            case .overLimit(let limit):
+                "own memory is more than may be locked: RLIMIT_MEMLOCK is \(limit) bytes"
+            case .failed(let failure): failure.description
+            }
+        }
+    }
+
+    /// Locks it. Not inherited by children (fork(2)), and ended by execve(2).
+    public static func lock(_ extent: Extent) throws(Failure) {
+        let flags =
+            switch extent {
+            case .all: MCL_CURRENT | MCL_FUTURE
+            case .touched: MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
+            }
+        guard mlockall(Int32(flags)) == 0 else { throw Failure(errno: errno, limit: limit) }
+    }
+
+    /// Takes it back (munlockall(2)).
+    public static func unlock() {
+        _ = munlockall()
+    }
+
+    /// `RLIMIT_MEMLOCK` in bytes; nil for none.
+    private static var limit: UInt64? {
+        var limit = rlimit()
+        guard getrlimit(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue), &limit) == 0,
+            limit.rlim_cur != rlim_t.max
+        else { return nil }
+        return UInt64(limit.rlim_cur)
+    }
+}

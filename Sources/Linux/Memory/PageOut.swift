@@ -1,0 +1,141 @@
+import CLinux
+import Glibc
+
+/// Pushes the memory of a process out to swap: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10.
+///
+/// Only with swap is there where to. Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for
+/// another user's). It may take long, and fault on our own memory: not for the deciding thread.
+public enum PageOut {
+    /// What came of it.
+    public struct Outcome: Equatable, Sendable {
+        /// Bytes of the ranges that the kernel took the advice for, whether or not they were resident.
+        public var advised: UInt64 = 0
+        /// Bytes of ranges that it refused: locked memory, or mapped no longer.
+        public var refused: UInt64 = 0
+        /// What the process had before.
+        public var before: Proc.Memory
+        /// What it has after.
+        public var after: Proc.Memory
+
+        /// Bytes that came free, as `RssAnon` tells.
+        public var released: UInt64 {
+            before.anonymous > after.anonymous ? before.anonymous - after.anonymous : 0
+        }
+    }
+
+    /// Advises the kernel of all of its private anonymous ranges.
+    ///
+    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has
+    /// taken the id meanwhile is not touched. Throws `ESRCH` if the process is gone or becomes so, `EPERM`
+    /// unless all four of its user ids are `uid` and where we may not, `ENOSYS` on older kernels.
+    public static func perform(
+        on process: ProcessIdentity, owner uid: UInt32, proc: Proc = Proc()
+    ) throws(KernelFailure) -> Outcome {
+        let pidfd = try PidFD(pid: process.pid)
+        try proc.checkOwned(process, by: uid)
+        let before = try proc.memory(of: process.pid)
+        var batch = Batch()
+        try proc.forEachLine(process.pid, "maps") { line in
+            guard let range = Mapping(parsing: line)?.worthwhileRange else { return true }
+            batch.ranges.append(range)
+            return batch.ranges.count < Self.limit
+        }
+        while batch.next < batch.ranges.count {
+            try proc.checkOwned(process, by: uid)
+            try batch.advise(pidfd.rawValue, process)
+        }
+        let after = try proc.memory(of: process.pid)
+        return Outcome(
+            advised: batch.advised, refused: batch.refused, before: before, after: after)
+    }
+
+    /// More than vm.max_map_count (65,530) lets a process have, but where somebody raised it.
+    private static let limit = 1 << 16
+
+    /// One line of `/proc/PID/maps` (proc_pid_maps(5)).
+    struct Mapping {
+        let start: UInt
+        let end: UInt
+        let isPrivateAnonymous: Bool
+        let isAccessible: Bool
+
+        /// What is shorter gains little: the kernel reads eight pages of swap at once (vm.page-cluster).
+        static let shortest: UInt = 32 << 10
+
+        /// Such as `55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]`.
+        init?(parsing line: UnsafeRawBufferPointer) {
+            var bytes = Bytes(line)
+            guard let start = bytes.hexadecimal(), bytes.take("-"), let end = bytes.hexadecimal(),
+                start < end, let read = bytes.byte(), let write = bytes.byte(), let execute = bytes.byte(),
+                let sharing = bytes.byte(), bytes.skip(fields: 2), let inode = bytes.unsigned()
+            else { return nil }
+            self.start = start
+            self.end = end
+            // The kernel's own, such as the clock's page, are no memory of the process's.
+            let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.take("v")
+            isPrivateAnonymous = sharing == UInt8(ascii: "p") && inode == 0 && !isKernels
+            let none = UInt8(ascii: "-")
+            // Guard pages, and what an allocator has only reserved.
+            isAccessible = read != none || write != none || execute != none
+        }
+
+        var worthwhileRange: iovec? {
+            guard isPrivateAnonymous, isAccessible, end - start >= Self.shortest else { return nil }
+            return iovec(iov_base: UnsafeMutableRawPointer(bitPattern: start), iov_len: Int(end - start))
+        }
+    }
+
+    /// Ranges on their way to the kernel.
+    private struct Batch {
+        var ranges: [iovec] = []
+        var next = 0
+        var advised: UInt64 = 0
+        var refused: UInt64 = 0
+
+        /// The most that one call takes: `UIO_MAXIOV`.
+        private static let size = 1024
+        /// The same number everywhere that Debian releases; newer than some C libraries' headers.
+        private static let pageOut: Int32 = 21
+
+        /// One call, or more where it is interrupted.
+        mutating func advise(_ pidfd: Int32, _ process: ProcessIdentity) throws(KernelFailure) {
+            let count = min(Self.size, ranges.count - next)
+            let first = next
+            let result = ranges.withUnsafeBytes { ranges in
+                var result: Int32
+                repeat {
+                    let address = ranges.baseAddress.map { $0 + first * MemoryLayout<iovec>.stride }
+                    result = clinux_process_madvise(pidfd, address, UInt(count), Self.pageOut)
+                } while result == -EINTR
+                return result
+            }
+            switch -result {
+            case EINVAL, ENOMEM, EAGAIN, EIO:
+                // The first of them is not to be had: the kernel tells how far it got otherwise.
+                refused += UInt64(ranges[next].iov_len)
+                next += 1
+            case let number where number > 0:
+                throw KernelFailure(
+                    operation: "process_madvise", subject: "process \(process)", errno: number)
+            default:
+                pass(UInt64(result))
+            }
+        }
+
+        /// Goes on behind what was taken, which may end within a range; never stands still.
+        private mutating func pass(_ count: UInt64) {
+            advised += count
+            var rest = Int(count)
+            while next < ranges.count, rest >= ranges[next].iov_len {
+                rest -= ranges[next].iov_len
+                next += 1
+            }
+            if rest > 0, next < ranges.count {
+                ranges[next].iov_base = ranges[next].iov_base.map { $0 + rest }
+                ranges[next].iov_len -= rest
+            } else if count == 0 {
+                next += 1
+            }
+        }
+    }
+}

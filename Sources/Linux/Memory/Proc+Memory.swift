@@ -1,0 +1,48 @@
+import Glibc
+
+extension Proc {
+    /// What a process has of the machine's memory, in bytes (proc_pid_status(5)).
+    public struct Memory: Equatable, Sendable {
+        /// `RssAnon`: resident and in no file. Pages that it shares with others after fork(2) count, too.
+        public var anonymous: UInt64 = 0
+        /// `RssFile`: resident pages of mapped files, which the kernel can read again.
+        public var file: UInt64 = 0
+        /// `RssShmem`: resident, of System V shared memory, tmpfs and shared anonymous mappings; others may
+        /// have it, too.
+        public var shared: UInt64 = 0
+        /// `VmSwap`: its private anonymous pages in swap.
+        public var swap: UInt64 = 0
+
+        /// Nothing; a zombie's.
+        public init() {}
+
+        /// All that is resident: `VmRSS`.
+        public var resident: UInt64 { anonymous &+ file &+ shared }
+
+        /// What its death would give back, in memory and in swap.
+        public var releasable: UInt64 { anonymous &+ swap }
+    }
+
+    /// Reads it from `/proc/PID/status`. A zombie and a kernel thread have none, which is all 0.
+    ///
+    /// The kernel counts in batches of some dozens of pages for each thread or CPU: the figures are that
+    /// inexact (proc_pid_status(5)). Throws `ESRCH` where there is no such process.
+    public func memory(of pid: Int32) throws(KernelFailure) -> Memory {
+        var memory = Memory()
+        try forEachLine(pid, "status") { line in
+            var bytes = Bytes(line)
+            if bytes.take("RssAnon:") {
+                memory.anonymous = bytes.kibibytes() ?? 0
+            } else if bytes.take("RssFile:") {
+                memory.file = bytes.kibibytes() ?? 0
+            } else if bytes.take("RssShmem:") {
+                memory.shared = bytes.kibibytes() ?? 0
+            } else if bytes.take("VmSwap:") {
+                memory.swap = bytes.kibibytes() ?? 0
+                return false
+            }
+            return true
+        }
+        return memory
+    }
+}
