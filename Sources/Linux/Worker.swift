@@ -1,0 +1,97 @@
+import Glibc
+
+/// Does jobs that may block on one other thread, in their order, and gives the results back to the thread
+/// that owns it.
+///
+/// The thread starts with the first job and ends after some idle time. When the owner lets go of the worker,
+/// jobs that wait are dropped; one that blocks is left to itself, and its thread ends after it: nobody waits.
+/// For one thread at a time.
+public final class Worker<Key: Sendable, Value: Sendable> {
+    /// A job that is done.
+    public struct Finished: Sendable {
+        /// What it was submitted with.
+        public let key: Key
+        /// What it gave.
+        public let value: Value
+    }
+
+    /// What became of a job that was submitted.
+    public enum Submission: Equatable, Sendable {
+        /// It will be done, after those before it.
+        case accepted
+        /// There are too many: it is not taken.
+        case full
+        /// There is no thread to be had (pthread_create(3), `EAGAIN`): it is not taken.
+        case failed(KernelFailure)
+    }
+
+    /// How many jobs may be under way: waiting, being done, or done and not taken.
+    public let limit: Int
+    /// How many jobs are under way.
+    public private(set) var count = 0
+
+    private let thread: WorkerThread
+    private let results: Results
+
+    /// Has no thread yet.
+    ///
+    /// - Parameters:
+    ///   - name: the thread's in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
+    ///   - limit: see there.
+    ///   - idleMilliseconds: after so long without a job the thread ends.
+    ///
+    /// Throws `EMFILE` and the like, of eventfd(2).
+    public init(name: String, limit: Int, idleMilliseconds: Int = 10_000) throws(KernelFailure) {
+        precondition(limit > 0 && idleMilliseconds >= 0)
+        thread = try WorkerThread(name: name, idleMilliseconds: idleMilliseconds)
+        results = Results(limit: limit)
+        self.limit = limit
+    }
+
+    deinit {
+        thread.close()
+    }
+
+    /// Readable when there are results: poll it for `POLLIN`. Ours, and closed with this value.
+    public var descriptor: Int32 { thread.descriptor }
+
+    /// Whether there is a thread now.
+    public var isRunning: Bool { thread.isRunning }
+
+    /// Has a job done. It must not wait for the owner.
+    public func submit(_ key: Key, _ job: @escaping @Sendable () -> Value) -> Submission {
+        guard count < limit else { return .full }
+        let failure = thread.submit { [thread, results] in
+            let finished = Finished(key: key, value: job())
+            thread.withLock { results.finished.append(finished) }
+            thread.announce()
+        }
+        guard failure == 0 else {
+            return .failed(KernelFailure(operation: "pthread_create", subject: "worker", errno: failure))
+        }
+        count += 1
+        return .accepted
+    }
+
+    /// What was done since it was asked last, in the order of submission; the descriptor is no longer
+    /// readable until there is more.
+    public func takeResults() -> [Finished] {
+        // First: a job that ends between the two is announced again, or its announcement finds nothing.
+        thread.acknowledge()
+        let taken = thread.withLock {
+            defer { results.finished.removeAll(keepingCapacity: true) }
+            return results.finished
+        }
+        count -= taken.count
+        return taken
+    }
+
+    /// Guarded by the thread's lock.
+    private final class Results: @unchecked Sendable {
+        var finished: [Finished] = []
+
+        init(limit: Int) {
+            finished.reserveCapacity(limit)
+        }
+    }
+}

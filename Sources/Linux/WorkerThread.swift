@@ -1,0 +1,152 @@
+import CLinux
+import Glibc
+
+/// One thread for jobs that may block, and their queue: what `Worker` gives its types to.
+///
+/// It keeps itself alive while its thread runs; nobody ever waits for the thread.
+final class WorkerThread: @unchecked Sendable {
+    /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
+    private let name: String
+    private let idleMilliseconds: Int
+    /// Written to when a job is done: an eventfd(2).
+    private let finished: Descriptor
+
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    // What the mutex guards.
+    private var queue: [@Sendable () -> Void] = []
+    private var hasThread = false
+    private var isClosed = false
+
+    /// A locked stack counts whole (`MemoryLock`), and the default is 8 MiB.
+    private static let stackSize = 256 << 10
+
+    init(name: String, idleMilliseconds: Int) throws(KernelFailure) {
+        let number = clinux_eventfd(O_CLOEXEC | O_NONBLOCK)
+        finished = try Descriptor.taking(number, "eventfd", name)
+        self.name = name
+        self.idleMilliseconds = idleMilliseconds
+        mutex.initialize(to: pthread_mutex_t())
+        condition.initialize(to: pthread_cond_t())
+        pthread_mutex_init(mutex, nil)
+        var attributes = pthread_condattr_t()
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(condition, &attributes)
+        pthread_condattr_destroy(&attributes)
+    }
+
+    deinit {
+        pthread_cond_destroy(condition)
+        pthread_mutex_destroy(mutex)
+        condition.deallocate()
+        mutex.deallocate()
+    }
+
+    var descriptor: Int32 { finished.rawValue }
+
+    /// Whether there is a thread now.
+    var isRunning: Bool { withLock { hasThread } }
+
+    func withLock<Value>(_ body: () -> Value) -> Value {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return body()
+    }
+
+    /// Queues a job, and starts the thread if there is none. The error number of pthread_create(3) where
+    /// that cannot be done: then the job is not queued.
+    func submit(_ job: @escaping @Sendable () -> Void) -> Int32 {
+        withLock {
+            if !hasThread {
+                let failure = start()
+                guard failure == 0 else { return failure }
+                hasThread = true
+            }
+            queue.append(job)
+            pthread_cond_signal(condition)
+            return 0
+        }
+    }
+
+    /// Drops what waits, and has the thread end once its present job is done.
+    func close() {
+        let dropped = withLock {
+            isClosed = true
+            pthread_cond_signal(condition)
+            defer { queue = [] }
+            return queue
+        }
+        // What the jobs hold is let go outside of the lock.
+        _ = dropped
+    }
+
+    /// Makes the descriptor readable.
+    func announce() {
+        var one: UInt64 = 1
+        _ = write(finished.rawValue, &one, MemoryLayout<UInt64>.size)
+    }
+
+    /// Takes that back, until the next.
+    func acknowledge() {
+        var count: UInt64 = 0
+        _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
+    }
+
+    private func start() -> Int32 {
+        var attributes = pthread_attr_t()
+        pthread_attr_init(&attributes)
+        defer { pthread_attr_destroy(&attributes) }
+        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+        pthread_attr_setstacksize(&attributes, Self.stackSize)
+        // Signals are the deciding thread's.
+        var all = sigset_t()
+        var before = sigset_t()
+        sigfillset(&all)
+        pthread_sigmask(SIG_SETMASK, &all, &before)
+        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+        var thread = pthread_t()
+        let own = Unmanaged.passRetained(self)
+        let failure = pthread_create(
+            &thread, &attributes,
+            { argument in
+                guard let argument else { return nil }
+                Unmanaged<WorkerThread>.fromOpaque(argument).takeRetainedValue().run()
+                return nil
+            }, own.toOpaque())
+        if failure != 0 { own.release() }
+        return failure
+    }
+
+    private func run() {
+        _ = clinux_set_thread_name(name)
+        while let job = next() { job() }
+    }
+
+    /// The next job; nil once there was none for long enough, or nobody wants any.
+    private func next() -> (@Sendable () -> Void)? {
+        withLock {
+            let deadline = deadline()
+            while queue.isEmpty, !isClosed {
+                var time = deadline
+                guard pthread_cond_timedwait(condition, mutex, &time) == ETIMEDOUT else { continue }
+                if queue.isEmpty { break }
+            }
+            guard !isClosed, !queue.isEmpty else {
+                // Under the lock: who queues the next job starts a thread for it.
+                hasThread = false
+                return nil
+            }
+            return queue.removeFirst()
+        }
+    }
+
+    private func deadline() -> timespec {
+        var time = timespec()
+        _ = clock_gettime(CLOCK_MONOTONIC, &time)
+        let nanoseconds = time.tv_nsec + (idleMilliseconds % 1000) * 1_000_000
+        time.tv_sec += idleMilliseconds / 1000 + nanoseconds / 1_000_000_000
+        time.tv_nsec = nanoseconds % 1_000_000_000
+        return time
+    }
+}

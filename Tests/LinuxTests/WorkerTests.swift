@@ -1,0 +1,136 @@
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Linux
+
+@Suite("Worker")
+struct WorkerTests {
+    @Test("results come in the order of submission, each once")
+    func order() throws {
+        let worker = try Worker<Int, Int>(name: "order", limit: 100)
+        #expect(!worker.isRunning)
+        for number in 0..<100 { #expect(worker.submit(number) { number * number } == .accepted) }
+        let finished = try results(of: worker, 100)
+        #expect(finished.map(\.key) == Array(0..<100))
+        #expect(finished.map(\.value) == finished.map { $0.key * $0.key })
+        #expect(worker.takeResults().isEmpty)
+        #expect(worker.count == 0)
+    }
+
+    @Test("a job that blocks holds back those behind it, and nobody else; too many are refused")
+    func blocking() throws {
+        let gate = try PipeEnds()
+        let worker = try Worker<String, Int>(name: "blocking", limit: 2)
+        let blocked = gate.read
+        #expect(worker.submit("blocked") { waitAt(blocked) } == .accepted)
+        #expect(worker.submit("behind") { 2 } == .accepted)
+        #expect(worker.submit("too many") { 3 } == .full)
+        #expect(worker.takeResults().isEmpty)
+        open(gate)
+        #expect(try results(of: worker, 2).map(\.key) == ["blocked", "behind"])
+        #expect(worker.submit("again") { 4 } == .accepted)
+        // Done, but not taken: it counts.
+        #expect(try ready(worker.descriptor))
+        #expect(worker.submit("second") { 5 } == .accepted)
+        #expect(worker.submit("third") { 6 } == .full)
+        #expect(try results(of: worker, 2).map(\.value) == [4, 5])
+    }
+
+    @Test("the thread ends when it is idle, and the next job starts another")
+    func idle() throws {
+        let worker = try Worker<Int, Int32>(name: "idle", limit: 4, idleMilliseconds: 0)
+        for round in 0..<50 {
+            #expect(worker.submit(round) { 0 } == .accepted)
+            #expect(try results(of: worker, 1)[0].key == round)
+            if round % 2 == 0 { #expect(eventually { !worker.isRunning }) }
+        }
+        let patient = try Worker<Int, Int>(name: "patient", limit: 4, idleMilliseconds: 60_000)
+        #expect(patient.submit(0) { 0 } == .accepted)
+        _ = try results(of: patient, 1)
+        #expect(patient.isRunning)
+    }
+
+    @Test("the owner goes while a job blocks: it does not wait, the job ends by itself, others never begin")
+    func abandoned() throws {
+        let gate = try PipeEnds()
+        let done = try PipeEnds()
+        let ends = (gate.read, done.write)
+        var worker: Worker<Int, Int>? = try Worker(name: "abandoned", limit: 4)
+        _ = worker?.submit(0) { [token = Token(signal: done.write)] in
+            defer { withExtendedLifetime(token) {} }
+            return waitAt(ends.0)
+        }
+        _ = worker?.submit(1) {
+            var mark = UInt8(ascii: "!")
+            return write(ends.1, &mark, 1)
+        }
+        worker = nil
+        open(gate)
+        // Written when the job, and with it what it holds, is let go.
+        #expect(try ready(done.read))
+        var mark: UInt8 = 0
+        #expect(read(done.read, &mark, 1) == 1)
+        #expect(mark == UInt8(ascii: "."))
+    }
+
+    @Test("what waits is let go with the owner, at once")
+    func dropped() throws {
+        let gate = try PipeEnds()
+        let done = try PipeEnds()
+        let blocked = gate.read
+        var worker: Worker<Int, Int>? = try Worker(name: "dropped", limit: 4)
+        _ = worker?.submit(0) { waitAt(blocked) }
+        _ = worker?.submit(1) { [token = Token(signal: done.write)] in
+            withExtendedLifetime(token) { 1 }
+        }
+        worker = nil
+        #expect(try ready(done.read))
+        open(gate)
+    }
+
+    @Test("the thread takes no signals, and has its name")
+    func thread() throws {
+        let worker = try Worker<Int, String>(name: "named", limit: 1)
+        _ = worker.submit(0) {
+            var mask = sigset_t()
+            pthread_sigmask(SIG_BLOCK, nil, &mask)
+            let isBlocked = sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGCHLD) == 1
+            let comm = (try? TextFile.read("/proc/thread-self/comm")) ?? ""
+            return comm + (isBlocked ? "blocked" : "open")
+        }
+        #expect(try results(of: worker, 1)[0].value == "named\nblocked")
+    }
+
+    private func results<Key, Value>(
+        of worker: Worker<Key, Value>, _ count: Int
+    ) throws -> [Worker<Key, Value>.Finished] {
+        var found: [Worker<Key, Value>.Finished] = []
+        while found.count < count {
+            guard try ready(worker.descriptor) else { throw Trouble("no results") }
+            found += worker.takeResults()
+        }
+        return found
+    }
+
+    private func open(_ gate: PipeEnds) {
+        var byte: UInt8 = 0
+        write(gate.write, &byte, 1)
+    }
+}
+
+/// Blocks until somebody writes into the pipe.
+private func waitAt(_ gate: Int32) -> Int {
+    var byte: UInt8 = 0
+    return read(gate, &byte, 1)
+}
+
+/// Writes a dot when it is let go.
+private final class Token: Sendable {
+    private let descriptor: Int32
+    init(signal descriptor: Int32) { self.descriptor = descriptor }
+    deinit {
+        var mark = UInt8(ascii: ".")
+        write(descriptor, &mark, 1)
+    }
+}
