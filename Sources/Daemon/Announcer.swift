@@ -129,6 +129,28 @@ final class Announcer {
             to: { ($0.followsManager || $0.isSubscribed) && self.session($0) == session })
     }
 
+    /// The machine's: everybody may know it.
+    func memoryPressureChanged(_ level: MemoryPressure) {
+        delivery.send(
+            path: BusNames.root, interface: BusNames.manager,
+            member: ManagerSignal.memoryPressureChanged.rawValue, to: { $0.isSubscribed }
+        ) { try $0.append(level.rawValue) }
+        guard let interface = managerInterface else { return }
+        propertiesChanged(
+            of: interface, path: BusNames.root, only: ["MemoryPressure"],
+            to: { $0.followsManager || $0.isSubscribed })
+    }
+
+    func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
+        manager(.applicationReclaimed, about: application) { message in
+            try message.append(objectPath: application.path)
+            try message.append(application.id.rawValue)
+            try message.append(application.pid)
+            try message.append(bytes)
+            try message.append(microseconds)
+        }
+    }
+
     func detectionChanged() {
         guard let interface = managerInterface else { return }
         propertiesChanged(
@@ -190,6 +212,8 @@ extension Announcement {
         case .backgroundTaskWillExpire(let task, let deadline):
             try message.append(task)
             try message.append(deadline)
+        case .didReceiveMemoryWarning(let level):
+            try message.append(level.rawValue)
         case .stateChanged(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

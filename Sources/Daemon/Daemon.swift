@@ -21,6 +21,8 @@ public final class Daemon {
     let executor: Executor
     let stops: Stops
     let resources: Resources
+    let pressure: PressureSensor
+    private let lowMemory: LowMemoryMonitor
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
@@ -68,9 +70,15 @@ public final class Daemon {
             loop: loop, proc: proc, journal: journal, now: { Self.now },
             state: { core.application($0)?.state })
         resources.configure(configuration.resources, configuration.settings.mode)
+        let pressure = PressureSensor(loop: loop, proc: proc, journal: journal, report: core.report)
+        self.pressure = pressure
+        lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
+        let reclaimer = Reclaimer(
+            loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },
+            available: { [unowned pressure] in pressure.available }, report: core.report)
         let executor = Executor(
             proc: proc, processes: processes, sensor: sensor, announcer: announcer, resources: resources,
-            journal: journal)
+            reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure, journal: journal)
         let stops = try Stops(
             loop: loop, proc: proc, journal: journal, now: { Self.now },
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
@@ -98,6 +106,12 @@ public final class Daemon {
             try sensor.openTrace()
         } catch {
             journal.log(.notice, "stops are found by polling: \(error)")
+        }
+        do {
+            let chosen = try OOMSensor(loop: loop, proc: proc)
+            processes.wasChosen = { chosen.takeVictim($0) }
+        } catch {
+            journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
         }
         slots.append(try bus.addFilter { [unowned self] in meet($0) })
         let manager = managerInterface()
@@ -135,6 +149,7 @@ public final class Daemon {
         }
         // Whoever has the name has the files too. Calls wait until the loop runs.
         if let state { restore(from: state) }
+        configurePressure()
         try loop.watchdog(enabled: true)
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
     }
@@ -170,7 +185,13 @@ public final class Daemon {
         complain(configuration)
         core.report(.configured(configuration.settings))
         resources.configure(configuration.resources, configuration.settings.mode)
+        configurePressure()
         Service.notify("READY=1")
+    }
+
+    private func configurePressure() {
+        pressure.configure(machine.settings.pressure)
+        lowMemory.configure(machine.settings.pressure.servesLowMemoryMonitor)
     }
 
     private func complain(_ configuration: Configuration) {

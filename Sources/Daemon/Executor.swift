@@ -12,6 +12,9 @@ final class Executor {
     private let announcer: Announcer
     private let resources: Resources
     private let journal: Journal
+    private let reclaimer: Reclaimer
+    private let lowMemory: LowMemoryMonitor
+    private let pressure: PressureSensor
     /// nil only until it is made: it asks us who is who.
     private(set) var stops: Stops?
     private let ownProcess: ProcessIdentity?
@@ -20,19 +23,30 @@ final class Executor {
 
     init(
         proc: Proc, processes: Processes, sensor: StopSensor, announcer: Announcer, resources: Resources,
-        journal: Journal
+        reclaimer: Reclaimer, lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal
     ) {
         self.proc = proc
         self.processes = processes
         self.sensor = sensor
         self.announcer = announcer
         self.resources = resources
+        self.reclaimer = reclaimer
+        self.lowMemory = lowMemory
+        self.pressure = pressure
         self.journal = journal
         ownProcess = try? proc.identity(of: getpid())
         resources.isForeign = { [unowned self] in isForeign($0) }
+        reclaimer.find = { [unowned self] in registered[$0] }
+        reclaimer.foreign = { [unowned self] in
+            Set(numbers.keys).union(ownProcess.map { [$0] } ?? [])
+        }
     }
 
-    func use(_ stops: Stops) { self.stops = stops }
+    func use(_ stops: Stops) {
+        self.stops = stops
+        reclaimer.stands = { [unowned stops] in stops.stands($0.number, $0.process) == true }
+        reclaimer.ownCgroup = { [unowned stops] in stops.ownCgroup(of: $0) }
+    }
 
     /// Takes note of how an application is reached; before the effects of its registration.
     func enroll(_ application: Registered) {
@@ -41,6 +55,7 @@ final class Executor {
         sensor.watch(application.number, application.process)
         stops?.watch(application)
         resources.enroll(application)
+        pressure.noteUser(application.user)
     }
 
     func carryOut(_ effect: Effect) {
@@ -72,6 +87,21 @@ final class Executor {
             requestExit(number)
         case .kill(let number):
             kill(number)
+        case .reclaim(let number):
+            if let application = registered[number] { reclaimer.end(application) }
+        case .willReclaim(let number):
+            if let application = registered[number] { reclaimer.willEnd(application) }
+        case .pageOut(let number):
+            reclaimer.pageOut(number)
+        case .sampleMemory(let source):
+            pressure.sample(source)
+        case .measureMemory(let numbers):
+            reclaimer.measure(numbers)
+        case .memoryPressureChanged(let level):
+            journal.log(.notice, "memory pressure: \(level.rawValue)")
+            announcer.memoryPressureChanged(level)
+        case .lowMemoryWarning(let level):
+            lowMemory.warn(level)
         case .forget(let process):
             processes.forget(process)
         case .notice(let number, let notice):
@@ -128,6 +158,7 @@ final class Executor {
         sensor.unwatch(number)
         resources.remove(application)
         stops?.remove(application)
+        reclaimer.ended(application, reason)
         announcer.removed(application, reason)
     }
 }

@@ -24,6 +24,8 @@ final class Processes {
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
     private var stored: Set<ProcessID> = []
+    /// Whether the kernel's out-of-memory killer has chosen this process.
+    var wasChosen: (Int32) -> Bool = { _ in false }
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
@@ -73,7 +75,9 @@ final class Processes {
             return
         }
         watch.remove(entry.descriptor)
-        report(.exited(process, ExitReason(entry.descriptor.exitStatus())))
+        var reason = ExitReason(entry.descriptor.exitStatus())
+        if [.killed, .unknown].contains(reason), wasChosen(process.pid) { reason = .outOfMemory }
+        report(.exited(process, reason))
     }
 }
 

@@ -49,9 +49,12 @@ final class Stops {
         locks = try LockSensor(loop: loop, proc: proc, now: now) { report(.objected($0, $1)) }
     }
 
+    /// The application's own cgroup, if it has one.
+    func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
+
     /// The directory of the application's own cgroup, where it has weights.
     func weighableCgroup(of application: Registered) -> String? {
-        guard let directory = application.suspender.ownCgroup(isForeign)?.directory,
+        guard let directory = ownCgroup(of: application)?.directory,
             access(directory + "/cpu.weight", F_OK) == 0
         else { return nil }
         return directory

@@ -186,6 +186,8 @@ public struct Application: Equatable, Sendable {
 
     public var isLaunching: Bool { launch != nil }
     public var isTerminating: Bool { termination != nil }
+    /// It is being ended because memory is short.
+    public var isBeingReclaimed: Bool { termination?.verdict == .reclaimed }
 
     /// All holds, the foreign one last, as the property `SuspendHolds` shows them.
     public var allHolds: [Hold] {

@@ -27,6 +27,8 @@ public enum Effect: Equatable, Sendable {
     /// SIGKILL to the extent of a suspended application, if it still stands and still is its user's; what comes back
     /// is measured.
     case reclaim(ApplicationNumber)
+    /// It was asked to end because memory is short: what comes back is measured.
+    case willReclaim(ApplicationNumber)
     /// Pushes the memory of a suspended application out to swap.
     case pageOut(ApplicationNumber)
     /// The next fact about this source is a sample of its memory.

@@ -27,7 +27,7 @@ public struct Configuration {
         public static let system = Source.directory("/etc/appstated")
     }
 
-    public private(set) var settings = Settings()
+    public internal(set) var settings = Settings()
     /// `[State …]`
     private(set) var resources = ResourceTable()
     public private(set) var complaints: [Complaint] = []
@@ -75,7 +75,7 @@ public struct Configuration {
     }
 
     private static func isKnown(_ section: String) -> Bool {
-        ["Daemon", "LifeCycle", "Limits"].contains(section) || ResourceTable.state(of: section) != nil
+        ["Daemon", "LifeCycle", "Limits", "Pressure"].contains(section) || ResourceTable.state(of: section) != nil
             || applicationID(of: section) != nil
     }
 
@@ -112,6 +112,8 @@ public struct Configuration {
             case "StringBytes": return count(value, \.limits.stringBytes)
             default: return "no such key in [Limits]"
             }
+        case "Pressure":
+            return applyPressure(key, value)
         case let section where ResourceTable.state(of: section) != nil:
             return resources.apply(key, value, in: section)
         default:
@@ -157,7 +159,7 @@ public struct Configuration {
         return nil
     }
 
-    private mutating func finiteSpan(_ value: String, _ path: WritableKeyPath<Settings, Microseconds>)
+    mutating func finiteSpan(_ value: String, _ path: WritableKeyPath<Settings, Microseconds>)
         -> String?
     {
         if value.isEmpty {
@@ -170,7 +172,7 @@ public struct Configuration {
         return nil
     }
 
-    private mutating func count(_ value: String, _ path: WritableKeyPath<Settings, Int>) -> String? {
+    mutating func count(_ value: String, _ path: WritableKeyPath<Settings, Int>) -> String? {
         if value.isEmpty {
             settings[keyPath: path] = Settings()[keyPath: path]
             return nil
@@ -199,7 +201,7 @@ public struct Configuration {
     /// Everything below it is bounded; more would be no limit.
     private static let greatestLimit = 1_000_000
 
-    private static func boolean(_ value: String) -> Bool? {
+    static func boolean(_ value: String) -> Bool? {
         switch value.lowercased() {
         case "1", "yes", "y", "true", "t", "on": true
         case "0", "no", "n", "false", "f", "off": false

@@ -67,8 +67,8 @@ extension Daemon {
             ],
             properties: [
                 Property("Version", "s", emits: .const) { message, _ in try message.append(Product.version) },
-                Property("MemoryPressure", "s", emits: .change) { message, _ in
-                    try message.append(MemoryPressure.normal.rawValue)
+                Property("MemoryPressure", "s", emits: .change) { [unowned self] message, _ in
+                    try message.append(machine.memoryPressure.rawValue)
                 },
                 Property("FocusedApplication", "o", emits: .change) { [unowned self] message, _ in
                     try message.append(objectPath: focusedApplicationPath())

@@ -24,9 +24,13 @@ struct Pressure: Equatable, Sendable {
     var isExhausted = false
     /// When sizes are wanted again.
     var measureAt: Microseconds?
+    /// Since when the first sizes of the event are being looked at: nobody is chosen without.
+    var measuringSince: Microseconds?
 
     /// While an event lasts, sizes are looked at this often.
     static let measureEvery: Microseconds = 5_000_000
+    /// The sizes are not waited for longer.
+    static let measureWait: Microseconds = 100_000
     /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
 
@@ -48,6 +52,7 @@ struct Pressure: Equatable, Sendable {
         promised = 0
         isExhausted = false
         measureAt = nil
+        measuringSince = nil
         sizes = [:]
     }
 }
@@ -91,7 +96,10 @@ extension Machine {
         _ source: PressureSource, _ level: MemoryPressure, at now: Microseconds, _ effects: inout [Effect]
     ) {
         guard pressure.gauges[source] != nil else { return }
-        if !pressure.isEventOpen { pressure.measureAt = now }
+        if !pressure.isEventOpen {
+            pressure.measureAt = now
+            pressure.measuringSince = now
+        }
         pressure.gauges[source]?.triggered(level, at: now)
         expirePressure(at: now, &effects)
     }
@@ -114,10 +122,12 @@ extension Machine {
         _ sizes: [ApplicationNumber: UInt64], at now: Microseconds, _ effects: inout [Effect]
     ) {
         guard pressure.isEventOpen else { return }
+        pressure.measuringSince = nil
         pressure.sizes = sizes.filter { applications[$0.key] != nil }
         for (source, gauge) in pressure.gauges where gauge.level > .normal {
             if let sample = gauge.sample { pageOut(source, sample, &effects) }
         }
+        relieve(at: now, &effects)
     }
 
     mutating func spared(
@@ -214,7 +224,9 @@ extension Machine {
     }
 
     private mutating func relieve(at now: Microseconds, _ effects: inout [Effect]) {
-        guard pressure.victim == nil else { return }
+        guard pressure.victim == nil,
+            pressure.measuringSince.map({ now - $0 > Pressure.measureWait }) ?? true
+        else { return }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             guard pressure.gauges[source]?.wantsRelief(
                 at: now, promised: pressure.promised, settings.pressure) == true,
@@ -278,6 +290,7 @@ extension Machine {
             let grace = settings.pressure.terminateGrace
             pressure.victim = Pressure.Victim(
                 number: number, deadline: now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
+            effects.append(.willReclaim(number))
             announceEnd(of: number, .reclaimed, within: grace, .pressure, at: now, &effects)
         }
     }

@@ -1,0 +1,179 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// Has the kernel tell when memory is short, and looks how much is left when it is asked to (§ 6).
+///
+/// While all is well there is nothing but the triggers: no timer, no file that is read.
+final class PressureSensor {
+    private let loop: EventLoop
+    private let proc: Proc
+    private let journal: Journal
+    private let hierarchy: UnifiedHierarchy?
+    private let report: (Fact) -> Void
+    private let machine: MemoryInfo?
+    private var watched: [PressureSource: Watched] = [:]
+    private var settings: PressureSettings?
+    private var users: Set<UInt32> = []
+
+    private final class Watched {
+        let headroom: Headroom
+        var triggers: [PressureTrigger] = []
+        var sources: [Source] = []
+
+        init(_ headroom: Headroom) { self.headroom = headroom }
+
+        // Before their descriptors are closed.
+        deinit { for source in sources { source.cancel() } }
+    }
+
+    /// Whose memory a source is about.
+    private enum Headroom {
+        case machine
+        case cgroup(CgroupMemory)
+        case legacyCgroup(LegacyCgroupMemory)
+    }
+
+    private static let machineFile = "/proc/pressure/memory"
+
+    init(loop: EventLoop, proc: Proc, journal: Journal, report: @escaping (Fact) -> Void) {
+        self.loop = loop
+        self.proc = proc
+        self.journal = journal
+        self.report = report
+        hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        machine = try? MemoryInfo(root: proc.root)
+    }
+
+    /// Watches what the configuration names: by itself the machine, and each user slice with applications.
+    func configure(_ settings: PressureSettings) {
+        if let old = self.settings, old.sources == settings.sources, old.warning == settings.warning,
+            old.critical == settings.critical
+        {
+            return
+        }
+        self.settings = settings
+        watched = [:]
+        let paths = settings.sources.isEmpty ? [Self.machineFile] : settings.sources
+        for path in paths { watch(PressureSource(path: path), settings) }
+        for user in users { watchSlice(of: user, settings) }
+        report(.pressureSources(Array(watched.keys)))
+    }
+
+    /// An application of this user was registered: its slice is watched from now on, where it has PSI of its own.
+    func noteUser(_ user: UInt32) {
+        guard users.insert(user).inserted, let settings else { return }
+        if watchSlice(of: user, settings) { report(.pressureSources(Array(watched.keys))) }
+    }
+
+    /// Answers `sampleMemory`.
+    func sample(_ source: PressureSource) {
+        guard let entry = watched[source] else { return }
+        do {
+            report(.memorySampled(source, try read(entry.headroom)))
+        } catch {
+            // The cgroup is gone, and with it whoever wanted its memory.
+            lose(source, "\(error)")
+        }
+    }
+
+    /// What is left of the machine's memory, in bytes.
+    var available: UInt64? { (try? machine?.read())??.available }
+
+    private func read(_ headroom: Headroom) throws -> MemorySample {
+        guard let machine else {
+            throw KernelFailure(operation: "open", subject: "\(proc.root)/meminfo", errno: ENOENT)
+        }
+        let figures = try machine.read()
+        let own: CgroupMemory.Figures? =
+            switch headroom {
+            case .machine: nil
+            case .cgroup(let memory): try memory.read()
+            case .legacyCgroup(let memory): try memory.read()
+            }
+        if let limit = own?.limit, let left = own?.headroom, limit < figures.total {
+            return MemorySample(
+                available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal)
+        }
+        return MemorySample(
+            available: figures.available, total: figures.total, swapTotal: figures.swapTotal)
+    }
+
+    // MARK: What is watched
+
+    @discardableResult
+    private func watchSlice(of user: UInt32, _ settings: PressureSettings) -> Bool {
+        // systemd.slice(5), systemd.special(7): user.slice holds one slice for each user.
+        let path = "/user.slice/user-\(user).slice"
+        guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
+            access(cgroup.directory + "/memory.pressure", F_OK) == 0
+        else { return false }
+        watch(PressureSource(path: cgroup.directory + "/memory.pressure", user: user), settings)
+        return true
+    }
+
+    private func watch(_ source: PressureSource, _ settings: PressureSettings) {
+        let entry = Watched(headroom(of: source))
+        do {
+            for (wanted, level) in [
+                (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
+            ] {
+                guard let threshold = PressureThreshold(wanted) else { continue }
+                let trigger = try PressureTrigger(path: source.path, threshold)
+                if trigger.inForce != threshold {
+                    journal.log(
+                        .info,
+                        "\(source): without CAP_SYS_RESOURCE \(threshold) is watched as \(trigger.inForce)")
+                }
+                entry.sources.append(
+                    try loop.watch(trigger.descriptor, for: .priority) { [weak self] events in
+                        self?.fired(source, level, events)
+                    })
+                entry.triggers.append(trigger)
+            }
+        } catch {
+            journal.log(.warning, "memory pressure is not watched by \(source): \(error)")
+            return
+        }
+        watched[source] = entry
+    }
+
+    private func headroom(of source: PressureSource) -> Headroom {
+        guard let hierarchy, source.path.hasPrefix(hierarchy.mountPoint + "/"),
+            source.path.hasSuffix("/memory.pressure")
+        else { return .machine }
+        let path = source.path.dropFirst(hierarchy.mountPoint.count).dropLast("/memory.pressure".count)
+        guard let cgroup = Cgroup(path: String(path), in: hierarchy) else { return .machine }
+        if let memory = try? CgroupMemory(cgroup) { return .cgroup(memory) }
+        if let memory = try? LegacyCgroupMemory(counterpartOf: cgroup, proc: proc) {
+            return .legacyCgroup(memory)
+        }
+        return .machine
+    }
+
+    private func fired(_ source: PressureSource, _ level: MemoryPressure, _ events: Readiness) {
+        // POLLERR: the cgroup is gone, and it stays ready (psi.rst).
+        if events.contains(.error) {
+            lose(source, "it is gone")
+        } else {
+            report(.pressureTriggered(source, level))
+        }
+    }
+
+    private func lose(_ source: PressureSource, _ why: String) {
+        watched[source] = nil
+        if let user = source.user { users.remove(user) }
+        journal.log(.notice, "memory pressure is no longer watched by \(source): \(why)")
+        report(.pressureSources(Array(watched.keys)))
+    }
+}
+
+extension PressureThreshold {
+    fileprivate init?(_ trigger: PressureSettings.Trigger) {
+        self.init(
+            trigger.kind == .full ? .full : .some, stall: UInt32(clamping: trigger.stall),
+            window: UInt32(clamping: trigger.window))
+    }
+}

@@ -1,0 +1,197 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+/// Gets memory back: measures, pushes out and ends. What may block is done by the one worker (§ 5).
+final class Reclaimer {
+    private let proc: Proc
+    private let journal: Journal
+    private let announcer: Announcer
+    private let now: () -> Microseconds
+    private let report: (Fact) -> Void
+    private let available: () -> UInt64?
+    private let worker: Worker<Job, Outcome>?
+    private var source: Source?
+    private var ends: [ApplicationNumber: End] = [:]
+    /// Whether an extent ends at a process; whether an application stands; how it is reached. Set by the daemon.
+    var foreign: () -> Set<ProcessIdentity> = { [] }
+    var stands: (Registered) -> Bool = { _ in false }
+    var ownCgroup: (Registered) -> Cgroup? = { _ in nil }
+    var find: (ApplicationNumber) -> Registered? = { _ in nil }
+
+    /// An application that is being ended.
+    private struct End {
+        let begin: Microseconds
+        /// What its processes have that is nobody else's.
+        let bytes: UInt64
+        let available: UInt64?
+    }
+
+    private enum Job: Sendable {
+        case measure
+        case pageOut(ApplicationNumber)
+        case release
+    }
+
+    private enum Outcome: Sendable {
+        case sizes([ApplicationNumber: UInt64])
+        case pagedOut(bytes: UInt64, failure: KernelFailure?)
+        case released
+    }
+
+    /// Jobs under way: one measurement, and page-outs and releases behind each other.
+    private static let mostJobs = 64
+
+    init(
+        loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer, now: @escaping () -> Microseconds,
+        available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
+    ) {
+        self.proc = proc
+        self.journal = journal
+        self.announcer = announcer
+        self.now = now
+        self.available = available
+        self.report = report
+        worker = try? Worker(name: "appstated-mem", limit: Self.mostJobs)
+        if let worker {
+            source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        }
+    }
+
+    // MARK: Looking
+
+    func measure(_ numbers: [ApplicationNumber]) {
+        let applications = numbers.compactMap { number in find(number).map { (number, $0.process) } }
+        let (proc, foreign) = (proc, foreign())
+        submit(.measure) {
+            var sizes: [ApplicationNumber: UInt64] = [:]
+            for (number, process) in applications {
+                sizes[number] = Self.releasable(process, proc, foreign)
+            }
+            return .sizes(sizes)
+        }
+    }
+
+    private static func releasable(
+        _ main: ProcessIdentity, _ proc: Proc, _ foreign: Set<ProcessIdentity>
+    ) -> UInt64 {
+        let members = Extent.members(of: main, proc: proc) { $0 != main && foreign.contains($0) }
+        return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
+    }
+
+    // MARK: Pushing out
+
+    func pageOut(_ number: ApplicationNumber) {
+        guard let application = find(number), stands(application) else { return }
+        let (main, user) = (application.process, application.user)
+        let (proc, foreign) = (proc, foreign())
+        let cgroup = ownCgroup(application)
+        let hasController = cgroup.map { access($0.directory + "/memory.reclaim", F_OK) == 0 } ?? false
+        submit(.pageOut(number)) {
+            do throws(KernelFailure) {
+                if hasController, let cgroup {
+                    let all = try cgroup.memoryCurrent()
+                    return .pagedOut(bytes: try cgroup.reclaim(all).released, failure: nil)
+                }
+                var bytes: UInt64 = 0
+                for member in Extent.members(
+                    of: main, proc: proc, isForeign: { $0 != main && foreign.contains($0) })
+                {
+                    bytes &+= try PageOut.perform(on: member, owner: user, proc: proc).released
+                }
+                return .pagedOut(bytes: bytes, failure: nil)
+            } catch {
+                return .pagedOut(bytes: 0, failure: error)
+            }
+        }
+    }
+
+    // MARK: Ending
+
+    /// It is asked to end: from now on its end is measured.
+    func willEnd(_ application: Registered) {
+        ends[application.number] = End(
+            begin: now(), bytes: Self.releasable(application.process, proc, foreign()),
+            available: available())
+    }
+
+    /// SIGKILL to all of a suspended application: if it still is, and still its user's.
+    func end(_ application: Registered) {
+        let number = application.number
+        guard stands(application) else {
+            report(.spared(number, "it runs again"))
+            return
+        }
+        guard (try? proc.status(application.process.pid))?.owner.isWholly(application.user) == true else {
+            report(.spared(number, "it runs as another user"))
+            return
+        }
+        let foreign = foreign()
+        let main = application.process
+        let isForeign: (ProcessIdentity) -> Bool = { $0 != main && foreign.contains($0) }
+        let members = Extent.members(of: main, proc: proc, isForeign: isForeign)
+        willEnd(application)
+        if let cgroup = ownCgroup(application) { liftLimits(of: cgroup) }
+        let failures = Extent.signal(
+            SIGKILL, to: main, owner: application.user, proc: proc, isForeign: isForeign)
+        for failure in failures where !failure.isNoSuchProcess {
+            journal.log(.notice, "application \(number) (\(application.id)): \(failure)", application.fields)
+        }
+        let pids = members.map(\.pid)
+        submit(.release) {
+            // A process that has taken such an id meanwhile is not dying, and keeps its memory.
+            for pid in pids { _ = (try? PidFD(pid: pid))?.releaseMemory() }
+            return .released
+        }
+    }
+
+    private func liftLimits(of cgroup: Cgroup) {
+        guard let identifier = try? cgroup.identifier(),
+            let kill = try? CgroupKill(cgroup, identifier: identifier)
+        else { return }
+        _ = try? kill.liftCPULimit()
+    }
+
+    /// It is gone: says what came back, and how fast.
+    func ended(_ application: Registered, _ reason: ExitReason) {
+        guard let end = ends.removeValue(forKey: application.number), reason == .reclaimed else { return }
+        let span = now() - end.begin
+        var text = "ended for its memory: \(end.bytes >> 10) KiB in \(span / 1_000) ms"
+        if let before = end.available, let after = available() {
+            text += "; MemAvailable from \(before >> 20) to \(after >> 20) MiB"
+        }
+        journal.log(
+            .notice, "application \(application.number) (\(application.id)): \(text)",
+            application.fields + [
+                ("APPSTATE_BYTES", String(end.bytes)), ("APPSTATE_USEC", String(span)),
+            ])
+        announcer.reclaimed(application, bytes: end.bytes, microseconds: span)
+    }
+
+    // MARK: The worker
+
+    private func submit(_ job: Job, _ body: @escaping @Sendable () -> Outcome) {
+        switch worker?.submit(job, body) {
+        case .accepted?: break
+        case .failed(let failure)?: journal.log(.warning, "\(failure)")
+        // Nothing depends on it: the same is asked for again while the pressure lasts.
+        case .full?, nil: break
+        }
+    }
+
+    private func takeResults() {
+        guard let worker else { return }
+        for finished in worker.takeResults() {
+            switch (finished.key, finished.value) {
+            case (_, .sizes(let sizes)): report(.memoryMeasured(sizes))
+            case (.pageOut(let number), .pagedOut(let bytes, let failure)):
+                guard let application = find(number) else { continue }
+                let text = failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
+                journal.log(.info, "application \(number) (\(application.id)): \(text)", application.fields)
+            case (_, .pagedOut), (_, .released): break
+            }
+        }
+    }
+}

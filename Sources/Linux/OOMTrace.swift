@@ -1,0 +1,51 @@
+import CLinux
+import Glibc
+
+/// Whom the kernel's out-of-memory killer chooses, machine-wide or for a cgroup's limit: a perf event on tracepoint
+/// `oom:mark_victim` (mm/oom_kill.c) for every online CPU. It comes before the victim's end does.
+public final class OOMTrace {
+    private let rings: [PerfRing]
+    private let target: Int
+
+    /// Opens the trace. Needs and throws what `StopTrace.open` does.
+    public static func open(
+        proc: Proc = Proc(), tracefs root: String? = nil
+    ) throws(KernelFailure) -> OOMTrace {
+        guard proc.isInitialPIDNamespace else {
+            throw KernelFailure(
+                operation: "trace oom kills", subject: "from another PID namespace", errno: EXDEV)
+        }
+        let tracepoint = try Tracepoint.find(["oom:mark_victim"], root: root)[0]
+        guard let target = tracepoint.format.offset(ofInt32: "pid") else {
+            throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
+        }
+        var rings: [PerfRing] = []
+        for cpu in try CPUList.online() {
+            let source = PerfRing.Source(tracepoint: tracepoint, filter: nil)
+            rings.append(try PerfRing([source], cpu: cpu, dataPages: 1))
+        }
+        return OOMTrace(rings, target)
+    }
+
+    private init(_ rings: [PerfRing], _ target: Int) {
+        self.rings = rings
+        self.target = target
+    }
+
+    /// One for each CPU, to be polled for readability; they live as long as this value.
+    public var descriptors: [Int32] { rings.map(\.descriptor) }
+
+    /// The ids of those that were chosen since this was asked last; of a flood, some may be missing.
+    public func victims() -> [Int32] {
+        var victims: [Int32] = []
+        for ring in rings {
+            _ = ring.drain { type, record in
+                // The raw data follows pid, tid, and its size (perf_event_open(2), PERF_RECORD_SAMPLE).
+                let start = 12
+                guard type == UInt32(PERF_RECORD_SAMPLE.rawValue), record.count >= start + target + 4 else { return }
+                victims.append(record.loadUnaligned(fromByteOffset: start + target, as: Int32.self))
+            }
+        }
+        return victims
+    }
+}
