@@ -1,31 +1,38 @@
+import Glibc
+
 /// Reads numbers and words from the text that the kernel prints. What does not fit gives nil, never a trap:
-/// the text of a file may be cut off.
+/// the text of a file may be cut off. Allocates nothing, optimized or not.
 struct Bytes {
-    private var rest: Slice<UnsafeRawBufferPointer>
+    private let bytes: UnsafeRawBufferPointer
+    private var next = 0
 
     init(_ bytes: UnsafeRawBufferPointer) {
-        rest = bytes[...]
+        self.bytes = bytes
     }
 
-    var isEmpty: Bool { rest.isEmpty }
+    var isEmpty: Bool { next >= bytes.count }
+
+    private var first: UInt8? { isEmpty ? nil : bytes[next] }
 
     /// The next byte that is no blank.
     mutating func byte() -> UInt8? {
         skipBlanks()
-        return rest.popFirst()
+        guard let byte = first else { return nil }
+        next += 1
+        return byte
     }
 
     mutating func unsigned() -> UInt64? {
         skipBlanks()
         var value: UInt64 = 0
         var digits = 0
-        while let digit = rest.first, digit >= 0x30, digit <= 0x39 {
+        while let digit = first, digit >= 0x30, digit <= 0x39 {
             let (product, tooLarge) = value.multipliedReportingOverflow(by: 10)
             let (sum, overflow) = product.addingReportingOverflow(UInt64(digit - 0x30))
             guard !tooLarge, !overflow else { return nil }
             value = sum
             digits += 1
-            rest.removeFirst()
+            next += 1
         }
         return digits > 0 ? value : nil
     }
@@ -36,8 +43,8 @@ struct Bytes {
 
     mutating func signed32() -> Int32? {
         skipBlanks()
-        let negative = rest.first == UInt8(ascii: "-")
-        if negative { rest.removeFirst() }
+        let negative = first == UInt8(ascii: "-")
+        if negative { next += 1 }
         guard let value = unsigned().flatMap({ Int64(exactly: $0) }) else { return nil }
         return Int32(exactly: negative ? -value : value)
     }
@@ -47,7 +54,7 @@ struct Bytes {
         skipBlanks()
         var value: UInt = 0
         var digits = 0
-        while let byte = rest.first {
+        while let byte = first {
             let digit: UInt8
             switch byte {
             case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = byte - UInt8(ascii: "0")
@@ -57,7 +64,7 @@ struct Bytes {
             guard value.leadingZeroBitCount >= 4 else { return nil }
             value = value << 4 | UInt(digit)
             digits += 1
-            rest.removeFirst()
+            next += 1
         }
         return digits > 0 ? value : nil
     }
@@ -66,8 +73,8 @@ struct Bytes {
     mutating func skip(fields count: Int) -> Bool {
         for _ in 0..<count {
             skipBlanks()
-            guard !rest.isEmpty else { return false }
-            while let byte = rest.first, !Self.isBlank(byte) { rest.removeFirst() }
+            guard !isEmpty else { return false }
+            while let byte = first, !Self.isBlank(byte) { next += 1 }
         }
         return true
     }
@@ -75,17 +82,17 @@ struct Bytes {
     /// Passes over `prefix`, if the rest begins with it.
     mutating func take(_ prefix: StaticString) -> Bool {
         let length = prefix.utf8CodeUnitCount
-        guard rest.count >= length else { return false }
-        let begins = prefix.withUTF8Buffer { rest.prefix(length).elementsEqual($0) }
-        if begins { rest.removeFirst(length) }
+        guard bytes.count - next >= length, let base = bytes.baseAddress else { return false }
+        let begins = memcmp(base + next, prefix.utf8Start, length) == 0
+        if begins { next += length }
         return begins
     }
 
     /// What is left, as text; bytes that are not UTF-8 are replaced.
-    var text: String { String(decoding: rest, as: UTF8.self) }
+    var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 
     private mutating func skipBlanks() {
-        while let byte = rest.first, Self.isBlank(byte) { rest.removeFirst() }
+        while let byte = first, Self.isBlank(byte) { next += 1 }
     }
 
     private static func isBlank(_ byte: UInt8) -> Bool {

@@ -29,7 +29,7 @@ final class KeptFile {
     func read() throws(KernelFailure) -> UnsafeRawBufferPointer {
         let count = pread(file.rawValue, buffer.baseAddress, buffer.count, 0)
         guard count >= 0 else { throw failure("read", errno) }
-        return UnsafeRawBufferPointer(rebasing: buffer[..<count])
+        return UnsafeRawBufferPointer(start: buffer.baseAddress, count: count)
     }
 
     /// The same for a file of many records, which the kernel gives a page at a time (fs/seq_file.c).
@@ -42,7 +42,7 @@ final class KeptFile {
             if count == 0 { break }
             filled += count
         }
-        return UnsafeRawBufferPointer(rebasing: buffer[..<filled])
+        return UnsafeRawBufferPointer(start: base, count: filled)
     }
 
     func failure(_ operation: String, _ number: Int32) -> KernelFailure {
@@ -60,7 +60,7 @@ extension UnsafeRawBufferPointer {
             if let newline = memchr(base + start, 0x0A, count - start) {
                 end = base.distance(to: UnsafeRawPointer(newline))
             }
-            var bytes = Bytes(UnsafeRawBufferPointer(rebasing: self[start..<end]))
+            var bytes = Bytes(UnsafeRawBufferPointer(start: base + start, count: end - start))
             guard body(&bytes) else { return }
             start = end + 1
         }

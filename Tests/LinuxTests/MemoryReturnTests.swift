@@ -1,0 +1,213 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Linux
+
+@Suite("Getting memory back")
+struct MemoryReturnTests {
+    private let proc = Proc()
+
+    @Test(
+        "the memory of one that is killed and cannot die comes free at once",
+        .enabled(if: Machine.hasOldFreezer, "needs root and the freezer of version 1"),
+        .enabled(if: Machine.hasPython, "needs python3"),
+        .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
+    func release() throws {
+        let child = try holder(100 << 20)
+        let pidfd = try PidFD(pid: child.pid)
+        let before = try proc.memory(of: child.pid)
+        #expect(before.anonymous >= 100 << 20)
+        #expect(pidfd.releaseMemory() == .notDying)
+        let freezer = try OldFreezer(freezing: child.pid)
+        try pidfd.send(SIGKILL)
+        #expect(pidfd.hasExited == false)
+        #expect(pidfd.releaseMemory() == .released)
+        #expect(pidfd.hasExited == false)
+        #expect(try proc.memory(of: child.pid).anonymous < 4 << 20)
+        try freezer.thaw()
+        try child.waitUntilZombie()
+        #expect(pidfd.releaseMemory() == .gone)
+        try child.reap()
+        #expect(pidfd.releaseMemory() == .gone)
+    }
+
+    @Test(
+        "right after SIGKILL: released, or the process was quicker", .enabled(if: Machine.hasPython),
+        .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
+    func releaseInRace() throws {
+        let child = try holder(100 << 20)
+        let pidfd = try PidFD(pid: child.pid)
+        try pidfd.send(SIGKILL)
+        let outcome = pidfd.releaseMemory()
+        #expect(outcome == .released || outcome == .gone || outcome == .partial)
+        #expect(try child.reap() & 0x7F == SIGKILL)
+    }
+
+    @Test(
+        "page-out advises of all that is private and anonymous, past what is locked and past 1,024 ranges",
+        .enabled(if: Machine.hasPython && Machine.isRoot, "needs root and python3"))
+    func pageOut() throws {
+        let child = try Child(
+            python: """
+                import mmap
+                kinds = [mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE]
+                # Of different rights: else the kernel makes one range of neighbours.
+                held = [mmap.mmap(-1, 65536, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=kinds[i % 2])
+                        for i in range(1500)]
+                for one in held[1::2]: one.write(b"x" * 65536)
+                locked = ctypes.c_char.from_buffer(held[701])
+                libc = ctypes.CDLL(None, use_errno=True)
+                assert libc.mlock(ctypes.c_void_p(ctypes.addressof(locked)), 65536) == 0
+                say("held")
+                hold()
+                """)
+        _ = try child.line()
+        let identity = try proc.identity(of: child.pid)
+        let outcome = try PageOut.perform(on: identity, owner: geteuid())
+        #expect(outcome.refused == 65536)
+        #expect(outcome.advised >= 1499 * 65536)
+        #expect(outcome.before.anonymous >= 750 * 65536)
+        if try MemoryInfo().read().swapFree > 128 << 20 {
+            #expect(outcome.released > 0)
+            #expect(outcome.after.swap > outcome.before.swap)
+        }
+        #expect(failure { _ = try PageOut.perform(on: identity, owner: 12_345) }?.errno == EPERM)
+        let other = ProcessIdentity(pid: child.pid, startTime: identity.startTime + 1)
+        #expect(failure { _ = try PageOut.perform(on: other, owner: geteuid()) }?.isNoSuchProcess == true)
+    }
+
+    @Test(
+        "which ranges are worth it",
+        arguments: [
+            ("55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]", 0x21000),
+            ("7f0000000000-7f0000100000 r--p 00000000 00:00 0 ", 0x100000),
+            ("7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0    [stack]", 0x21000),
+            ("7f0000000000-7f0000100000 rw-p 00000000 00:00 0    [anon:arena]", 0x100000),
+            ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ", 0),
+            ("7f0000000000-7f0000100000 ---p 00000000 00:00 0 ", 0),
+            ("7f0000000000-7f0000100000 rw-s 00000000 00:01 7    /dev/zero (deleted)", 0),
+            ("7f0000000000-7f0000100000 rw-p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
+            ("7ffe00000000-7ffe00021000 r--p 00000000 00:00 0    [vvar]", 0),
+            ("7f0000100000-7f0000000000 rw-p 00000000 00:00 0 ", 0),
+            ("7f0000000000-7f0000", 0),
+        ])
+    func ranges(line: String, length: Int) {
+        var line = line
+        let range = line.withUTF8 { PageOut.Mapping(parsing: UnsafeRawBufferPointer($0))?.worthwhileRange }
+        #expect(range?.iov_len ?? 0 == length)
+    }
+
+    @Test("reclaim writes what is asked, and measures")
+    func reclaim() throws {
+        let tree = try MadeUpTree(["a/memory.reclaim": "", "a/memory.current": "4096\n"])
+        let cgroup = try place("a", tree)
+        let outcome = try cgroup.reclaim(1 << 20)
+        #expect(
+            outcome == Cgroup.Reclaimed(asked: 1 << 20, isWhole: true, before: 4096, after: 4096))
+        #expect(outcome.released == 0)
+        #expect(try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8) == "1048576")
+        #expect(failure { _ = try place("b", tree).reclaim(1) }?.isNoSuchFile == true)
+    }
+
+    @Test(
+        "reclaim of the real controller: page cache comes free, and more than there is, is less",
+        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
+        .enabled(if: Machine.hasPython, "needs python3"))
+    func realReclaim() throws {
+        let limit = try MemoryLimit(bytes: 128 << 20)
+        let tree = try MadeUpTree(["mark": ""])
+        let child = try Child(
+            python: """
+                sys.stdin.readline()
+                file = os.open("\(tree.root)/large", os.O_RDWR | os.O_CREAT)
+                for _ in range(32): os.write(file, b"x" * (1 << 20))
+                os.fsync(file)
+                say("read")
+                hold()
+                """)
+        try limit.take(child.pid)
+        child.tell("go")
+        _ = try child.line()
+        let some = try limit.own.cgroup.reclaim(16 << 20)
+        #expect(some.isWhole)
+        #expect(some.released >= 8 << 20)
+        #expect(try !limit.own.cgroup.reclaim(1 << 30).isWhole)
+    }
+
+    @Test("the limit of processor time is lifted where there is one")
+    func cpuLimit() throws {
+        let tree = try MadeUpTree(["a/cpu.max": "5000 100000\n", "b/cpu.max": "max 100000\n", "c/x": ""])
+        for (name, expected) in [("a", CgroupKill.CPULimit.lifted), ("b", .none), ("c", .none)] {
+            let cgroup = try place(name, tree)
+            let kill = try CgroupKill(cgroup, identifier: cgroup.identifier())
+            let outcome = try kill.liftCPULimit()
+            #expect(outcome == expected)
+        }
+        #expect(try String(contentsOfFile: tree.root + "/a/cpu.max", encoding: .utf8) == "max")
+        #expect(try String(contentsOfFile: tree.root + "/b/cpu.max", encoding: .utf8) == "max 100000\n")
+    }
+
+    @Test(
+        "an application's own cgroup is killed, with all that is in it",
+        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
+    func kill() throws {
+        let own = try TestCgroup()
+        let child = try Child(["sh", "-c", "read line; sleep 1000 & echo $!; wait"])
+        try own.take(child.pid)
+        child.tell("go")
+        let below = try PidFD(pid: child.numbers()[0])
+        let main = try proc.identity(of: child.pid)
+        let kill = try CgroupKill(own.cgroup, identifier: own.cgroup.identifier())
+        let outcome = try kill.kill(main: main, owner: geteuid(), daemon: nil) { _ in false }
+        #expect(outcome == .killed(remainder: []))
+        #expect(try child.reap() & 0x7F == SIGKILL)
+        #expect(try ready(below.rawValue))
+    }
+
+    @Test(
+        "with a stranger in it nothing is done; nor to another that took its place",
+        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
+    func refused() throws {
+        let own = try TestCgroup()
+        let child = try Child.idle()
+        let stranger = try Child.idle()
+        try own.take(child.pid)
+        try own.take(stranger.pid)
+        let main = try proc.identity(of: child.pid)
+        let identifier = try own.cgroup.identifier()
+        let outcome = try CgroupKill(own.cgroup, identifier: identifier)
+            .kill(main: main, owner: geteuid(), daemon: nil) { _ in false }
+        guard case .refused(.stranger(let found, _, _)) = outcome else {
+            Issue.record("\(outcome)")
+            return
+        }
+        #expect(found.pid == stranger.pid)
+        #expect(try proc.identity(of: child.pid) == main)
+
+        let replaced = try TestCgroup()
+        let kill = try CgroupKill(replaced.cgroup, identifier: replaced.cgroup.identifier())
+        let former = try replaced.cgroup.identifier()
+        #expect(rmdir(replaced.cgroup.directory) == 0)
+        #expect(mkdir(replaced.cgroup.directory, 0o755) == 0)
+        try replaced.take(child.pid)
+        let late = failure { _ = try kill.kill(main: main, owner: geteuid(), daemon: nil) { _ in false } }
+        #expect(late?.errno == ESTALE)
+        let later = failure { _ = try CgroupKill(replaced.cgroup, identifier: former) }
+        #expect(later?.errno == ESTALE)
+        #expect(try proc.identity(of: child.pid) == main)
+    }
+
+    /// A process that holds so much anonymous memory.
+    private func holder(_ bytes: Int) throws -> Child {
+        let child = try Child(
+            python: """
+                held = bytearray(b"x" * \(bytes))
+                say("held")
+                hold()
+                """)
+        _ = try child.line()
+        return child
+    }
+}

@@ -1,0 +1,198 @@
+import Foundation
+import Glibc
+import TestSupport
+
+@testable import Linux
+
+extension Machine {
+    /// Whether a memory limit can be set for a process: root, and a memory controller of version 1 or 2.
+    static let canLimitMemory = isRoot && (try? MemoryLimit(bytes: 64 << 20)) != nil
+    /// Whether the unified hierarchy has the memory controller.
+    static let hasUnifiedMemory =
+        (try? TestCgroup("test-probe")).map { $0.cgroup.hasMemoryController } ?? false
+    /// Whether the freezer of version 1 is there, from which SIGKILL does not free.
+    static let hasOldFreezer = isRoot && access("/sys/fs/cgroup/freezer/cgroup.procs", W_OK) == 0
+    static let hasPressure = access("/proc/pressure/memory", R_OK | W_OK) == 0
+    /// Whether calls of the allocator can be counted: root, uprobes and python3.
+    static let canCountAllocations =
+        isRoot && hasPython && access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0
+}
+
+extension Cgroup {
+    var hasMemoryController: Bool { access("\(directory)/memory.max", W_OK) == 0 }
+}
+
+/// A memory cgroup of version 1 or 2 with a limit; who is in it is ended, and it is removed, when it is let go.
+final class MemoryLimit {
+    /// Of version 2, made in both cases.
+    let own: TestCgroup
+    /// Of version 1, where the memory controller is there.
+    private let old: String?
+
+    init(bytes: Int) throws {
+        own = try TestCgroup("test-memory")
+        if own.cgroup.hasMemoryController {
+            old = nil
+            try Self.write("\(bytes)", to: "\(own.cgroup.directory)/memory.max")
+        } else {
+            let directory = "/sys/fs/cgroup/memory/\(own.cgroup.name)"
+            guard mkdir(directory, 0o755) == 0 else { throw Trouble("mkdir \(directory): \(errno)") }
+            old = directory
+            try Self.write("\(bytes)", to: "\(directory)/memory.limit_in_bytes")
+        }
+    }
+
+    deinit {
+        try? own.cgroup.kill()
+        if let old { removeCgroup(old) }
+    }
+
+    func take(_ pid: Int32) throws {
+        try own.take(pid)
+        if let old { try Self.write("\(pid)", to: "\(old)/cgroup.procs") }
+    }
+
+    static func write(_ text: String, to path: String) throws {
+        let file = open(path, O_WRONLY | O_CLOEXEC)
+        guard file >= 0 else { throw Trouble("open \(path): \(errno)") }
+        defer { close(file) }
+        guard Glibc.write(file, text, text.utf8.count) == text.utf8.count else {
+            throw Trouble("write \(path): \(errno)")
+        }
+    }
+}
+
+/// Removes a cgroup whose last process is about to leave it.
+func removeCgroup(_ directory: String) {
+    _ = eventually { rmdir(directory) == 0 || errno != EBUSY }
+}
+
+/// A freezer of version 1, from which SIGKILL does not free.
+final class OldFreezer {
+    private let directory = "/sys/fs/cgroup/freezer/test-\(UUID().uuidString)"
+
+    init(freezing pid: Int32) throws {
+        guard mkdir(directory, 0o755) == 0 else { throw Trouble("mkdir \(directory): \(errno)") }
+        try MemoryLimit.write("\(pid)", to: "\(directory)/cgroup.procs")
+        try MemoryLimit.write("FROZEN", to: "\(directory)/freezer.state")
+        let state = "\(directory)/freezer.state"
+        guard try eventually({ try String(contentsOfFile: state, encoding: .utf8) == "FROZEN\n" }) else {
+            throw Trouble("\(pid) is not frozen")
+        }
+    }
+
+    func thaw() throws {
+        try MemoryLimit.write("THAWED", to: "\(directory)/freezer.state")
+    }
+
+    deinit {
+        try? thaw()
+        removeCgroup(directory)
+    }
+}
+
+/// Stalls for want of memory from `begin` on: reads a file again and again that is larger than its limit.
+final class Staller {
+    let limit: MemoryLimit
+    let child: Child
+    private let tree: MadeUpTree
+
+    init() throws {
+        tree = try MadeUpTree(["mark": ""])
+        limit = try MemoryLimit(bytes: 16 << 20)
+        child = try Child(
+            python: """
+                path = "\(tree.root)/large"
+                file = os.open(path, os.O_RDWR | os.O_CREAT)
+                for _ in range(64): os.write(file, b"x" * (1 << 20))
+                # Else its pages are charged to whoever wrote them.
+                os.fsync(file)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                say("ready")
+                sys.stdin.readline()
+                # Not sequential: what the kernel reads ahead would not be missed.
+                while True:
+                    for block in range(0, 64 << 20, 1 << 18): os.pread(file, 4096, block)
+                    for block in range(0, 64 << 20, 1 << 20): os.pread(file, 1 << 20, block)
+                """)
+        _ = try child.line()
+        try limit.take(child.pid)
+    }
+
+    func begin() {
+        child.tell("go")
+    }
+}
+
+/// Polls for POLLPRI; what came, or 0 after half a minute: a bound for a broken test.
+func awaitPriority(_ descriptor: Int32) -> Int32 {
+    var look = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
+    while true {
+        let result = poll(&look, 1, 30_000)
+        if result < 0, errno == EINTR { continue }
+        return Int32(look.revents)
+    }
+}
+
+/// How often a thread calls the allocator: counted by the kernel, by uprobes on the C library's functions.
+final class AllocationCounter {
+    private let child: Child
+
+    /// Of the calling thread.
+    init() throws {
+        let thread = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
+        guard let number = thread.split(separator: "/").last else { throw Trouble("thread-self: \(thread)") }
+        let places = try ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"].map {
+            try Self.place(of: $0)
+        }
+        child = try Child(
+            python: """
+                import struct
+                def event(path, offset):
+                    kind = int(open("/sys/bus/event_source/devices/uprobe/type").read())
+                    name = ctypes.create_string_buffer(path.encode())
+                    # perf_event_attr: type, size, config, sample_period, sample_type, read_format, flags,
+                    # wakeup_events and bp_type, config1, config2.
+                    attr = struct.pack("=IIQQQQQIIQQ", kind, 72, 0, 0, 0, 0, 0, 0, 0, ctypes.addressof(name), offset)
+                    libc = ctypes.CDLL(None, use_errno=True)
+                    number = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
+                    found = libc.syscall(number, attr, \(number), -1, -1, ctypes.c_ulong(8))
+                    if found < 0: say("failed", os.strerror(ctypes.get_errno())); sys.exit()
+                    return found
+                events = [event(path, offset) for path, offset in \(Self.python(places))]
+                say("ready")
+                for line in sys.stdin:
+                    say(sum(struct.unpack("Q", os.read(event, 8))[0] for event in events))
+                """)
+        let answer = try child.line()
+        guard answer == "ready" else { throw Trouble("uprobe: \(answer)") }
+    }
+
+    /// Calls so far.
+    func count() throws -> Int32 {
+        child.tell("count")
+        return try child.numbers()[0]
+    }
+
+    private static func python(_ places: [(String, UInt)]) -> String {
+        "[" + places.map { "(\"\($0)\", \($1))" }.joined(separator: ", ") + "]"
+    }
+
+    /// The file of a function, and the offset in it.
+    private static func place(of function: String) throws -> (String, UInt) {
+        guard let symbol = dlsym(nil, function) else { throw Trouble("no \(function)") }
+        let address = UInt(bitPattern: symbol)
+        var place: (String, UInt)?
+        try Files.forEachLine(of: "/proc/self/maps") { line in
+            let fields = String(decoding: line, as: UTF8.self).split(separator: " ")
+            let bounds = fields[0].split(separator: "-").compactMap { UInt($0, radix: 16) }
+            guard bounds.count == 2, bounds[0] <= address, address < bounds[1], fields.count > 5,
+                let offset = UInt(fields[2], radix: 16)
+            else { return true }
+            place = (String(fields[5]), address - bounds[0] + offset)
+            return false
+        }
+        if let place { return place }
+        throw Trouble("\(function) is in no mapping")
+    }
+}

@@ -1,0 +1,220 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Linux
+
+@Suite("How much memory there is, and who has it")
+struct MemoryTests {
+    @Test("meminfo of this machine")
+    func machine() throws {
+        let figures = try MemoryInfo().read()
+        #expect(figures.total > 64 << 20)
+        #expect(figures.available > 0 && figures.available < figures.total)
+        #expect(figures.swapFree <= figures.swapTotal)
+    }
+
+    @Test("meminfo of a made-up tree; what is missing is told")
+    func madeUp() throws {
+        let lines = ["MemTotal: 2048 kB", "MemFree: 7 kB", "MemAvailable: 1024 kB", "SwapTotal: 0 kB"]
+        let tree = try MadeUpTree([
+            "meminfo": (lines + ["SwapFree: 0 kB", "Zswap: 1 kB", ""]).joined(separator: "\n"),
+            "old/meminfo": lines.joined(separator: "\n"),
+        ])
+        let expected = MemoryInfo.Figures(total: 2 << 20, available: 1 << 20, swapTotal: 0, swapFree: 0)
+        #expect(try MemoryInfo(root: tree.root).read() == expected)
+        #expect(failure { _ = try MemoryInfo(root: tree.root + "/old").read() }?.errno == EBADMSG)
+        #expect(failure { _ = try MemoryInfo(root: tree.root + "/none") }?.isNoSuchFile == true)
+    }
+
+    @Test("a cgroup's room below its limit, from a made-up tree")
+    func cgroup() throws {
+        let statistics = "anon 100\nfile 900\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\nx 1\n"
+        let tree = try MadeUpTree([
+            "a/memory.max": "2000\n", "a/memory.current": "1000\n", "a/memory.stat": statistics,
+            "b/memory.max": "max\n", "b/memory.current": "1000\n", "b/memory.stat": statistics,
+            "c/memory.max": "500\n", "c/memory.current": "1000\n", "c/memory.stat": "anon 1\n",
+            "d/memory.max": "700\n", "d/memory.current": "100\n", "d/memory.stat": statistics,
+            "e/memory.max": "300\n", "e/memory.current": "1000\n", "e/memory.stat": statistics,
+        ])
+        let limited = try CgroupMemory(place("a", tree)).read()
+        #expect(limited == CgroupMemory.Figures(limit: 2000, current: 1000, reclaimable: 550))
+        #expect(limited.headroom == 1550)
+        let free = try CgroupMemory(place("b", tree)).read()
+        #expect(free.limit == nil)
+        #expect(free.headroom == nil)
+        #expect(failure { _ = try CgroupMemory(place("c", tree)).read() }?.errno == EBADMSG)
+        // Figures that do not fit each other.
+        #expect(try CgroupMemory(place("d", tree)).read().headroom == 700)
+        #expect(try CgroupMemory(place("e", tree)).read().headroom == 0)
+        #expect(failure { _ = try CgroupMemory(place("none", tree)) }?.isNoSuchFile == true)
+    }
+
+    @Test(
+        "a cgroup's room below its limit, of the real controller",
+        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
+        .enabled(if: Machine.hasPython, "needs python3"))
+    func realCgroup() throws {
+        let limit = try MemoryLimit(bytes: 64 << 20)
+        let child = try Child(
+            python: """
+                sys.stdin.readline()
+                held = bytearray(b"x" * (20 << 20))
+                say("held")
+                hold()
+                """)
+        try limit.take(child.pid)
+        let memory = try CgroupMemory(limit.own.cgroup)
+        let before = try memory.read()
+        child.tell("go")
+        _ = try child.line()
+        let after = try memory.read()
+        #expect(after.limit == 64 << 20)
+        #expect(after.current >= before.current + 20 << 20)
+        #expect(try #require(after.headroom) < 44 << 20)
+    }
+
+    @Test("a process's memory grows by what it takes; a zombie has none", .enabled(if: Machine.hasPython))
+    func process() throws {
+        let child = try Child(
+            python: """
+                import mmap
+                say("ready")
+                sys.stdin.readline()
+                held = bytearray(b"x" * (40 << 20))
+                shared = mmap.mmap(-1, 8 << 20)
+                shared.write(b"x" * (8 << 20))
+                say("held")
+                sys.stdin.readline()
+                """)
+        _ = try child.line()
+        let before = try Proc().memory(of: child.pid)
+        #expect(before.file > 0)
+        child.tell("go")
+        _ = try child.line()
+        let after = try Proc().memory(of: child.pid)
+        #expect(after.releasable >= before.releasable + 39 << 20)
+        #expect(after.shared >= before.shared + 7 << 20)
+        #expect(after.resident >= before.resident + 46 << 20)
+        child.tell("end")
+        try child.waitUntilZombie()
+        #expect(try Proc().memory(of: child.pid) == Proc.Memory())
+        try child.reap()
+        #expect(failure { _ = try Proc().memory(of: child.pid) }?.isNoSuchProcess == true)
+    }
+
+    @Test(
+        "reading allocates nothing, a thousand times",
+        .enabled(if: Machine.canCountAllocations, "needs root, uprobes and python3"),
+        .enabled(if: Machine.hasPressure, "no PSI"))
+    func allocations() throws {
+        let statistics = "anon 1\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\n"
+        let tree = try MadeUpTree([
+            "a/memory.max": "2000\n", "a/memory.current": "1000\n", "a/memory.stat": statistics,
+            "a/memory.events": "low 0\noom_kill 0\n",
+        ])
+        let info = try MemoryInfo()
+        let pressure = try PressureFile(path: "/proc/pressure/memory")
+        let cgroup = try CgroupMemory(place("a", tree))
+        let events = try MemoryEvents(place("a", tree))
+        let kills = try KernelKills()
+        func read() throws -> UInt64 {
+            try info.read().available &+ pressure.read().full.total &+ (cgroup.read().headroom ?? 0)
+                &+ events.read().oomKill &+ kills.read()
+        }
+        // What the runtime makes at the first call is no matter of the later ones.
+        _ = try read()
+        let counter = try AllocationCounter()
+        _ = try counter.count()
+        let first = try counter.count()
+        for _ in 0..<1000 { free(malloc(64)) }
+        let second = try counter.count()
+        let third = try counter.count()
+        for _ in 0..<1000 { _ = try read() }
+        let fourth = try counter.count()
+        // Asking allocates as well, some forty times.
+        #expect(second - first >= 1000, "the counter counts")
+        #expect(fourth - third < 500, "\(fourth - third); asking alone: \(third - second)")
+    }
+
+    @Test("memory.events of a made-up tree")
+    func events() throws {
+        let tree = try MadeUpTree([
+            "a/memory.events":
+                "low 0\nhigh 5\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\nsock_throttled 0\n",
+            "b/memory.events": "low 0\nhigh 5\nmax 12\noom 3\n",
+        ])
+        var expected = MemoryEvents.Counts()
+        (expected.high, expected.max, expected.oom) = (5, 12, 3)
+        (expected.oomKill, expected.oomGroupKill) = (2, 1)
+        #expect(try MemoryEvents(place("a", tree)).read() == expected)
+        #expect(failure { _ = try MemoryEvents(place("b", tree)) }?.errno == EBADMSG)
+    }
+
+    @Test(
+        "a kill for want of memory is counted, and told where there are events",
+        .enabled(if: Machine.canLimitMemory, "needs root and a memory controller"),
+        .enabled(if: Machine.hasPython, "needs python3"))
+    func killed() throws {
+        let limit = try MemoryLimit(bytes: 32 << 20)
+        let kills = try KernelKills()
+        let before = try kills.read()
+        let events = limit.own.cgroup.hasMemoryController ? try MemoryEvents(limit.own.cgroup) : nil
+        let child = try Child(
+            python: """
+                sys.stdin.readline()
+                held = bytearray(b"x" * (512 << 20))
+                """)
+        try limit.take(child.pid)
+        // Swap would make it slow, not dead; a test machine has less of it than 480 MiB.
+        child.tell("go")
+        #expect(try child.reap() & 0x7F == SIGKILL)
+        #expect(try kills.read() > before)
+        if let events {
+            #expect(awaitPriority(events.descriptor) & POLLPRI != 0)
+            #expect(try eventually { try events.read().oomKill == 1 })
+        }
+    }
+
+    @Test("no oom_kill in vmstat")
+    func noCounter() throws {
+        let tree = try MadeUpTree(["vmstat": "nr_free_pages 1\n", "b/vmstat": "x 1\noom_kill 7\ny 1\n"])
+        #expect(failure { _ = try KernelKills(root: tree.root).read() }?.errno == EBADMSG)
+        #expect(try KernelKills(root: tree.root + "/b").read() == 7)
+    }
+
+    @Test("own memory is locked and let go", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))
+    func lock() throws {
+        try MemoryLock.lock(.touched)
+        defer { MemoryLock.unlock() }
+        let status = try String(contentsOfFile: "/proc/self/status", encoding: .utf8)
+        let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmLck:") })
+        #expect(try #require(Int(line.filter(\.isNumber))) > 0)
+    }
+
+    @Test("why memory is not locked")
+    func lockFailures() {
+        #expect(MemoryLock.Failure(errno: EPERM, limit: 0) == .notPermitted)
+        #expect(MemoryLock.Failure(errno: ENOMEM, limit: 65_536) == .overLimit(65_536))
+        let other = KernelFailure(operation: "mlockall", subject: "own memory", errno: ENOMEM)
+        #expect(MemoryLock.Failure(errno: ENOMEM, limit: nil) == .failed(other))
+    }
+}
+
+/// A cgroup of a made-up tree.
+func place(_ name: String, _ tree: MadeUpTree) throws -> Cgroup {
+    guard let cgroup = Cgroup(path: "/\(name)", in: UnifiedHierarchy(mountPoint: tree.root)) else {
+        throw Trouble("no cgroup's name: \(name)")
+    }
+    return cgroup
+}
+
+/// Whether we have a capability, by its number (capabilities(7)).
+func capability(_ number: Int) -> Bool {
+    guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
+        let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),
+        let mask = UInt64(line.dropFirst(7).trimmingCharacters(in: .whitespaces), radix: 16)
+    else { return false }
+    return mask & (1 << UInt64(number)) != 0
+}
