@@ -1,0 +1,240 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Applications in a cgroup that turns out not to be theirs alone, before a freeze or after the first: § 2,
+/// "Extent". What is theirs is stopped by signal, and nobody else is touched.
+@Suite(
+    "Attacks on the extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+struct ExtentAttackTests {
+    /// A program of three processes in a cgroup of its own, frozen and thawed once where that is wanted: the
+    /// cgroup was judged then, and the next judgement is a quick one.
+    private struct Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let home: TestCgroup
+        let app: App
+        let path: String
+        let others: [Int32]
+
+        init(isJudged: Bool) throws {
+            daemon = try TestDaemon()
+            client = try daemon.subscriber()
+            home = try TestCgroup("app-test")
+            app = try App(daemon.bus)
+            try home.take(app.pid)
+            others = try (0..<2).map { [app] _ in try app.make("fork") }
+            path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
+            try app.application(path, "FinishLaunching")
+            try client.wait(for: path, toBe: "background")
+            if isJudged { try judge(home, client, path) }
+        }
+    }
+
+    private static func judge(_ home: TestCgroup, _ client: Client, _ path: String) throws {
+        try client.application(path, "Suspend")
+        #expect(try home.cgroup.isFrozen())
+        try client.application(path, "Resume")
+        #expect(try !home.cgroup.isFrozen())
+        try client.catchUp()
+    }
+
+    /// `Suspend` stops these and not those, without the freezer, and `Resume` undoes it.
+    private func expectSignals(
+        _ client: Client, _ path: String, _ cgroup: Cgroup, to own: [Int32], not others: [Int32],
+        _ location: SourceLocation = #_sourceLocation
+    ) throws {
+        try client.application(path, "Suspend")
+        #expect(try !cgroup.wantsFrozen(), sourceLocation: location)
+        for pid in own { #expect(try isStopped(pid), sourceLocation: location) }
+        for pid in others { #expect(try !isStopped(pid), sourceLocation: location) }
+        #expect(try client.state(path) == "suspended", sourceLocation: location)
+        try client.application(path, "Resume")
+        for pid in own + others { #expect(try !isStopped(pid), sourceLocation: location) }
+    }
+
+    // MARK: Another user's process
+
+    @Test(
+        "a child of another user in the cgroup: signals, to the application's own alone, and Explain says so",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
+    func foreignChild() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let (shell, gate) = try gatedShell(
+            "sleep 1000 & echo own $!; setpriv --reuid=\(App.nobody) --clear-groups "
+                + "sh -c 'echo child $$; exec sleep 1000' & wait", in: home)
+        close(gate.takeWrite())
+        let own = try number(after: "own", of: shell)
+        let child = try number(after: "child", of: shell)
+        let path = try client.register("org.example.Editor", shell.pid)
+        try expectSignals(client, path, home.cgroup, to: [shell.pid, own], not: [child])
+        guard case .strings(let failures)? = try client.explain(path)["stop-failures"] else {
+            Issue.record("Explain says nothing of it")
+            return
+        }
+        #expect(failures.contains { $0.contains("\(child)") })
+    }
+
+    @Test(
+        "a set-user-ID program that is executed after the first freeze is never stopped",
+        .enabled(if: TestDaemon.canBeOthers && SetUserID.isPossible, "needs root and a /tmp without nosuid"),
+        arguments: ["by a new child", "by a child that was there"])
+    func setUserID(_ how: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test", owner: App.nobody)
+        let program = try SetUserID(in: daemon.bus.directory)
+        let script =
+            how == "by a new child"
+            ? "sleep 1000 & echo own $!; echo ready; read line <&3; \(program.path) 1000 & echo child $!; wait"
+            : "sleep 1000 & echo own $!; (read line <&3; exec \(program.path) 1000) & echo child $!; "
+                + "echo ready; wait"
+        let gate = try PipeEnds()
+        let shell = try Child("sh", ["-c", script], uid: App.nobody, descriptors: [3: gate.read])
+        try shell.waitForLine(containing: "ready")
+        let own = try number(after: "own", of: shell)
+        // All that there are: moved one by one.
+        try home.take(shell.pid)
+        try home.take(own)
+        if how != "by a new child" { try home.take(try number(after: "child", of: shell)) }
+        let path = try client.register("org.example.Editor", shell.pid)
+        try Self.judge(home, client, path)
+
+        close(gate.takeWrite())
+        let child = try number(after: "child", of: shell)
+        defer { kill(child, SIGKILL) }
+        try client.wait("the program to be executed") {
+            try Proc().status(child).owner.effective == 0
+        }
+        #expect(try Cgroup.of(child, in: home.cgroup.hierarchy, proc: Proc()) == home.cgroup)
+        try expectSignals(client, path, home.cgroup, to: [shell.pid, own], not: [child])
+    }
+
+    @Test(
+        "one that changes its user after registration is not stopped, nor what it comes before; Suspend says why",
+        .enabled(if: TestDaemon.canBeOthers, "needs root"), arguments: [false, true])
+    func changedUser(isJudged: Bool) throws {
+        let scene = try Scene(isJudged: isJudged)
+        try scene.app.ask("setuid \(App.nobody)")
+        #expect(throws: (any Error).self) { try scene.client.application(scene.path, "Suspend") }
+        #expect(try !scene.home.cgroup.wantsFrozen())
+        for pid in [scene.app.pid] + scene.others { #expect(try !isStopped(pid)) }
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+        let objections = try scene.client.canSuspend(scene.path)
+        #expect(objections.contains { $0.contains("does not run with the rights") }, "\(objections)")
+    }
+
+    @Test(
+        "a child that changes its user after the first freeze: signals, to the others alone",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
+    func changedChild() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let (shell, gate) = try gatedShell(
+            "sleep 1000 & echo own $!; (echo child; read line <&3; "
+                + "exec setpriv --reuid=\(App.nobody) --clear-groups sleep 1000) & echo pid $!; wait",
+            in: home
+        )
+        let own = try number(after: "own", of: shell)
+        let child = try number(after: "pid", of: shell)
+        let path = try client.register("org.example.Editor", shell.pid)
+        try Self.judge(home, client, path)
+        close(gate.takeWrite())
+        try client.wait("the change") { try Proc().status(child).owner.effective == App.nobody }
+        try expectSignals(client, path, home.cgroup, to: [shell.pid, own], not: [child])
+    }
+
+    // MARK: Another application
+
+    @Test("a viewer that is registered after the browser's first freeze, and its child: not frozen with it")
+    func viewer() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let (browser, gate) = try gatedShell(
+            "sleep 1000 & echo own $!; sh -c 'sleep 1000 & echo inner $!; wait' & echo viewer $!; wait",
+            in: home)
+        close(gate.takeWrite())
+        let pids = try ["own", "viewer", "inner"].map { try number(after: $0, of: browser) }
+        let path = try client.register("org.example.Browser", browser.pid)
+        try Self.judge(home, client, path)
+        let viewer = try client.register("org.example.Viewer", pids[1])
+        try client.settle()
+        client.forget()
+        try expectSignals(client, path, home.cgroup, to: [browser.pid, pids[0]], not: [pids[1], pids[2]])
+        #expect(client.edges(of: viewer) == [])
+        try expectSignals(client, viewer, home.cgroup, to: [pids[1], pids[2]], not: [browser.pid, pids[0]])
+    }
+
+    // MARK: A stranger
+
+    @Test("a stranger who comes after the first freeze: signals, to its own processes alone")
+    func stranger() throws {
+        let scene = try Scene(isJudged: true)
+        let stranger = try Child("sleep", ["1000"])
+        try scene.home.take(stranger.pid)
+        try expectSignals(
+            scene.client, scene.path, scene.home.cgroup, to: [scene.app.pid] + scene.others,
+            not: [stranger.pid])
+    }
+
+    @Test("a process of its own that was moved out after the first freeze is stopped with the rest")
+    func remainder() throws {
+        let scene = try Scene(isJudged: true)
+        let elsewhere = try TestCgroup("other")
+        try elsewhere.take(scene.others[0])
+        // The quick look sees nothing; the full one, after the announcement, has it thawed.
+        try scene.client.application(scene.path, "Suspend")
+        let pids = [scene.app.pid] + scene.others
+        try scene.client.wait("the stop by signal") { try pids.allSatisfy { try isStopped($0) } }
+        #expect(try !scene.home.cgroup.wantsFrozen())
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.application(scene.path, "Resume")
+        for pid in pids { #expect(try !isStopped(pid)) }
+    }
+
+    // MARK: Means
+
+    /// A shell in the cgroup, whose children are born there; descriptor 3 is the gate, and held open by us.
+    private func gatedShell(_ script: String, in home: TestCgroup) throws -> (shell: Child, gate: PipeEnds) {
+        let start = try PipeEnds()
+        let gate = try PipeEnds()
+        let shell = try Child(
+            "sh", ["-c", "read line; " + script], descriptors: [STDIN_FILENO: start.read, 3: gate.read])
+        try home.take(shell.pid)
+        close(start.takeWrite())
+        return (shell, gate)
+    }
+
+    private func number(after word: String, of shell: Child) throws -> Int32 {
+        let line = try shell.waitForLine(containing: word + " ")
+        return try #require(line.split(separator: " ").last.flatMap { Int32($0) })
+    }
+}
+
+/// A copy of sleep(1) that whoever executes it runs as root.
+private struct SetUserID {
+    let path: String
+
+    /// Whether such programs are heeded where our buses have their directories.
+    static let isPossible: Bool = {
+        var file = statvfs()
+        return statvfs(NSTemporaryDirectory(), &file) == 0 && file.f_flag & UInt(ST_NOSUID) == 0
+    }()
+
+    init(in directory: String) throws {
+        path = directory + "/sleep-as-root"
+        guard let sleep = Programs.inPath("sleep") else { throw TestFailure("no sleep") }
+        try FileManager.default.copyItem(atPath: sleep, toPath: path)
+        guard chmod(path, 0o4755) == 0 else { throw TestFailure("chmod \(path): \(errno)") }
+    }
+}
