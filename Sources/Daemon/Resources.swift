@@ -104,7 +104,8 @@ final class Resources {
         case .observe:
             // What was done before the mode was changed is taken back.
             change(application) { $0.putBack(isForeign: isForeign) }
-            if let what = row.words {
+            let what = row.words.joined(separator: " ")
+            if !what.isEmpty {
                 journal.log(
                     .debug, "application \(application.number) (\(application.id)): would get \(what)",
                     application.fields)
@@ -127,6 +128,35 @@ final class Resources {
         }
     }
 
+    // MARK: Explained
+
+    /// What we have set for an application, and what we leave alone, as of the last change, in words. Distinct
+    /// values of one knob are told one by one, up to a number that a person reads.
+    func given(_ application: Registered) -> [String] {
+        var counts: [ResourceEntry: Int] = [:]
+        for entry in ledgers[application.number]?.entries ?? [] {
+            if let entry = ResourceEntry(entry) { counts[entry, default: 0] += 1 }
+        }
+        return counts.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
+    }
+
+    /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights
+    /// where it has a cgroup of its own, nice value and I/O class where it has none.
+    func wouldGive(_ application: Registered) -> [String] {
+        guard mode == .observe, let state = state(application.number) else { return [] }
+        var row = table[state]
+        if ownCgroup(application) != nil {
+            row.nice = nil
+            row.ioClass = nil
+        } else {
+            row.cpuWeight = nil
+            row.ioWeight = nil
+        }
+        return row.words
+    }
+
+    private static let mostExplained = 64
+
     private func change(_ application: Registered, _ body: (inout ResourceLedger) -> Void) {
         // Taken out, so that it is changed in place.
         var ledger =
@@ -148,14 +178,59 @@ final class Resources {
 }
 
 extension ResourceRow {
-    /// As the configuration writes it; nil where it says nothing.
-    fileprivate var words: String? {
+    /// Its settings as the configuration writes them; empty where it says nothing.
+    fileprivate var words: [String] {
         var words: [String] = []
         if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }
         if let ioWeight { words.append("IOWeight=\(ioWeight)") }
         if let oomScoreAdjust { words.append("OOMScoreAdjust=\(oomScoreAdjust)") }
         if let nice { words.append("Nice=\(nice)") }
         if let ioClass { words.append("IOSchedulingClass=\(ioClass == .idle ? "idle" : "best-effort")") }
-        return words.isEmpty ? nil : words.joined(separator: " ")
+        return words
+    }
+}
+
+/// One value of `ResourceLedger.entries`, whosever it is.
+private struct ResourceEntry: Hashable {
+    let knob: ResourceKnob
+    /// nil: somebody else has changed it.
+    let written: Int32?
+    let original: Int32
+
+    init?(_ entry: String) {
+        var words = entry.split(separator: " ")[...]
+        guard let knob = words.popFirst().flatMap({ ResourceKnob(rawValue: String($0)) }) else { return nil }
+        switch knob {
+        // Whose it is.
+        case .nice, .io, .oom: _ = words.popFirst()
+        case .cpuWeight, .ioWeight: break
+        }
+        guard let original = words.popFirst().flatMap({ Int32($0) }), let written = words.popFirst() else {
+            return nil
+        }
+        self.knob = knob
+        self.written = Int32(written)
+        self.original = self.written == nil ? 0 : original
+    }
+
+    func words(count: Int) -> String {
+        let name: String
+        var whose = ""
+        switch knob {
+        case .cpuWeight: name = "CPUWeight"
+        case .ioWeight: name = "IOWeight"
+        case .oom:
+            name = "OOMScoreAdjust"
+            whose = count == 1 ? " (1 process)" : " (\(count) processes)"
+        case .nice, .io:
+            name = knob == .nice ? "Nice" : "IOSchedulingClass"
+            whose = count == 1 ? " (1 thread)" : " (\(count) threads)"
+        }
+        guard let written else { return "\(name) is somebody else's, left alone\(whose)" }
+        return "\(name)=\(word(written)), was \(word(original))\(whose)"
+    }
+
+    private func word(_ value: Int32) -> String {
+        knob == .io ? IOPriority(rawValue: value).description : String(value)
     }
 }

@@ -211,6 +211,43 @@ struct ResourceTests {
         #expect(try Values(child.pid) == own)
     }
 
+    @Test("Explain says what is set, what is left alone, and with Mode=observe what would be set")
+    func explained() throws {
+        let daemon = try TestDaemon(
+            configuration: "[Daemon]\nMode=observe\n[State background]\nIOSchedulingClass=\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(try client.explain(path)["resources"] == .strings([]))
+        #expect(try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200", "Nice=7"]))
+        try daemon.reconfigure("[State background]\nIOSchedulingClass=\n")
+        #expect(
+            try client.explain(path)["resources"]
+                == .strings([
+                    "Nice=\(own.nice + 7), was \(own.nice) (1 thread)",
+                    "OOMScoreAdjust=\(own.score + 200), was \(own.score) (1 process)",
+                ]))
+        #expect(try client.explain(path)["would-set"] == .strings([]))
+        #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 11) == 0)
+        try client.application(path, "Suspend")
+        try wait(for: path, toBe: "suspended", client)
+        #expect(
+            try client.explain(path)["resources"]
+                == .strings([
+                    "IOSchedulingClass=idle, was \(own.io) (1 thread)",
+                    "Nice is somebody else's, left alone (1 thread)",
+                    "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
+                ]))
+        try client.setFocus(child.pid)
+        try client.application(path, "Resume")
+        try wait(for: path, toBe: "active", client)
+        #expect(
+            try client.explain(path)["resources"]
+                == .strings(["Nice is somebody else's, left alone (1 thread)"]))
+    }
+
     @Test("a reload holds at once for every application; a bad line leaves the default")
     func reload() throws {
         let daemon = try TestDaemon()

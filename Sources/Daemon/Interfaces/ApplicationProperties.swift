@@ -104,9 +104,11 @@ extension Daemon {
         add("kill-deadline", application.killDeadline)
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
-        if let suspender = executor.registered[application.number]?.suspender {
-            let failures = suspender.failures.map(\.description)
+        if let registered = executor.registered[application.number] {
+            let failures = registered.suspender.failures.map(\.description)
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
+            entries.append(("resources", .strings(resources.given(registered))))
+            entries.append(("would-set", .strings(resources.wouldGive(registered))))
         }
         return entries
     }
