@@ -191,6 +191,7 @@ struct ExtentAttackTests {
     func remainder() throws {
         let scene = try Scene(isJudged: true)
         let elsewhere = try TestCgroup("other")
+        defer { withExtendedLifetime(elsewhere) {} }
         try elsewhere.take(scene.others[0])
         // The quick look sees nothing; the full one, after the announcement, has it thawed.
         try scene.client.application(scene.path, "Suspend")

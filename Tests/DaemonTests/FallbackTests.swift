@@ -1,0 +1,123 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// The daemon is killed in the moment when a stop falls back from the freezer to signals. That moment is made to
+/// last: a main process that waits in vfork(2) takes no SIGSTOP before its child has executed its program.
+@Suite(
+    "Killed between freezer and signals",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+    .enabled(if: Programs.inPath("python3") != nil, "needs python3, for posix_spawn(3)"))
+struct FallbackTests {
+    /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a
+    /// FIFO, and another child, which only is.
+    private final class Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let home: TestCgroup
+        let main: Child
+        let other: Int32
+        let waiting: Int32
+        let path: String
+        private let fifo: String
+
+        init() throws {
+            daemon = try TestDaemon()
+            client = try daemon.subscriber()
+            home = try TestCgroup("app-test")
+            fifo = daemon.bus.directory + "/fifo"
+            guard mkfifo(fifo, 0o600) == 0 else { throw TestFailure("mkfifo: \(errno)") }
+            let gate = try PipeEnds()
+            main = try Child(
+                "python3", ["-c", Self.script, fifo], descriptors: [STDIN_FILENO: gate.read])
+            try home.take(main.pid)
+            close(gate.takeWrite())
+            let line = try main.waitForLine(containing: "other ")
+            guard let other = line.split(separator: " ").last.flatMap({ Int32($0) }) else {
+                throw TestFailure(line)
+            }
+            self.other = other
+            // Its parent can say nothing until it has executed.
+            var third: Int32?
+            let cgroup = home.cgroup
+            let known = [main.pid, other]
+            try client.wait("the child of vfork") {
+                third = try cgroup.processes().first { !known.contains($0) }
+                return third != nil
+            }
+            waiting = try #require(third)
+            path = try client.register("org.example.App", main.pid)
+            try client.settle()
+        }
+
+        private static let script = """
+            import os, subprocess, sys
+            sys.stdin.read()
+            other = subprocess.Popen(["sleep", "1000"])
+            print("other", other.pid, flush=True)
+            os.posix_spawn("/bin/sleep", ["sleep", "1000"], {},
+                file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
+            print("spawned", flush=True)
+            other.wait()
+            """
+
+        /// Lets the child of vfork(2) execute, and with it its parent go on.
+        func open() throws {
+            let writer = Glibc.open(fifo, O_RDWR | O_CLOEXEC)
+            guard writer >= 0 else { throw TestFailure("open the FIFO: \(errno)") }
+            close(writer)
+        }
+
+        /// `Suspend` whose answer nobody waits for.
+        func tellSuspend() throws {
+            try client.bus.send(
+                client.bus.newCall(
+                    destination: BusNames.service, path: path, interface: BusNames.application,
+                    member: "Suspend"))
+        }
+
+        /// It is held still; once that is lifted nobody stands, nor will.
+        func expectHeldThenFree() throws {
+            #expect(try client.holds(path) == ["request uid:\(getuid())"])
+            try client.application(path, "Resume")
+            #expect(try client.holds(path) == [])
+            #expect(try !home.cgroup.wantsFrozen())
+            for (name, pid) in [("main", main.pid), ("other", other), ("waiting", waiting)] {
+                #expect(try !isStopped(pid), "the \(name) process")
+            }
+            // A stop that still waited for it would stop it now.
+            try open()
+            try main.waitForLine(containing: "spawned")
+            #expect(try client.state(path) == "background")
+        }
+    }
+
+    @Test(
+        "a freeze that does not stand up to the second look: the next daemon stops by signal, and lets all go",
+        arguments: ["before the next daemon", "after Resume"])
+    func lookedAtAgain(_ opened: String) throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try scene.home.cgroup.isFrozen())
+        try scene.client.application(scene.path, "Resume")
+        try scene.client.catchUp()
+        // The quick look does not see it, the full one does.
+        let elsewhere = try TestCgroup("other")
+        defer { withExtendedLifetime(elsewhere) {} }
+        try elsewhere.take(scene.other)
+        try scene.tellSuspend()
+        try scene.client.wait("the freeze and the thaw") {
+            scene.client.edges(of: scene.path).suffix(2) == ["background→suspended", "suspended→background"]
+        }
+        try scene.daemon.end(SIGKILL)
+        #expect(try !scene.home.cgroup.wantsFrozen())
+        if opened == "before the next daemon" { try scene.open() }
+        try scene.daemon.start()
+        #expect(try !scene.home.cgroup.wantsFrozen())
+        try scene.expectHeldThenFree()
+    }
+}
