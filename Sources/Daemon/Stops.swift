@@ -26,6 +26,9 @@ final class Stops {
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
 
+    /// Called before an application is stopped in another way than was written down.
+    var writeDown: (ApplicationNumber) -> Void = { _ in }
+
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
         find: @escaping (ApplicationNumber) -> Registered?,
@@ -65,9 +68,10 @@ final class Stops {
     }
 
     func watch(_ application: Registered) {
-        application.suspender.willSignal = { [weak self, number = application.number] in self?.writeDown(number) }
-        freezes?.watch(application.number, application.process)
-        freezeChanged(application.number)
+        let number = application.number
+        application.suspender.fellBack = { [unowned self] in writeDown(number) }
+        freezes?.watch(number, application.process)
+        freezeChanged(number)
     }
 
     // MARK: Orders

@@ -35,11 +35,12 @@ public final class Suspender {
     public private(set) var failures: [KernelFailure] = []
     /// Why the freezer was not used for the present stop; nil where it is, or there is no cgroup.
     public private(set) var objection: String?
-    /// Called when the freezer has failed in the middle of a stop, before the first signal: whom it finds standing
-    /// is to be written down.
-    public var willSignal: () -> Void = {}
     /// Processes that stood already when the stop by signal was prepared: not ours to continue.
     public private(set) var standing: [ProcessIdentity] = []
+
+    /// Called when a stop that was begun with the freezer goes on by signal, before the first one: what is held now
+    /// is to be written down.
+    public var fellBack: () -> Void = {}
 
     private let proc: Proc
     private let owner: UInt32
@@ -107,12 +108,6 @@ public final class Suspender {
         } else {
             useSignals(isForeign)
         }
-    }
-
-    private func fallBack(_ isForeign: (ProcessIdentity) -> Bool) {
-        judged = nil
-        useSignals(isForeign)
-        willSignal()
     }
 
     private func useSignals(_ isForeign: (ProcessIdentity) -> Bool) {
@@ -192,7 +187,8 @@ public final class Suspender {
                 try cgroup.freeze()
             } catch {
                 failures.append(error)
-                fallBack(isForeign)
+                useSignals(isForeign)
+                fellBack()
             }
         }
         return proceed(isForeign: isForeign)
@@ -219,7 +215,10 @@ public final class Suspender {
         } catch {
             // It is gone, with all that were in it, or they were moved.
             failures.append(error)
-            fallBack(isForeign)
+            // Where it is there all the same, nobody else would thaw it.
+            if isFreezeOurs { thaw(cgroup) }
+            useSignals(isForeign)
+            fellBack()
             return proceed(isForeign: isForeign)
         }
     }

@@ -120,4 +120,49 @@ struct FallbackTests {
         #expect(try !scene.home.cgroup.wantsFrozen())
         try scene.expectHeldThenFree()
     }
+
+    @Test(
+        "a cgroup that cannot be frozen: nobody that was stopped by signal instead stays so",
+        .enabled(if: ReadOnly.isPossible, "needs the right to mount"),
+        arguments: ["before the next daemon", "after Resume"])
+    func cannotBeFrozen(_ opened: String) throws {
+        let scene = try Scene()
+        let lock = try ReadOnly(scene.home.cgroup.directory + "/cgroup.freeze")
+        defer { lock.lift() }
+        try scene.tellSuspend()
+        // Those below it are stopped once it has not stood for long enough.
+        try scene.client.wait("the stop of the child") { try isStopped(scene.other) }
+        try scene.daemon.end(SIGKILL)
+        if opened == "before the next daemon" { try scene.open() }
+        try scene.daemon.start()
+        try scene.expectHeldThenFree()
+    }
+}
+
+/// A file that nobody can write to, root neither: mounted over itself.
+private struct ReadOnly {
+    let path: String
+
+    static let isPossible: Bool = {
+        guard let probe = try? TestCgroup("test-probe"),
+            let lock = try? ReadOnly(probe.cgroup.directory + "/cgroup.freeze")
+        else { return false }
+        defer { lock.lift() }
+        return (try? probe.cgroup.freeze()) == nil
+    }()
+
+    init(_ path: String) throws {
+        self.path = path
+        try Self.run("mount", "--bind", path, path)
+        try Self.run("mount", "-o", "remount,bind,ro", path)
+    }
+
+    func lift() { try? Self.run("umount", path) }
+
+    private static func run(_ program: String, _ arguments: String...) throws {
+        let child = try Child(program, arguments)
+        guard try child.waitForExit() == .exited(0) else {
+            throw TestFailure("\(program) \(arguments): \(child.errors)")
+        }
+    }
 }
