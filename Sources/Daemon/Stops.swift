@@ -19,6 +19,8 @@ final class Stops {
     private var locks: LockSensor?
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
+    /// Those that were frozen by us, and perhaps are no longer.
+    private var frozen: Set<ApplicationNumber> = []
     private var verification: Timer?
     /// Writes down what is held of an application.
     var writeDown: (ApplicationNumber) -> Void = { _ in }
@@ -72,6 +74,15 @@ final class Stops {
         application.suspender.fellBack = { [unowned self] in writeDown(number) }
         freezes?.watch(number, application.process)
         freezeChanged(number)
+        // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
+        frozen = frozen.filter { find($0)?.suspender.isFreezeOurs == true }
+        guard !frozen.isEmpty, let hierarchy,
+            let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
+        else { return }
+        for other in frozen
+        where other != number && find(other)?.suspender.frozen.map(cgroup.isWithin) == true {
+            verifySoon(other)
+        }
     }
 
     // MARK: Orders
@@ -135,6 +146,7 @@ final class Stops {
     /// In a turn of its own, after the announcement, which need not wait for it: who stands changes no more.
     private func verifySoon(_ number: ApplicationNumber) {
         unverified.insert(number)
+        frozen.insert(number)
         verification?.arm(at: now())
     }
 

@@ -175,6 +175,29 @@ struct ExtentAttackTests {
         try expectSignals(client, viewer, home.cgroup, to: [pids[1], pids[2]], not: [browser.pid, pids[0]])
     }
 
+    @Test(
+        "a viewer that is registered while the browser is frozen is not held by that",
+        arguments: ["in its cgroup", "in one below"])
+    func viewerOfFrozen(_ place: String) throws {
+        let scene = try Scene(isJudged: false)
+        let inner = place == "in one below" ? try TestCgroup("inner", below: scene.home.cgroup) : nil
+        defer { withExtendedLifetime(inner) {} }
+        try inner?.take(scene.others[0])
+        try scene.client.application(scene.path, "Suspend")
+        // The second look is over.
+        for _ in 0..<3 { try scene.client.settle() }
+        #expect(try scene.home.cgroup.isFrozen())
+        let viewer = try scene.client.register("org.example.Viewer", scene.others[0])
+        try scene.client.wait("the stop by signal") {
+            try isStopped(scene.app.pid) && isStopped(scene.others[1]) && !scene.home.cgroup.wantsFrozen()
+        }
+        try scene.client.wait("the viewer's state") { try scene.client.state(viewer) == "background" }
+        #expect(try !isStopped(scene.others[0]))
+        #expect(try scene.client.holds(viewer) == [])
+        try scene.client.wait("the browser's state") { try scene.client.state(scene.path) == "suspended" }
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
+    }
+
     // MARK: A stranger
 
     @Test("a stranger who comes after the first freeze: signals, to its own processes alone")
