@@ -249,6 +249,7 @@ public final class Daemon {
         guard let state else { return }
         for case .stop(let number, _) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
+        state.writeFocus(machine.rememberedFocus)
         // One that has ended keeps its file until its end was carried out: somebody may have to be continued.
         for number in core.machine.takeTouched() { writeDown(number) }
     }

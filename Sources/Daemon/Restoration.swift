@@ -42,14 +42,15 @@ extension Daemon {
             close(descriptor)
             Service.dropStored(name)
         }
-        guard !adopted.isEmpty else { return }
+        if origin?.boot == boot, let focus = state.focus() { core.machine.restoreFocus(focus) }
         for process in machine.windowOwners where !processes.isTracked(process) { trackAgain(process) }
         for name in machine.connections where origin?.bus != bus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
         for number in adopted { take(core.machine.reassert(number, at: Self.now)) }
-        sensor.rescan()
+        if !adopted.isEmpty { sensor.rescan() }
         step()
+        guard !adopted.isEmpty else { return }
         journal.log(.info, "took up \(adopted.count) applications of the daemon before")
     }
 

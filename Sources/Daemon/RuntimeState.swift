@@ -8,6 +8,7 @@ import Linux
 ///
 ///     RUNTIME_DIRECTORY/bus              the bus that connections were of, and the boot
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
+///     RUNTIME_DIRECTORY/focus            who has the focus and is not registered
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N; its last line is `complete=yes`
 final class RuntimeState {
     /// A file that was found at the start.
@@ -21,6 +22,7 @@ final class RuntimeState {
     private let journal: Journal
     private var written: [ApplicationNumber: String] = [:]
     private var lastNumber: UInt32?
+    private var writtenFocus: String?
     private var hasFailed = false
 
     private static let end = "complete=yes"
@@ -76,6 +78,16 @@ final class RuntimeState {
         }
     }
 
+    /// Writes down the focus of processes that are not registered, if it has changed.
+    func writeFocus(_ record: Record) {
+        let text = Self.text(record, "")
+        guard writtenFocus != text else { return }
+        attempt { () throws(KernelFailure) in
+            try WholeFile.write(text, to: directory + "/focus")
+            writtenFocus = text
+        }
+    }
+
     func noteBus(_ id: String, boot: String) {
         attempt { () throws(KernelFailure) in
             try WholeFile.write("bus=\(id)\nboot=\(boot)\n\(Self.end)\n", to: directory + "/bus")
@@ -112,6 +124,12 @@ final class RuntimeState {
     func lastGivenNumber() -> UInt32 {
         guard case .success(let record)? = try? Self.read(directory + "/numbers") else { return 0 }
         return record["last"].flatMap { UInt32($0) } ?? 0
+    }
+
+    /// What `writeFocus` wrote; nil where it did not, or not whole.
+    func focus() -> Record? {
+        guard case .success(let record)? = try? Self.read(directory + "/focus") else { return nil }
+        return record
     }
 
     /// All applications that were written down, in the order of their numbers.

@@ -38,6 +38,28 @@ extension Machine {
         return number
     }
 
+    /// Processes that are not registered and that somebody in passing said to have the focus: at most one in each
+    /// session. Windows that are reported one by one are their reporter's to tell anew.
+    public var rememberedFocus: Record {
+        var record = Record()
+        for (_, session) in sessions.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
+            guard let key = session.focus, case .process = key, let window = windows[key], window.owner == nil
+            else { continue }
+            record.add("window", recorded(window, key))
+        }
+        return record
+    }
+
+    /// Takes up `rememberedFocus`, after the applications. What is not understood, or has been overtaken by what an
+    /// application's record says, is passed over.
+    public mutating func restoreFocus(_ record: Record) {
+        for entry in record.values(of: "window").compactMap(RestoredWindow.init(recorded:)) {
+            guard case .process = entry.key, entry.hasFocus, sessions[entry.window.session]?.focus == nil
+            else { continue }
+            take(entry)
+        }
+    }
+
     /// Numbers up to this one were given before.
     public mutating func skipNumbers(through number: UInt32) { lastNumber = max(lastNumber, number) }
 

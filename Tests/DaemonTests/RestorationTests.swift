@@ -200,6 +200,33 @@ struct RestorationTests {
         #expect(try client.state(path) == "inactive")
     }
 
+    @Test(
+        "a focus that somebody in passing told of one that is not registered is there when it registers",
+        arguments: ["nothing happens", "another process gets the number", "it loses the focus"])
+    func focusInPassing(_ meanwhile: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let child = try Child("sleep", ["1000"])
+        for pid in meanwhile == "it loses the focus" ? [child.pid, 0] : [child.pid] {
+            let told = try daemon.busctl([
+                "call", BusNames.service, BusNames.root, BusNames.reporter, "SetFocus", "u", "\(pid)",
+            ])
+            #expect(told.status == .exited(0), "\(told.output)")
+        }
+        try daemon.end(SIGKILL)
+        if meanwhile == "another process gets the number" {
+            let file = daemon.runtimeDirectory + "/focus"
+            let text = try String(contentsOfFile: file, encoding: .utf8)
+            let process = "\(child.pid):\(try Proc().identity(of: child.pid).startTime)"
+            #expect(text.contains(process))
+            try text.replacing(process, with: process + "1").write(
+                toFile: file, atomically: true, encoding: .utf8)
+        }
+        try daemon.start()
+        let path = try client.register("org.example.App", child.pid)
+        #expect(try client.state(path) == (meanwhile == "nothing happens" ? "active" : "background"))
+    }
+
     private func files(_ daemon: TestDaemon) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications")
             .sorted()
