@@ -212,6 +212,16 @@ final class Stops {
         locks?.unwatch(number)
         application.suspender.release(sparing: sparingMain ? [application.process] : [])
         logFailures(of: application)
+        if application.suspender.isFreezeOurs {
+            retries.start(number, for: .max / 2) { [weak self] in
+                guard let self, let application = find(number) else { return true }
+                application.suspender.release(sparing: sparingMain ? [application.process] : [])
+                if application.suspender.isFreezeOurs { return false }
+                if !sparingMain { reportIfRunning(application) }
+                return true
+            }
+            return
+        }
         if sparingMain { return }
         // It may have been stopped before we did, by somebody who has given it up since.
         if (try? proc.isStopped(application.process)) == true { continueMain(application) }

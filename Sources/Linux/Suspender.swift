@@ -214,19 +214,20 @@ public final class Suspender {
             return try cgroup.unfrozenDescendants().isEmpty ? .complete : .pending
         } catch {
             // It is gone, with all that were in it, or they were moved.
-            failures.append(error)
+            if !failures.contains(error) { failures.append(error) }
             // Where it is there all the same, nobody else would thaw it.
-            if isFreezeOurs { thaw(cgroup) }
+            if isFreezeOurs, !thaw(cgroup) { return .pending }
             useSignals(isForeign)
             fellBack()
             return proceed(isForeign: isForeign)
         }
     }
 
-    /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped.
+    /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped. A
+    /// cgroup that cannot be thawed, for want of descriptors, say, stays ours to thaw (`isFreezeOurs`): call again.
     public func release(sparing spared: Set<ProcessIdentity> = []) {
         switch means {
-        case .freezer(let cgroup, isOurs: true): thaw(cgroup)
+        case .freezer(let cgroup, isOurs: true): if !thaw(cgroup) { return }
         case .none, .signals, .freezer(_, isOurs: false): break
         }
         means = .none
@@ -235,11 +236,14 @@ public final class Suspender {
         for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
     }
 
-    private func thaw(_ cgroup: Cgroup) {
+    private func thaw(_ cgroup: Cgroup) -> Bool {
         do throws(KernelFailure) {
             try cgroup.thaw()
+            return true
         } catch {
-            if !error.isNoSuchCgroup { failures.append(error) }
+            if error.isNoSuchCgroup { return true }
+            if !failures.contains(error) { failures.append(error) }
+            return false
         }
     }
 
