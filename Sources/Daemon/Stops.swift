@@ -22,8 +22,6 @@ final class Stops {
     /// Those that were frozen by us, and perhaps are no longer.
     private var frozen: Set<ApplicationNumber> = []
     private var verification: Timer?
-    /// Writes down what is held of an application.
-    var writeDown: (ApplicationNumber) -> Void = { _ in }
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000

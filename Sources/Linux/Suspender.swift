@@ -249,6 +249,11 @@ public final class Suspender {
 
     // MARK: After another
 
+    /// Given away since, it is frozen all the same, and by us.
+    private func holdsMain(_ cgroup: Cgroup) -> Bool {
+        (try? Cgroup.of(main.pid, in: cgroup.hierarchy, proc: proc))?.isWithin(cgroup) == true
+    }
+
     /// Takes up what an earlier value held, as it was written down.
     ///
     /// - Parameters:
@@ -257,7 +262,7 @@ public final class Suspender {
     ///   - standing: those that stood before.
     public func adopt(frozen path: String?, stopped: [ProcessIdentity], standing: [ProcessIdentity]) {
         if let path, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
-            (try? cgroup.owner()) == owner
+            (try? cgroup.owner()) == owner || holdsMain(cgroup)
         {
             means = .freezer(cgroup, isOurs: true)
             return

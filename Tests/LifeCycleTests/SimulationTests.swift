@@ -15,7 +15,7 @@ struct SimulationTests {
         let steps = Generator.chosenSteps / Self.parts / runs
         print("simulation: APPSTATED_SEED=\(Self.seed), part \(part): \(runs) runs of \(steps) steps")
         for run in 0..<runs {
-            var simulation = Simulation(seed: Self.seed &+ UInt64(part * runs + run))
+            var simulation = try Simulation(seed: Self.seed &+ UInt64(part * runs + run))
             do {
                 for _ in 0..<steps { try simulation.step() }
                 try simulation.finish()
@@ -39,7 +39,10 @@ struct Simulation {
     private static let users: [UInt32] = [0, 1000, 1001]
     private static let mostProcesses = 24
 
-    init(seed: UInt64) { generator = Generator(seed: seed) }
+    init(seed: UInt64) throws {
+        generator = Generator(seed: seed)
+        try world.take(.pressureSources(World.sources))
+    }
 
     var history: String { log.suffix(30).joined(separator: "\n") }
 
@@ -85,6 +88,18 @@ struct Simulation {
             machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
+        world.memory.available = 900 << 20
+        for _ in 0..<10_000 where machine.pressure.isEventOpen {
+            guard let deadline = world.machine.nextDeadline() else { break }
+            world.now = max(world.now, deadline)
+            try world.take(.timePassed)
+            while !world.pending.isEmpty { try takePending() }
+            if !world.machine.pressure.isEventOpen { break }
+        }
+        let pressure = world.machine.pressure
+        try world.require(
+            !pressure.isEventOpen && pressure.victim == nil && pressure.excluded.isEmpty
+                && pressure.sizes.isEmpty && pressure.level == .normal, "pressure is left: \(pressure)")
         try world.require(world.held.isEmpty, "processes are held: \(world.held)")
         try world.require(world.told.isEmpty, "applications were not told to be removed")
     }
@@ -136,7 +151,7 @@ struct Simulation {
         case 72..<90: if let number { try delegate(number) }
         case 90..<92: try disconnect()
         case 92..<94: try session()
-        case 94..<95: try configure()
+        case 94..<95: try generator.chance(30) ? configure() : shortage()
         case 95..<96: if generator.chance(30) { try crash() }
         default: break
         }
@@ -280,6 +295,18 @@ struct Simulation {
         reports.ownersChanged(world)
         for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
             try world.take(.session(key, inFront: inFront))
+        }
+    }
+
+    /// Memory runs short, or is there again; a trigger may fire.
+    private mutating func shortage() throws {
+        let megabytes = UInt64.random(in: 10...400, using: &generator)
+        world.memory.available = megabytes << 20
+        world.memory.swapTotal = generator.chance(50) ? 0 : 1 << 30
+        if let source = generator.pick(World.sources), generator.chance(70) {
+            let level: MemoryPressure = generator.chance(70) ? .warning : .critical
+            note("\(level) of \(source), \(megabytes) MiB")
+            try world.take(.pressureTriggered(source, level))
         }
     }
 

@@ -43,6 +43,9 @@ struct World {
     /// Processes whose pidfd the shell holds.
     var held: Set<ProcessID> = []
     var pending: [Fact] = []
+    /// What is left of the machine's memory.
+    var memory = MemorySample(available: 800 << 20, total: 1_000 << 20, swapTotal: 0)
+    static let sources = [PressureSource(path: "/machine"), PressureSource(path: "/slice", user: 1000)]
     private var nextPid: Int32 = 100
 
     // MARK: The kernel's side
@@ -149,8 +152,27 @@ struct World {
             )
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
-        case .changed, .focusChanged, .notice:
+        case .changed, .focusChanged, .notice, .memoryPressureChanged, .lowMemoryWarning:
             break
+        case .sampleMemory(let source):
+            pending.append(.memorySampled(source, memory))
+        case .measureMemory(let numbers):
+            let sizes = numbers.map { ($0, UInt64($0.rawValue % 7) << 24) }
+            pending.append(.memoryMeasured(Dictionary(uniqueKeysWithValues: sizes)))
+        case .pageOut(let number):
+            try require(told[number]?.state == .suspended, "\(number) is pushed out and not suspended")
+            try require(machine.settings.mode == .enforce, "\(number) is pushed out in observe")
+        case .willReclaim(let number):
+            try allowReclaim(number, in: .background)
+        case .reclaim(let number):
+            try allowReclaim(number, in: .suspended)
+            guard let process = told[number]?.process else { return }
+            if processes[process]?.isStopped == true {
+                // Some cannot die for a while.
+                if process.pid % 5 != 0 { exit(process) }
+            } else {
+                pending.insert(.spared(number, "it runs"), at: 0)
+            }
         case .stop(let number, _):
             try withProcess(number) { $0.stopOrdered = true }
         case .breathe(let number):
@@ -172,6 +194,14 @@ struct World {
         case .forget(let process):
             try require(held.remove(process) != nil, "\(process) was forgotten, and never held")
         }
+    }
+
+    private func allowReclaim(_ number: ApplicationNumber, in state: LifeCycleState) throws {
+        try require(told[number]?.state == state, "\(number) is ended and not \(state)")
+        try require(
+            machine.applications[number]?.reclaimable == true, "\(number) is ended and not reclaimable")
+        try require(machine.settings.mode == .enforce, "\(number) is ended in observe")
+        try require(machine.memoryPressure == .critical, "\(number) is ended, and it is not critical")
     }
 
     private mutating func withProcess(_ number: ApplicationNumber, _ change: (inout Process) -> Void) throws {
@@ -207,6 +237,7 @@ struct World {
             try require(next.record(of: number) == record, "\(number) was written down otherwise: \(record)")
         }
         machine = next
+        try take(.pressureSources(Self.sources))
         held = Set(told.values.map(\.process)).union(machine.windowOwners)
         pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map {
             .exited($0, .unknown)
