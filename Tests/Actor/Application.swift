@@ -83,6 +83,24 @@ final class Application {
                 throw BusFailure(operation: "lock", subject: words.first ?? "", errno: errno)
             }
             return []
+        case "allocate":
+            // Mebibytes, each page written to.
+            let size = (words.first.flatMap(Int.init) ?? 0) << 20
+            let memory = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            guard let memory, memory != MAP_FAILED else {
+                throw BusFailure(operation: "allocate", subject: "\(size) bytes", errno: errno)
+            }
+            memset(memory, 1, size)
+            return []
+        case "read":
+            // A file, for ever.
+            let file = open(words.first ?? "", O_RDONLY | O_CLOEXEC)
+            var block = [UInt8](repeating: 0, count: 1 << 20)
+            while pread(file, &block, block.count, 0) > 0 {
+                var offset = 0
+                while case let count = pread(file, &block, block.count, offset), count > 0 { offset += count }
+            }
+            throw BusFailure(operation: "read", subject: words.first ?? "", errno: errno)
         case "unlock":
             close(lockedFile)
             return []

@@ -1,0 +1,281 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Memory runs short, for real, in a cgroup with a limit of its own: who is told, who is ended, who stays.
+@Suite(
+    "Memory pressure", .serialized,
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: MemoryLimit.isAvailable, Comment(rawValue: MemoryLimit.whatIsMissing)),
+    .enabled(if: access("/proc/pressure/memory", W_OK) == 0, "needs PSI"))
+struct PressureTests {
+    /// MiB.
+    private static let limit = 400
+    private static let line = 60
+    private static let each = 30
+    private static let step = 4
+
+    /// Applications in a cgroup with a limit, and one process that reads more than fits beside them.
+    private final class Scene {
+        let limit: MemoryLimit
+        let daemon: TestDaemon
+        let client: Client
+        let front: App
+        let frontPath: String
+        private let reader: App
+        private let file: String
+        private(set) var apps: [String: App] = [:]
+
+        init(_ more: String = "", withoutCapabilities: [String] = []) throws {
+            limit = try MemoryLimit(bytes: PressureTests.limit << 20)
+            // The kernel takes windows of two seconds of anybody. All of one is never lost: the reader reads.
+            daemon = try TestDaemon(
+                configuration: """
+                    [LifeCycle]
+                    BackgroundGraceSec=0
+                    [Pressure]
+                    Source=\(limit.own.cgroup.directory)/memory.pressure
+                    Warning=some 2ms 2s
+                    Critical=full 2s 2s
+                    CriticalAvailable=\(PressureTests.line)M
+                    \(more)
+                    """, withoutCapabilities: withoutCapabilities)
+            client = try daemon.subscriber()
+            front = try App(daemon.bus)
+            reader = try App(daemon.bus)
+            file = daemon.bus.directory + "/large"
+            try limit.take(front.pid)
+            try limit.take(reader.pid)
+            frontPath = try front.register("org.example.Front", "delegate=b:false")
+            try client.call(BusNames.root, BusNames.reporter, "SetFocus") { [front] in
+                try $0.append(UInt32(front.pid))
+            }
+            try client.wait(for: frontPath, toBe: "active")
+            try makeFile()
+        }
+
+        /// An application that has memory; suspended by policy, or by request.
+        @discardableResult
+        func suspended(_ name: String, byPolicy: Bool, in home: TestCgroup? = nil) throws -> String {
+            let app = try App(daemon.bus)
+            try limit.take(app.pid)
+            try app.ask("allocate \(PressureTests.each)")
+            try home?.take(app.pid)
+            let suspension = byPolicy ? "automatic" : "manual"
+            let path = try app.register(
+                "org.example.\(name)",
+                "delegate=b:false,launch-mode=s:background,suspension=s:\(suspension)")
+            if !byPolicy { try client.application(path, "Suspend") }
+            try client.wait(for: path, toBe: "suspended")
+            apps[path] = app
+            return path
+        }
+
+        /// One that stays in the background.
+        func background(_ name: String, _ options: String = ",suspension=s:manual") throws -> String {
+            let app = try App(daemon.bus)
+            try limit.take(app.pid)
+            try app.ask("allocate \(PressureTests.each)")
+            let path = try app.register(
+                "org.example.\(name)", "delegate=b:false,launch-mode=s:background" + options)
+            try client.wait(for: path, toBe: "background")
+            apps[path] = app
+            return path
+        }
+
+        /// Larger than what is left, and in nobody's memory yet.
+        private func makeFile() throws {
+            let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+            defer { close(descriptor) }
+            let block = [UInt8](repeating: 7, count: 1 << 20)
+            for _ in 0..<PressureTests.limit { _ = write(descriptor, block, block.count) }
+            fsync(descriptor)
+            posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
+        }
+
+        func stall() { reader.tell("read \(file)") }
+
+        /// The front takes so much more, a little at a time, as long as `isWanted`.
+        func grow(_ mebibytes: Int, while isWanted: () throws -> Bool = { true }) throws {
+            for _ in 0..<mebibytes / PressureTests.step where try isWanted() {
+                try front.ask("allocate \(PressureTests.step)")
+                try client.settle()
+            }
+        }
+
+        var level: String { levels.last ?? "normal" }
+        var levels: [String] {
+            client.received.filter { $0.member == "MemoryPressureChanged" }.compactMap(\.arguments.first)
+        }
+
+        /// Paths, in the order in which they were ended for their memory.
+        var reclaimed: [String] {
+            client.received.filter { $0.member == "ApplicationReclaimed" }.compactMap(\.arguments.first)
+        }
+
+        func warned() throws {
+            stall()
+            try client.wait("a warning") { level == "warning" }
+            try client.settle()
+        }
+
+        /// What has an application still to say, and how it ended.
+        func removal(of path: String) -> String? {
+            client.received.last { $0.member == "ApplicationRemoved" && $0.arguments.first == path }?
+                .arguments.last
+        }
+
+        /// How often the kernel's killer came to this cgroup.
+        var kernelKills: Int {
+            get throws {
+                let cgroup = limit.own.cgroup
+                let path =
+                    cgroup.hasMemoryController
+                    ? "\(cgroup.directory)/memory.events"
+                    : "/sys/fs/cgroup/memory/\(cgroup.name)/memory.oom_control"
+                let text = try String(contentsOfFile: path, encoding: .utf8)
+                let line = text.split(separator: "\n").first { $0.hasPrefix("oom_kill ") }
+                return line.flatMap { Int($0.dropFirst("oom_kill ".count)) } ?? -1
+            }
+        }
+    }
+
+    @Test(
+        "warned first; then as many are ended as it takes, held ones first, the longest suspended first; who is in front or in the background stays",
+        arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 1 : 20))
+    func asManyAsItTakes(round: Int) throws {
+        let scene = try Scene()
+        let requested = try (0..<3).map { try scene.suspended("Requested\($0)", byPolicy: false) }
+        let held = try (0..<2).map { try scene.suspended("Held\($0)", byPolicy: true) }
+        let background = try scene.background("Background")
+        try scene.warned()
+        #expect(scene.client.signals(of: scene.frontPath).contains { $0.member == "DidReceiveMemoryWarning" })
+        #expect(scene.client.signals(of: background).contains { $0.member == "DidReceiveMemoryWarning" })
+        for path in requested + held {
+            #expect(!scene.client.signals(of: path).contains { $0.member == "DidReceiveMemoryWarning" })
+        }
+        #expect(scene.reclaimed == [])
+
+        // Of 400 MiB six have 30 each: 220 are left, and 230 more are wanted, with 60 to spare. Each that is ended
+        // brings 30, so three it takes.
+        let order = held + requested
+        try scene.grow(230)
+        let bytes = scene.client.received.filter { $0.member == "ApplicationReclaimed" }
+            .compactMap { $0.arguments.dropLast().last.flatMap { UInt64($0) } }
+        try scene.client.wait("relief") { scene.levels.contains("critical") && scene.level != "critical" }
+        #expect(scene.reclaimed == Array(order.prefix(3)))
+        #expect(bytes.allSatisfy { $0 > UInt64(Self.each) << 20 }, "\(bytes)")
+        for path in order.prefix(3) { #expect(try scene.client.waitForRemoval(of: path) == "reclaimed") }
+        #expect(scene.levels.prefix(2) == ["warning", "critical"])
+        #expect(try scene.kernelKills == 0)
+        #expect(try scene.client.state(scene.frontPath) == "active")
+        #expect(try scene.client.state(background) == "background")
+        for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
+    }
+
+    @Test("Mode=observe says whom it would end and for how much, and ends nobody")
+    func observed() throws {
+        let scene = try Scene("[Daemon]\nMode=observe")
+        let path = try scene.suspended("A", byPolicy: false)
+        try scene.warned()
+        try scene.grow(400) {
+            _ = scene.daemon.process.advance()
+            return !scene.daemon.process.errors.contains("would end")
+        }
+        try scene.client.wait("the sentence") {
+            _ = scene.daemon.process.advance()
+            return scene.daemon.process.errors.contains("would end, for 3")
+        }
+        #expect(scene.reclaimed == [])
+        #expect(try scene.client.state(path) == "suspended")
+    }
+
+    @Test(
+        "with nobody suspended, one in the background is told, and ended after its second; not one that has a task"
+    )
+    func background() throws {
+        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h")
+        let busy = try scene.background("Busy", ",suspension=s:automatic")
+        try scene.apps[busy]?.application(busy, "BeginBackgroundTask s:copying")
+        let idle = try scene.background("Idle", ",suspension=s:automatic")
+        let kept = try scene.background("Kept", ",suspension=s:automatic,reclaimable=b:false")
+        try scene.apps[idle]?.ask("ignore \(SIGTERM)")
+        try scene.warned()
+        try scene.grow(300) { scene.level != "critical" }
+        #expect(try scene.client.waitForRemoval(of: idle) == "reclaimed")
+        let story = scene.client.signals(of: idle).map(\.member)
+        #expect(story.contains("WillTerminate"))
+        #expect(try scene.client.state(busy) == "background")
+        #expect(try scene.client.state(kept) == "background")
+    }
+
+    @Test(
+        "one that cannot die costs a moment: then the next is taken",
+        .enabled(if: OldFreezer.isAvailable, Comment(rawValue: OldFreezer.whatIsMissing)))
+    func stuck() throws {
+        let scene = try Scene()
+        // By the freezer of its own cgroup; the other one, which SIGKILL does not open, comes on top.
+        let home = try TestCgroup("app-stuck", below: scene.limit.own.cgroup)
+        let stuck = try scene.suspended("Stuck", byPolicy: false, in: home)
+        let next = try scene.suspended("Next", byPolicy: false)
+        let app = try #require(scene.apps[stuck])
+        let freezer = try OldFreezer(freezing: app.pid)
+        try scene.warned()
+        try scene.grow(400) { scene.level != "critical" }
+        // Its memory is taken from it all the same, where the kernel can: so it takes a little more.
+        try scene.grow(40)
+        try scene.client.wait("the next") { scene.reclaimed == [next] }
+        #expect(try scene.client.state(stuck) == "suspended")
+        try freezer.thaw()
+        #expect(try scene.client.waitForRemoval(of: stuck) == "reclaimed")
+    }
+
+    @Test("one that was continued just now, unseen, is spared")
+    func spared() throws {
+        // Without the tracepoint a continuation is found a little later.
+        let scene = try Scene(withoutCapabilities: ["perfmon", "sys_admin"])
+        let running = try scene.suspended("Running", byPolicy: false)
+        let next = try scene.suspended("Next", byPolicy: false)
+        try scene.warned()
+        try scene.grow(240) { scene.reclaimed == [] }
+        let app = try #require(scene.apps[running])
+        kill(app.pid, SIGCONT)
+        try scene.grow(400) { scene.reclaimed == [] }
+        #expect(scene.reclaimed == [next])
+        #expect(scene.removal(of: running) == nil)
+    }
+
+    @Test(
+        "who was chosen by the kernel's killer is said to have been",
+        .enabled(if: getuid() == 0, "needs root"))
+    func chosenByTheKernel() throws {
+        let scene = try Scene("CriticalAvailable=1\n")
+        let path = try scene.background("Eater")
+        let app = try #require(scene.apps[path])
+        app.tell("allocate \(Self.limit * 2)")
+        #expect(try scene.client.waitForRemoval(of: path) == "out-of-memory")
+    }
+
+    @Test(
+        "GLib's own monitor hears of it: 50 for the warning, 100 when it is critical",
+        .enabled(if: Scripts.haveGI, "needs python3-gi"))
+    func lowMemoryMonitor() throws {
+        let scene = try Scene()
+        let script = try Scripts.start("memory_monitor.py", on: scene.daemon.bus)
+        try script.waitForLine(containing: "monitor GMemoryMonitorDBus")
+        // GLib asks for the name, and for signals, in a thread of its own.
+        try scene.client.wait("the monitor") {
+            try scene.client.bus.hasOwner("org.freedesktop.LowMemoryMonitor")
+        }
+        try scene.suspended("A", byPolicy: false)
+        try scene.warned()
+        try script.waitForLine(containing: "level 50")
+        try scene.grow(400) { scene.reclaimed == [] }
+        try script.waitForLine(containing: "level 100")
+        #expect(script.errors == "")
+    }
+}

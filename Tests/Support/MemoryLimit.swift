@@ -1,0 +1,87 @@
+import Foundation
+import Glibc
+public import Linux
+
+extension Cgroup {
+    public var hasMemoryController: Bool { access("\(directory)/memory.max", W_OK) == 0 }
+}
+
+/// A memory cgroup of version 1 or 2 with a limit; who is in it is ended, and it is removed, when it is let go.
+public final class MemoryLimit {
+    /// Of version 2, made in both cases.
+    public let own: TestCgroup
+    /// Of version 1, where the memory controller is there.
+    private let old: String?
+
+    /// Whether one can be made: root, and a memory controller of version 1 or 2.
+    public static let isAvailable = getuid() == 0 && (try? MemoryLimit(bytes: 64 << 20)) != nil
+    public static let whatIsMissing: String = "needs root and a memory controller"
+
+    public init(bytes: Int) throws {
+        own = try TestCgroup("test-memory")
+        if own.cgroup.hasMemoryController {
+            old = nil
+            try Self.write("\(bytes)", to: "\(own.cgroup.directory)/memory.max")
+        } else {
+            let directory = "/sys/fs/cgroup/memory/\(own.cgroup.name)"
+            guard mkdir(directory, 0o755) == 0 else { throw TestFailure("mkdir \(directory): \(errno)") }
+            old = directory
+            try Self.write("\(bytes)", to: "\(directory)/memory.limit_in_bytes")
+        }
+    }
+
+    deinit {
+        try? own.cgroup.kill()
+        if let old { removeCgroup(old) }
+    }
+
+    public func take(_ pid: Int32) throws {
+        try own.take(pid)
+        if let old { try Self.write("\(pid)", to: "\(old)/cgroup.procs") }
+    }
+
+    public static func write(_ text: String, to path: String) throws {
+        let file = open(path, O_WRONLY | O_CLOEXEC)
+        guard file >= 0 else { throw TestFailure("open \(path): \(errno)") }
+        defer { close(file) }
+        guard Glibc.write(file, text, text.utf8.count) == text.utf8.count else {
+            throw TestFailure("write \(path): \(errno)")
+        }
+    }
+}
+
+/// Removes a cgroup whose last process is about to leave it.
+private func removeCgroup(_ directory: String) {
+    for _ in 0..<100_000 where rmdir(directory) != 0 && errno == EBUSY { sched_yield() }
+}
+
+/// A freezer of version 1, from which SIGKILL does not free.
+public final class OldFreezer {
+    private let directory = "/sys/fs/cgroup/freezer/test-\(UUID().uuidString)"
+
+    /// Whether there is one.
+    public static let isAvailable =
+        getuid() == 0 && access("/sys/fs/cgroup/freezer/cgroup.procs", W_OK) == 0
+    public static let whatIsMissing: String = "needs root and the freezer of cgroup v1"
+
+    public init(freezing pid: Int32) throws {
+        guard mkdir(directory, 0o755) == 0 else { throw TestFailure("mkdir \(directory): \(errno)") }
+        try MemoryLimit.write("\(pid)", to: "\(directory)/cgroup.procs")
+        try MemoryLimit.write("FROZEN", to: "\(directory)/freezer.state")
+        let state = "\(directory)/freezer.state"
+        for _ in 0..<100_000 {
+            if try String(contentsOfFile: state, encoding: .utf8) == "FROZEN\n" { return }
+            sched_yield()
+        }
+        throw TestFailure("\(pid) is not frozen")
+    }
+
+    public func thaw() throws {
+        try MemoryLimit.write("THAWED", to: "\(directory)/freezer.state")
+    }
+
+    deinit {
+        try? thaw()
+        removeCgroup(directory)
+    }
+}
