@@ -45,7 +45,11 @@ let package = Package(
         .executableTarget(
             name: "appstate-bench",
             dependencies: ["AppStateBus", "AppStateContract", "Linux", "TestSupport"],
-            path: "Benchmarks", swiftSettings: settings),
+            path: "Benchmarks", exclude: ["Pressure"], swiftSettings: settings),
+        // Scenes of memory running short; scripts/bench-pressure plays them in a virtual machine.
+        .executableTarget(
+            name: "appstate-scene", dependencies: ["Linux"], path: "Benchmarks/Pressure",
+            exclude: ["round"], swiftSettings: settings),
 
         .target(name: "TestSupport", dependencies: ["Linux"], path: "Tests/Support", swiftSettings: settings),
         .executableTarget(

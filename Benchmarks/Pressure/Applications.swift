@@ -1,0 +1,117 @@
+import Glibc
+
+/// The application that the user works with: answers requests, and grows when it is told to.
+enum Front {
+    /// Between two requests, in microseconds.
+    static let period: UInt64 = 20_000
+    static let mebibytes = 60
+    static let growth = 400
+    static let step = 8
+    /// Between the beginnings of two steps at the least: 400 MiB in 10 s.
+    static let interval: UInt64 = 200_000
+
+    static func run(_ board: Board) -> Never {
+        let memory = Memory(mebibytes: mebibytes)
+        memory.touch(from: 0, count: mebibytes * Memory.mebibyte)
+        Signals.blockStart()
+        startGrowing(board)
+        Scene.sayReady()
+        var seed: UInt64 = 1
+        var due = now + period
+        while true {
+            board[.due] = due
+            sleep(until: due)
+            // What it takes to answer: a look at 256 KiB of what it has.
+            memory.use(pages: 64, seed: &seed)
+            board.answer(due: due, at: now)
+            // By the clock and not after the answer: who comes late finds others waiting.
+            due += period
+        }
+    }
+
+    /// A thread of its own, as a document is loaded while the windows still answer.
+    private static func startGrowing(_ board: Board) {
+        let argument = UnsafeMutablePointer<Board>.allocate(capacity: 1)
+        argument.initialize(to: board)
+        var thread = pthread_t()
+        guard pthread_create(&thread, nil, { Front.grow($0) }, argument) == 0 else {
+            Scene.fail("no thread")
+        }
+    }
+
+    /// What it touched stays when the thread has ended.
+    private static func grow(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+        guard let board = argument?.load(as: Board.self) else { return nil }
+        Signals.awaitStart()
+        let memory = Memory(mebibytes: growth)
+        Growing.run(memory, mebibytes: growth, by: step, every: interval, board)
+        board[.grown] = now
+        return nil
+    }
+}
+
+/// Touches its memory and then does nothing, for as long as it is let.
+enum Sleeper {
+    /// What each of them has in the scenes.
+    static let usual = 45
+
+    static func run(mebibytes: Int) -> Never {
+        let memory = Memory(mebibytes: mebibytes)
+        memory.touch(from: 0, count: mebibytes * Memory.mebibyte)
+        Scene.sayReady()
+        while true { pause() }
+    }
+}
+
+/// An application in the background that loses memory, until somebody stops it.
+enum Leak {
+    /// More than the machine has.
+    static let most = 4096
+    static let step = 8
+    static let interval: UInt64 = 200_000
+
+    static func run(_ board: Board) -> Never {
+        Signals.blockStart()
+        let memory = Memory(mebibytes: most)
+        Scene.sayReady()
+        Signals.awaitStart()
+        Growing.run(memory, mebibytes: most, by: step, every: interval, board)
+        while true { _ = Glibc.pause() }
+    }
+}
+
+enum Growing {
+    /// Steps begin `every` microseconds apart; one that took longer makes nobody hurry.
+    static func run(
+        _ memory: Memory, mebibytes: Int, by step: Int, every: UInt64, _ board: Board
+    ) {
+        for grown in stride(from: 0, to: mebibytes, by: step) {
+            let next = now + every
+            memory.touch(from: grown * Memory.mebibyte, count: step * Memory.mebibyte)
+            board[.touched] += UInt64(step * Memory.mebibyte)
+            sleep(until: next)
+        }
+    }
+}
+
+/// SIGUSR1 says that the event begins.
+enum Signals {
+    private static var start: sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        sigaddset(&set, SIGUSR1)
+        return set
+    }
+
+    /// Before other threads are made: they inherit it.
+    static func blockStart() {
+        var set = start
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+    }
+
+    static func awaitStart() {
+        var set = start
+        var number: Int32 = 0
+        while sigwait(&set, &number) != 0 {}
+    }
+}

@@ -1,0 +1,66 @@
+import Glibc
+
+/// What the processes of a scene tell each other: a shared file in memory, so that what the application in
+/// front measured outlives it. Each word has one writer; a system call lies between any two looks.
+struct Board {
+    /// One word of 64 bits each.
+    enum Word: Int {
+        /// When the last of the growing was touched; 0: not yet.
+        case grown
+        /// Bytes touched by the growing, or by the leak.
+        case touched
+        /// When the request that is being served was due; 0: none was yet.
+        case due
+        /// How many requests were answered.
+        case answered
+    }
+
+    /// Requests whose latencies are kept: at 50 a second, 163 s.
+    static let capacity = 8192
+
+    private let words: UnsafeMutablePointer<UInt64>
+
+    /// Maps the file, made and sized where it is not there yet.
+    init(path: String) {
+        let size = 4096 + Self.capacity * 16
+        let file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard file >= 0, ftruncate(file, size) == 0,
+            let address = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
+            address != MAP_FAILED
+        else { Scene.fail("cannot map \(path)") }
+        close(file)
+        words = address.bindMemory(to: UInt64.self, capacity: size / 8)
+    }
+
+    subscript(word: Word) -> UInt64 {
+        get { words[word.rawValue] }
+        nonmutating set { words[word.rawValue] = newValue }
+    }
+
+    /// The next request's: when it was due, and when it was answered.
+    func answer(due: UInt64, at time: UInt64) {
+        let index = 512 + Int(self[.answered]) % Self.capacity * 2
+        words[index] = due
+        words[index + 1] = time
+        self[.answered] += 1
+    }
+
+    /// The latency in microseconds of each request that was due in the span, as far as they are kept.
+    ///
+    /// Those that were due before `end` and not answered then count too, with how long they had waited: who
+    /// is killed in the middle of a stall did not answer fast.
+    func latencies(from begin: UInt64, to end: UInt64) -> [UInt64] {
+        var found: [UInt64] = []
+        for number in 0..<min(Int(self[.answered]), Self.capacity) {
+            let index = 512 + number * 2
+            guard words[index] >= begin, words[index] < end else { continue }
+            found.append(min(words[index + 1], end) - words[index])
+        }
+        var waiting = self[.due]
+        while waiting != 0, waiting < end {
+            if waiting >= begin { found.append(end - waiting) }
+            waiting += Front.period
+        }
+        return found.sorted()
+    }
+}

@@ -1,0 +1,59 @@
+import Glibc
+
+/// One process of a scene of memory running short; the role decides which. `scripts/bench-pressure` starts
+/// them, each by itself, so that the kernel judges them apart.
+@main
+enum Scene {
+    static func main() {
+        // The one that says "ready" may be killed at any time, and then nobody reads.
+        signal(SIGPIPE, SIG_IGN)
+        let words = CommandLine.arguments
+        switch (words.dropFirst().first, words.count) {
+        case ("front", 3):
+            Front.run(Board(path: words[2]))
+        case ("leak", 3):
+            Leak.run(Board(path: words[2]))
+        case ("sleeper", 3):
+            guard let size = Int(words[2]), size > 0 else { usage() }
+            Sleeper.run(mebibytes: size)
+        case ("watch", 5...):
+            guard let plan = Watch.Plan(words: Array(words.dropFirst(2))) else { usage() }
+            Watch.run(plan)
+        default:
+            usage()
+        }
+    }
+
+    static func usage() -> Never {
+        fail(
+            """
+            appstate-scene front BOARD | leak BOARD | sleeper MIB
+                           watch SCENE BOARD NAME=PID...   (front, leak, or a sleeper's name)
+            """)
+    }
+
+    /// Says so on standard error and ends.
+    static func fail(_ sentence: String) -> Never {
+        let line = "appstate-scene: \(sentence)\n"
+        _ = line.withCString { write(STDERR_FILENO, $0, strlen($0)) }
+        exit(2)
+    }
+
+    /// Tells who started us that all memory is touched. One line, unbuffered.
+    static func sayReady() {
+        _ = write(STDOUT_FILENO, "ready\n", 6)
+    }
+}
+
+/// Microseconds of `CLOCK_MONOTONIC`, as all processes of a scene count them.
+var now: UInt64 {
+    var time = timespec()
+    _ = clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+}
+
+/// Sleeps until `moment` of the same clock; a signal does not cut it short.
+func sleep(until moment: UInt64) {
+    var time = timespec(tv_sec: Int(moment / 1_000_000), tv_nsec: Int(moment % 1_000_000) * 1_000)
+    while clock_nanosleep(CLOCK_MONOTONIC, Int32(TIMER_ABSTIME), &time, nil) == EINTR {}
+}

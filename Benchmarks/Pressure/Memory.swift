@@ -1,0 +1,47 @@
+import Glibc
+
+/// Anonymous memory of a process of the scene, as applications have it.
+struct Memory {
+    static let mebibyte = 1 << 20
+    static let page = 4096
+
+    private let base: UnsafeMutablePointer<UInt64>
+    private let size: Int
+
+    /// Reserves addresses; the kernel gives a page when it is touched.
+    init(mebibytes: Int) {
+        size = mebibytes * Self.mebibyte
+        let protection = PROT_READ | PROT_WRITE
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+        guard let address = mmap(nil, size, protection, flags, -1, 0), address != MAP_FAILED else {
+            Scene.fail("no addresses for \(mebibytes) MiB")
+        }
+        // Huge pages would take and give memory in other steps than the scene says.
+        madvise(address, size, MADV_NOHUGEPAGE)
+        base = address.bindMemory(to: UInt64.self, capacity: size / 8)
+    }
+
+    /// Touches a part. Half of each page is noise and half is empty, so that compressed swap packs it about
+    /// two to one, and no page is like another.
+    func touch(from offset: Int, count: Int) {
+        let words = Self.page / 8
+        for first in stride(from: offset / 8, to: (offset + count) / 8, by: words) {
+            var noise = UInt64(bitPattern: Int64(first)) &* 0x9E37_79B9_7F4A_7C15 | 1
+            for word in first..<first + words / 2 {
+                noise ^= noise << 13
+                noise ^= noise >> 7
+                noise ^= noise << 17
+                base[word] = noise
+            }
+        }
+    }
+
+    /// Reads and writes a word in each of `count` pages, picked by `seed`.
+    func use(pages count: Int, seed: inout UInt64) {
+        for _ in 0..<count {
+            seed = seed &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            let page = Int(seed >> 33) % (size / Self.page)
+            base[page * Self.page / 8] &+= 1
+        }
+    }
+}

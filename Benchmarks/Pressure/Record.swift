@@ -1,0 +1,127 @@
+import Glibc
+
+/// What was seen of one event. All room is taken before it begins.
+struct Record {
+    private(set) var start = Meters.Reading()
+    var quietBegan: UInt64 = 0
+    var killsBefore: UInt64 = 0
+    var killsAfter: UInt64 = 0
+
+    private static let most = 8192
+    private let names: [String]
+    private var deaths: [UInt64]
+    private var readings: [Meters.Reading] = []
+    private var someTrigger: UInt64 = 0
+    private var fullTrigger: UInt64 = 0
+
+    init(names: [String]) {
+        self.names = names
+        deaths = Array(repeating: 0, count: names.count)
+        // A minute of looks, and those that triggers and deaths wake it for; written, so that it is there.
+        readings = Array(repeating: Meters.Reading(), count: Self.most)
+        readings.removeAll(keepingCapacity: true)
+    }
+
+    mutating func began(_ reading: Meters.Reading) { start = reading }
+
+    mutating func add(_ reading: Meters.Reading) {
+        if readings.count < Self.most { readings.append(reading) }
+    }
+
+    mutating func died(_ index: Int, at time: UInt64) { deaths[index] = time }
+
+    mutating func triggered(full: Bool, at time: UInt64) {
+        if full {
+            if fullTrigger == 0 { fullTrigger = time }
+        } else if someTrigger == 0 {
+            someTrigger = time
+        }
+    }
+
+    /// When it died; nil: it lives.
+    func end(of name: String) -> UInt64? {
+        guard let index = names.firstIndex(of: name), deaths[index] != 0 else { return nil }
+        return deaths[index]
+    }
+
+    // MARK: After the event
+
+    /// Prints one `key=value` a line. Times of the event are milliseconds since it began, memory is KiB.
+    func report(growing: Bool, board: Board) {
+        let death = end(of: "front")
+        let grown = growing && board[.grown] != 0 ? board[.grown] : nil
+        let last = readings.last ?? start
+        let end = (growing ? grown : nil) ?? death ?? last.time
+        line("survived", death == nil ? 1 : 0)
+        line("grown_ms", milliseconds(grown))
+        line("front_died_ms", milliseconds(death))
+        line("leak_died_ms", milliseconds(self.end(of: "leak")))
+        line("touched_mib", board[.touched] >> 20)
+        line("event_ms", milliseconds(end))
+        latencies("quiet", board.latencies(from: quietBegan, to: start.time))
+        latencies("front", board.latencies(from: start.time, to: end))
+        line("some_ms", (last.some - start.some) / 1000)
+        line("full_ms", (last.full - start.full) / 1000)
+        line("available_start_kib", start.available)
+        line("available_least_kib", readings.map(\.available).min() ?? 0)
+        line("available_end_kib", last.available)
+        line("needed", growing ? needed : 1)
+        line("sleepers_ended", UInt64(sleepers.count))
+        line("sleepers_ended_ms", sleepers.map { String(($0 - start.time) / 1000) }.joined(separator: ","))
+        line("some_trigger_ms", milliseconds(someTrigger == 0 ? nil : someTrigger))
+        line("full_trigger_ms", milliseconds(fullTrigger == 0 ? nil : fullTrigger))
+        line("freed_ms", milliseconds(freed))
+        line("calm_ms", milliseconds(calm))
+        line("kernel_kills", killsAfter - killsBefore)
+    }
+
+    private var sleepers: [UInt64] {
+        names.indices.filter { names[$0].hasPrefix("sleeper") && deaths[$0] != 0 }.map { deaths[$0] }.sorted()
+    }
+
+    /// How many stopped ones had to end for the growth to have room, by what was available before it.
+    private var needed: UInt64 {
+        let growth = UInt64(Front.growth) << 10
+        let each = UInt64(Sleeper.usual) << 10
+        return growth > start.available ? (growth - start.available + each - 1) / each : 0
+    }
+
+    /// The first moment after the first trigger when memory had come back: more by `Watch.freed` than at
+    /// the least until then. One of the scene's processes ended for it.
+    private var freed: UInt64? {
+        guard someTrigger != 0 else { return nil }
+        var least = UInt64.max
+        for reading in readings where reading.time >= someTrigger {
+            least = min(least, reading.available)
+            if reading.available >= least + Watch.freed { return reading.time }
+        }
+        return nil
+    }
+
+    /// The end of the last span of 1 s that had more stall than the first trigger asks for.
+    private var calm: UInt64? {
+        var first = 0
+        var found: UInt64?
+        for reading in readings {
+            while reading.time > readings[first].time + 1_000_000 { first += 1 }
+            if reading.some - readings[first].some >= 70_000 { found = reading.time }
+        }
+        return found
+    }
+
+    private func milliseconds(_ time: UInt64?) -> String {
+        time.map { String(($0 - min($0, start.time)) / 1000) } ?? "-"
+    }
+
+    private func latencies(_ whose: String, _ sorted: [UInt64]) {
+        line("\(whose)_requests", UInt64(sorted.count))
+        guard let most = sorted.last else { return }
+        line("\(whose)_p50_us", sorted[sorted.count / 2])
+        line("\(whose)_p99_us", sorted[sorted.count * 99 / 100])
+        line("\(whose)_max_us", most)
+    }
+
+    private func line(_ key: String, _ value: some CustomStringConvertible) {
+        print("\(key)=\(value)")
+    }
+}

@@ -1,0 +1,106 @@
+import Glibc
+import Linux
+
+/// Begins the event, and records what comes of it. Its memory is locked and it goes before all others, so
+/// that it neither waits with them nor is in their way: a look each 20 ms, when nothing else wakes it.
+struct Watch {
+    /// Who is in the scene.
+    struct Plan {
+        var growing: Bool
+        var board: String
+        var names: [String] = []
+        var processes: [Int32] = []
+
+        /// `SCENE BOARD NAME=PID...`; nil where that is not how it reads.
+        init?(words: [String]) {
+            guard words.count > 2, ["A", "B", "C"].contains(words[0]) else { return nil }
+            growing = words[0] != "C"
+            board = words[1]
+            for word in words.dropFirst(2) {
+                let parts = word.split(separator: "=")
+                guard parts.count == 2, let pid = Int32(parts[1]) else { return nil }
+                names.append(String(parts[0]))
+                processes.append(pid)
+            }
+            guard names.contains("front"), growing || names.contains("leak") else { return nil }
+        }
+    }
+
+    /// What the front takes to answer while nothing happens.
+    static let quiet: UInt64 = 3_000_000
+    /// A front that grew or died: whether the memory stays is seen after it.
+    static let after: UInt64 = 3_000_000
+    /// The longest event.
+    static let limit: UInt64 = 60_000_000
+    /// The leak's event: always as long, whatever becomes of it.
+    static let leaking: UInt64 = 30_000_000
+    static let look: Int32 = 20
+    /// Freed: that much more is there than at the worst until then, KiB.
+    static let freed: UInt64 = 32 * 1024
+
+    let board: Board
+    let plan: Plan
+    var record: Record
+    private let meters = Meters()
+
+    static func run(_ plan: Plan) -> Never {
+        var watch = Watch(board: Board(path: plan.board), plan: plan, record: Record(names: plan.names))
+        mlockall(Int32(MCL_CURRENT) | Int32(MCL_FUTURE))
+        var priority = sched_param(sched_priority: 1)
+        sched_setscheduler(0, SCHED_FIFO, &priority)
+        watch.watchEvent()
+        watch.record.report(growing: plan.growing, board: watch.board)
+        exit(0)
+    }
+
+    private mutating func watchEvent() {
+        var held: [Int32] = []
+        for pid in plan.processes {
+            guard let process = try? PidFD(pid: pid), let descriptor = try? process.duplicate() else {
+                Scene.fail("no process \(pid)")
+            }
+            held.append(descriptor.release())
+        }
+        let some = Trigger("some 70000 1000000")
+        let full = Trigger("full 700000 1000000")
+        var polled = held.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+        polled.append(pollfd(fd: some.file, events: Int16(POLLPRI), revents: 0))
+        polled.append(pollfd(fd: full.file, events: Int16(POLLPRI), revents: 0))
+
+        record.quietBegan = now
+        sleep(until: now + Self.quiet)
+        record.killsBefore = meters.kills
+        record.began(meters.read())
+        guard kill(process(plan.growing ? "front" : "leak"), SIGUSR1) == 0 else {
+            Scene.fail("the event's cause has died before it")
+        }
+        while !isOver {
+            let ready = poll(&polled, nfds_t(polled.count), Self.look)
+            let reading = meters.read()
+            record.add(reading)
+            guard ready > 0 else { continue }
+            for index in polled.indices where polled[index].revents != 0 {
+                if index < held.count {
+                    record.died(index, at: reading.time)
+                    polled[index].fd = -1
+                } else {
+                    record.triggered(full: index > held.count, at: reading.time)
+                }
+            }
+        }
+        record.killsAfter = meters.kills
+    }
+
+    private func process(_ name: String) -> Int32 {
+        plan.names.firstIndex(of: name).map { plan.processes[$0] } ?? -1
+    }
+
+    /// Whether all is seen; the event itself may have ended before.
+    private var isOver: Bool {
+        let time = now
+        guard plan.growing else { return time >= record.start.time + Self.leaking }
+        if time >= record.start.time + Self.limit { return true }
+        if let death = record.end(of: "front") { return time >= death + Self.after }
+        return board[.grown] != 0 && time >= board[.grown] + Self.after
+    }
+}
