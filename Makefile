@@ -27,7 +27,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build demo demo-shell test soak lint format bench install uninstall clean help
+.PHONY: all build demo demo-shell test soak lint format bench bench-pressure install uninstall clean help
 
 build:
 	@scripts/setup build
@@ -64,6 +64,12 @@ soak:
 
 bench: build
 	@$(products)/appstate-bench
+
+# In virtual machines: BENCH_FLAGS='--rounds 1 --scene C --only appstated'; scripts/bench-pressure -h tells.
+bench-pressure:
+	@scripts/setup vm
+	$(release)
+	@scripts/bench-pressure $(BENCH_FLAGS)
 
 install:
 	@for program in appstated appstatectl; do \
@@ -118,6 +124,7 @@ help:
 	@echo 'make format      bring the sources into that form'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
+	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo 'make clean       remove what was built'
 	@echo 'WERROR=1         makes warnings errors, as CI does'

@@ -13,6 +13,7 @@ enum Front {
     static func run(_ board: Board) -> Never {
         let memory = Memory(mebibytes: mebibytes)
         memory.touch(from: 0, count: mebibytes * Memory.mebibyte)
+        let program = Program()
         Signals.blockStart()
         startGrowing(board)
         Scene.sayReady()
@@ -21,8 +22,9 @@ enum Front {
         while true {
             board[.due] = due
             sleep(until: due)
-            // What it takes to answer: a look at 256 KiB of what it has.
+            // What it takes to answer: 256 KiB of what it has, 64 KiB of what it is.
             memory.use(pages: 64, seed: &seed)
+            program.use(pages: 16, seed: &seed)
             board.answer(due: due, at: now)
             // By the clock and not after the answer: who comes late finds others waiting.
             due += period

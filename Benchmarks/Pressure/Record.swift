@@ -86,16 +86,11 @@ struct Record {
         return growth > start.available ? (growth - start.available + each - 1) / each : 0
     }
 
-    /// The first moment after the first trigger when memory had come back: more by `Watch.freed` than at
-    /// the least until then. One of the scene's processes ended for it.
+    /// The first end of one of the scene's processes after the first trigger: its pidfd says so after the
+    /// kernel has taken its memory back.
     private var freed: UInt64? {
         guard someTrigger != 0 else { return nil }
-        var least = UInt64.max
-        for reading in readings where reading.time >= someTrigger {
-            least = min(least, reading.available)
-            if reading.available >= least + Watch.freed { return reading.time }
-        }
-        return nil
+        return deaths.filter { $0 >= someTrigger }.min()
     }
 
     /// The end of the last span of 1 s that had more stall than the first trigger asks for.

@@ -35,8 +35,6 @@ struct Watch {
     /// The leak's event: always as long, whatever becomes of it.
     static let leaking: UInt64 = 30_000_000
     static let look: Int32 = 20
-    /// Freed: that much more is there than at the worst until then, KiB.
-    static let freed: UInt64 = 32 * 1024
 
     let board: Board
     let plan: Plan
