@@ -73,6 +73,17 @@ struct Record {
         line("freed_ms", milliseconds(freed))
         line("calm_ms", milliseconds(calm))
         line("kernel_kills", killsAfter - killsBefore)
+        course()
+    }
+
+    /// Each quarter of a second: `at_MS=` MemAvailable in KiB, stall of some and of all in milliseconds until then.
+    private func course() {
+        var next: UInt64 = 0
+        for reading in readings where reading.time >= next {
+            next = reading.time + 250_000
+            let stall = "\((reading.some - start.some) / 1000) \((reading.full - start.full) / 1000)"
+            line("at_\((reading.time - start.time) / 1000)", "\(reading.available) \(stall)")
+        }
     }
 
     private var sleepers: [UInt64] {
