@@ -15,6 +15,7 @@ let package = Package(
     products: [
         .executable(name: "appstated", targets: ["appstated"]),
         .executable(name: "appstatectl", targets: ["appstatectl"]),
+        .executable(name: "appstate-session", targets: ["appstate-session"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0")
@@ -33,6 +34,12 @@ let package = Package(
             swiftSettings: settings),
         .executableTarget(
             name: "appstated", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Daemon"],
+            swiftSettings: settings),
+        .systemLibrary(
+            name: "CXCB", pkgConfig: "xcb-res", providers: [.apt(["libxcb1-dev", "libxcb-res0-dev"])]),
+        .target(name: "Windows", dependencies: ["CXCB"], swiftSettings: settings),
+        .executableTarget(
+            name: "appstate-session", dependencies: ["AppStateContract", "AppStateBus", "Windows"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
@@ -57,6 +64,15 @@ let package = Package(
         .executableTarget(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
+        .executableTarget(
+            name: "WindowActor", dependencies: ["CXCB"], path: "Tests/WindowActor", swiftSettings: settings),
+        .testTarget(
+            name: "WindowsTests",
+            dependencies: [
+                "Windows", "AppStateBus", "AppStateContract", "TestSupport", "appstated", "appstate-session",
+                "WindowActor",
+            ],
+            swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport", "BusProbe"],
             swiftSettings: settings),

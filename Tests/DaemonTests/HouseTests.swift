@@ -20,8 +20,11 @@ struct HouseTests {
         ("AppStateBus", ["AppStateContract", "CSystemd", "Glibc"]),
         ("CLinux", []),
         ("Linux", ["CLinux", "Glibc"]),
+        ("CXCB", []),
+        ("Windows", ["CXCB", "Glibc"]),
         ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Linux", "Glibc"]),
         ("appstated", ["AppStateContract", "AppStateBus", "Linux", "Daemon", "Glibc"]),
+        ("appstate-session", ["AppStateContract", "AppStateBus", "Windows", "Glibc"]),
         ("appstatectl", ["AppStateContract", "AppStateBus", "ArgumentParser", "Glibc"]),
     ]
 
@@ -65,7 +68,7 @@ struct HouseTests {
         }
     }
 
-    @Test("only one room includes systemd's headers, and one the kernel's")
+    @Test("only one room includes systemd's headers, one the kernel's, and one the display's")
     func headers() throws {
         for room in Self.rooms {
             let modules = try Self.imports(of: room.name).values.reduce(into: Set<String>()) {
@@ -73,6 +76,7 @@ struct HouseTests {
             }
             #expect(modules.contains("CSystemd") == (room.name == "AppStateBus"), "\(room.name)")
             #expect(modules.contains("CLinux") == (room.name == "Linux"), "\(room.name)")
+            #expect(modules.contains("CXCB") == (room.name == "Windows"), "\(room.name)")
         }
     }
 

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <stdint.h>
+#include <xcb/res.h>
+#include <xcb/xcb.h>
+
+// xcb_res_id is a variable that libxcb writes to: Swift takes it for shared state that nobody guards.
+static inline const xcb_query_extension_reply_t *cxcb_res_extension(xcb_connection_t *connection) {
+    return xcb_get_extension_data(connection, &xcb_res_id);
+}
+
+// A union of C that Swift reads only through pointers to its parts: the event by its response type.
+static inline uint8_t cxcb_event_type(const xcb_generic_event_t *event) {
+    // The highest bit says that another client made it with SendEvent.
+    return event->response_type & 0x7f;
+}

@@ -1,0 +1,106 @@
+import Glibc
+
+/// A connection to the IPC socket of sway or i3: messages of a header and a JSON text (sway-ipc(7), "MESSAGE FORMAT").
+/// Nothing waits, but `init` for the socket to accept.
+final class IPCConnection {
+    /// The types of messages that are sent, and of their answers.
+    enum Kind: UInt32 {
+        case subscribe = 2
+        case getTree = 4
+    }
+
+    /// A message that has come.
+    enum Message: Equatable {
+        case answer(UInt32, [UInt8])
+        /// Something has happened; the number as in sway-ipc(7), "EVENTS", without the highest bit.
+        case event(UInt32, [UInt8])
+    }
+
+    let descriptor: Int32
+    private var unread: [UInt8] = []
+
+    private static let magic = Array("i3-ipc".utf8)
+    private static let headerSize = 14
+    /// A window takes a kilobyte or two in the tree.
+    static let greatestMessage = 16 << 20
+
+    /// - Parameter path: as in SWAYSOCK or I3SOCK.
+    init(path: String) throws(ObserverFailure) {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        let room = MemoryLayout.size(ofValue: address.sun_path) - 1
+        guard path.utf8.count <= room else { throw .unreachable("the path \(path) is too long for a socket") }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
+        let size = socklen_t(MemoryLayout<sockaddr_un>.size)
+        let result = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(number, $0, size) }
+        }
+        guard result == 0 else {
+            let reason = String(cString: strerror(errno))
+            close(number)
+            throw .unreachable("nobody answers at \(path): \(reason)")
+        }
+        descriptor = number
+    }
+
+    deinit { close(descriptor) }
+
+    /// Sends a message. They are small: there is always room for them, as only one is unanswered at a time.
+    func send(_ kind: Kind, _ payload: String = "") throws(ObserverFailure) {
+        var bytes = Self.magic
+        withUnsafeBytes(of: UInt32(payload.utf8.count)) { bytes += $0 }
+        withUnsafeBytes(of: kind.rawValue) { bytes += $0 }
+        bytes += Array(payload.utf8)
+        let count = Glibc.send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL))
+        guard count == bytes.count else { throw .ended("it takes no more messages") }
+    }
+
+    /// Takes what has come, without waiting.
+    func receive() throws(ObserverFailure) -> [Message] {
+        let size = 65_536
+        while true {
+            let before = unread.count
+            var count = 0
+            unread.append(contentsOf: repeatElement(0, count: size))
+            unread.withUnsafeMutableBytes { buffer in
+                count = recv(descriptor, buffer.baseAddress?.advanced(by: before), size, Int32(MSG_DONTWAIT))
+            }
+            let reason = errno
+            unread.removeLast(size - max(count, 0))
+            if count < 0, reason == EINTR { continue }
+            if count < 0, reason == EAGAIN { break }
+            guard count > 0 else { throw .ended("it has closed the connection") }
+            if count < size { break }
+        }
+        return try takeMessages()
+    }
+
+    private func takeMessages() throws(ObserverFailure) -> [Message] {
+        var messages: [Message] = []
+        var begin = 0
+        while unread.count - begin >= Self.headerSize {
+            guard unread[begin..<begin + Self.magic.count].elementsEqual(Self.magic) else {
+                throw .ended("it does not speak the IPC of sway and i3")
+            }
+            let length = Int(number(at: begin + 6))
+            let type = number(at: begin + 10)
+            guard length <= Self.greatestMessage else {
+                throw .ended("it sends a message of \(length) bytes")
+            }
+            let end = begin + Self.headerSize + length
+            guard end <= unread.count else { break }
+            let payload = Array(unread[begin + Self.headerSize..<end])
+            messages.append(type >> 31 == 1 ? .event(type & 0x7FFF_FFFF, payload) : .answer(type, payload))
+            begin = end
+        }
+        unread.removeFirst(begin)
+        return messages
+    }
+
+    /// In the byte order of the machine.
+    private func number(at offset: Int) -> UInt32 {
+        unread.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt32.self) }
+    }
+}

@@ -1,0 +1,120 @@
+import Glibc
+
+/// Watches the windows of sway or i3 over their IPC socket. Each event has the whole tree read again, once for all that
+/// came in the meantime: a switch of the workspace, for one, is not announced window by window.
+///
+/// Nothing is minimized there but what is in the scratchpad. sway tells of its Xwayland windows too; of i3, which
+/// does not know whose windows are, the X server is asked.
+public final class SwayObserver: WindowObserver {
+    public let system: WindowSystem
+    public private(set) var windows: [ObservedWindow] = []
+    private let path: String
+    private let connection: IPCConnection
+    private let processes: X11Processes?
+    private var isReading = false
+    private var isStale = true
+    private var isKnown = false
+
+    /// sway's.
+    ///
+    /// - Parameter path: as in SWAYSOCK.
+    public convenience init(sway path: String) throws(ObserverFailure) {
+        try self.init(.sway, path, nil)
+    }
+
+    /// i3's, with the X server that it manages.
+    ///
+    /// - Parameters:
+    ///   - path: as in I3SOCK.
+    ///   - display: as in DISPLAY; nil for DISPLAY itself.
+    public convenience init(i3 path: String, display: String? = nil) throws(ObserverFailure) {
+        try self.init(.i3, path, try X11Processes(display: display))
+    }
+
+    /// Where i3 listens, as the X server that it manages knows: i3's own children alone have I3SOCK.
+    ///
+    /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
+    /// - Returns: nil where i3 does not manage the display.
+    public static func i3Socket(display: String? = nil) throws(ObserverFailure) -> String? {
+        let connection = try XConnection(display: display)
+        guard let atom = connection.atoms(["I3_SOCKET_PATH"]).first,
+            case .bytes(let path)? = connection.answer(to: connection.ask(connection.root, atom, words: 64))
+        else { return nil }
+        return String(decoding: path, as: UTF8.self)
+    }
+
+    private init(_ system: WindowSystem, _ path: String, _ processes: X11Processes?) throws(ObserverFailure) {
+        self.system = system
+        self.path = path
+        self.processes = processes
+        connection = try IPCConnection(path: path)
+        try connection.send(.subscribe, #"["window","workspace","shutdown"]"#)
+        let deadline = Self.now + Self.patience
+        while !isKnown {
+            var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
+            guard poll(&ready, 1, Int32(max(0, deadline - Self.now))) != 0 else {
+                throw .unreachable("\(subject) does not answer")
+            }
+            try dispatch()
+        }
+    }
+
+    public var subject: String { "\(system) at \(path)" }
+    public var descriptor: Int32 { connection.descriptor }
+
+    public func dispatch() throws(ObserverFailure) {
+        do throws(ObserverFailure) {
+            for message in try connection.receive() { try take(message) }
+            if isStale, !isReading {
+                try connection.send(.getTree)
+                (isReading, isStale) = (true, false)
+            }
+        } catch {
+            throw .ended("\(subject) has ended: \(error)")
+        }
+    }
+
+    private func take(_ message: IPCConnection.Message) throws(ObserverFailure) {
+        switch message {
+        case .event: isStale = true
+        case .answer(IPCConnection.Kind.getTree.rawValue, let payload):
+            // What was announced before it is in it.
+            (isReading, isStale) = (false, false)
+            do throws(JSONReader.Failure) {
+                show(try TreeNode(payload).views)
+                isKnown = true
+            } catch {
+                throw .ended("\(error)")
+            }
+        case .answer: break
+        }
+    }
+
+    private func show(_ views: [TreeNode.View]) {
+        let views = views.prefix(ObservedWindow.mostWindows)
+        let owners = processes?.of(views.compactMap(\.node.window)) ?? [:]
+        windows = views.map { view in
+            let node = view.node
+            // i3's own ids are addresses.
+            let number = system == .i3 ? UInt64(node.window ?? 0) : UInt64(clamping: node.id)
+            return ObservedWindow(
+                number: number & Self.numbers, process: node.pid ?? node.window.flatMap { owners[$0] },
+                appID: ObservedWindow.text(node.appID.isEmpty ? node.windowClass : node.appID),
+                title: ObservedWindow.text(node.name), focused: node.focused, visible: view.isShown,
+                minimized: view.isInScratchpad)
+        }
+    }
+
+    /// What `ObservedWindow.number` may be.
+    private static let numbers: UInt64 = 1 << 48 - 1
+
+    /// How long a window manager may take for its first answer, in milliseconds.
+    private static let patience: Int64 = 5_000
+
+    /// CLOCK_MONOTONIC, in milliseconds.
+    private static var now: Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+    }
+}

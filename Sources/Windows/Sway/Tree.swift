@@ -1,0 +1,118 @@
+/// A node of the tree that GET_TREE answers: sway-ipc(7), i3's IPC interface.
+struct TreeNode {
+    var id: Int64 = 0
+    var type = ""
+    var name: [UInt8] = []
+    var layout = ""
+    /// The ids of its children, the one that last had the focus first.
+    var focus: [Int64] = []
+    var focused = false
+    /// Of windows, by sway; i3 has no such thing.
+    var visible: Bool?
+    /// Of windows, by sway.
+    var pid: Int32?
+    var appID: [UInt8] = []
+    /// The X11 window: i3's windows, and sway's of Xwayland.
+    var window: UInt32?
+    var windowClass: [UInt8] = []
+    /// Tiled, then floating.
+    var nodes: [TreeNode] = []
+    var floating: [TreeNode] = []
+
+    /// - Throws: where the text is no JSON, or a node is not what the documents say it is.
+    init(_ bytes: [UInt8]) throws(JSONReader.Failure) {
+        var json = JSONReader(bytes)
+        try self.init(&json)
+        try json.end()
+    }
+
+    private init(_ json: inout JSONReader) throws(JSONReader.Failure) {
+        try json.beginObject()
+        while let key = try json.nextKey() {
+            switch key {
+            case "id": id = try json.integer()
+            case "type": type = try json.string()
+            case "name": name = try json.optionalText()
+            case "layout": layout = try json.string()
+            case "focused": focused = try json.bool()
+            case "visible": visible = try json.bool()
+            case "pid": pid = Int32(exactly: try json.integer())
+            case "app_id": appID = try json.optionalText()
+            case "window": window = try json.null() ? nil : UInt32(exactly: try json.integer())
+            case "focus":
+                try json.beginArray()
+                while try json.nextElement() { focus.append(try json.integer()) }
+            case "window_properties": try readProperties(&json)
+            case "nodes": nodes = try Self.list(&json)
+            case "floating_nodes": floating = try Self.list(&json)
+            default: try json.skip()
+            }
+        }
+    }
+
+    private mutating func readProperties(_ json: inout JSONReader) throws(JSONReader.Failure) {
+        if try json.null() { return }
+        try json.beginObject()
+        while let key = try json.nextKey() {
+            if key == "class" { windowClass = try json.optionalText() } else { try json.skip() }
+        }
+    }
+
+    private static func list(_ json: inout JSONReader) throws(JSONReader.Failure) -> [TreeNode] {
+        var list: [TreeNode] = []
+        try json.beginArray()
+        while try json.nextElement() { list.append(try TreeNode(&json)) }
+        return list
+    }
+}
+
+extension JSONReader {
+    /// A string; empty for `null`.
+    fileprivate mutating func optionalText() throws(Failure) -> [UInt8] {
+        try null() ? [] : try stringBytes()
+    }
+}
+
+extension TreeNode {
+    /// A window with what the containers around it mean for it.
+    struct View {
+        let node: TreeNode
+        /// No container around it hides it. Of one in full screen that covers it i3 says nothing: it counts as visible.
+        let isShown: Bool
+        let isInScratchpad: Bool
+    }
+
+    /// The name of the workspace of what is in the scratchpad, and not shown.
+    private static let scratchpad = Array("__i3_scratch".utf8)
+
+    /// All windows, tiled before floating ones.
+    var views: [View] {
+        var views: [View] = []
+        collect(into: &views, isShown: true, isInScratchpad: false)
+        return views
+    }
+
+    private func collect(into views: inout [View], isShown: Bool, isInScratchpad: Bool) {
+        let isInScratchpad = isInScratchpad || type == "workspace" && name == Self.scratchpad
+        if nodes.isEmpty, floating.isEmpty, isWindow {
+            views.append(
+                View(node: self, isShown: visible ?? isShown, isInScratchpad: isInScratchpad))
+            return
+        }
+        for child in nodes {
+            child.collect(
+                into: &views, isShown: isShown && shows(child), isInScratchpad: isInScratchpad)
+        }
+        for child in floating {
+            child.collect(into: &views, isShown: isShown, isInScratchpad: isInScratchpad)
+        }
+    }
+
+    private var isWindow: Bool { pid != nil && type != "root" || window != nil }
+
+    /// Of workspaces, and of tabs and stacks, only the one that last had the focus can be seen.
+    private func shows(_ child: TreeNode) -> Bool {
+        let showsOne = child.type == "workspace" || layout == "tabbed" || layout == "stacked"
+        return !showsOne || focus.first == child.id || focus.isEmpty
+    }
+}

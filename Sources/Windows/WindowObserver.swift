@@ -1,0 +1,46 @@
+/// Watches the windows of one display server, and wakes nobody while nothing happens to them.
+///
+/// Whoever owns it polls `descriptor` and calls `dispatch()` when it can be read; `windows` is the whole present set
+/// from then on. Whatever happened before a dispatch is one change: of a thousand focus changes the last counts.
+public protocol WindowObserver: AnyObject {
+    /// Which numbers its windows have.
+    var system: WindowSystem { get }
+    /// What is watched, for a person: `X11 display :0`.
+    var subject: String { get }
+    /// Can be read when there is something to dispatch. The observer's own, open while it lives.
+    var descriptor: Int32 { get }
+    /// The windows that there are, as of the last dispatch; at most `ObservedWindow.mostWindows`.
+    var windows: [ObservedWindow] { get }
+    /// Takes in all that has come. It may wait for answers of the display server.
+    ///
+    /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
+    func dispatch() throws(ObserverFailure)
+}
+
+/// The kinds of observers. The value goes into the numbers that reporters give to windows, so that those of two
+/// observers are never the same, and are the same again when the agent is started anew.
+public enum WindowSystem: UInt16, Sendable, CaseIterable {
+    case x11 = 1
+    case sway = 2
+    case i3 = 3
+
+    /// A number that is unique in the session, for a window's own.
+    public func number(of window: ObservedWindow) -> UInt64 {
+        UInt64(rawValue) << 48 | window.number
+    }
+}
+
+/// Why windows cannot be watched, or can be no more.
+public enum ObserverFailure: Error, Equatable, Sendable, CustomStringConvertible {
+    /// There is no such server, or it does not let us in, or lacks what is needed.
+    case unreachable(String)
+    /// The server has ended, or has cut us off.
+    case ended(String)
+
+    /// One sentence.
+    public var description: String {
+        switch self {
+        case .unreachable(let sentence), .ended(let sentence): sentence
+        }
+    }
+}

@@ -1,0 +1,49 @@
+import CXCB
+
+/// What the window manager says of its windows, and what that means.
+struct Desk {
+    /// What is known of one window.
+    struct Client {
+        /// _NET_WM_STATE_HIDDEN: minimized, by whatever way. WM_STATE and unmapping say something else: they come with
+        /// another workspace too. FOCUSED is not looked at: some leave it on two windows.
+        var isHidden = false
+        /// Nil: it is on all, or there is only one.
+        var desktop: UInt32?
+        /// A panel or the desktop itself, which stays when the desktop is shown.
+        var isFixture = false
+        var netName = ""
+        var name = ""
+        var windowClass = ""
+        var process: Int32?
+        /// False between two window managers.
+        var isListed = true
+    }
+
+    /// In the order of the window manager, perhaps with some that are destroyed.
+    var list: [xcb_window_t] = []
+    var clients: [xcb_window_t: Client] = [:]
+    /// Nil: none.
+    var active: xcb_window_t?
+    var current: UInt32?
+    /// “Show desktop” is on, for which not every window manager hides windows.
+    var isShown = false
+
+    /// _NET_WM_DESKTOP of what is on all of them (Extended Window Manager Hints).
+    private static let allDesktops: UInt32 = 0xFFFF_FFFF
+
+    var picture: [ObservedWindow] {
+        list.compactMap { window in
+            guard let client = clients[window] else { return nil }
+            return ObservedWindow(
+                number: UInt64(window), process: client.process, appID: client.windowClass,
+                title: client.netName.isEmpty ? client.name : client.netName, focused: window == active,
+                visible: isOnScreen(client), minimized: client.isHidden)
+        }
+    }
+
+    private func isOnScreen(_ client: Client) -> Bool {
+        if isShown && !client.isFixture { return false }
+        guard let desktop = client.desktop, let current else { return true }
+        return desktop == current || desktop == Self.allDesktops
+    }
+}

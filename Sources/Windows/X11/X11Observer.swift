@@ -1,0 +1,209 @@
+import CXCB
+
+/// Watches the windows that an X11 window manager manages, by the Extended Window Manager Hints.
+///
+/// All windows of _NET_CLIENT_LIST are told of, whatever their type: a panel or the desktop is an application's
+/// visible window too, and what shows one must not be stopped. Withdrawn windows and those that the window manager
+/// does not manage (menus, tooltips) are none.
+///
+/// A window manager that ends takes no window with it, and the next one begins with an empty list: a window that is
+/// mapped stays, listed or not, and what was last said of it stands.
+public final class X11Observer: WindowObserver {
+    public let system = WindowSystem.x11
+    public private(set) var windows: [ObservedWindow] = []
+    private let connection: XConnection
+    private let atoms: Atoms
+    private var desk = Desk()
+    private var stale = Stale()
+
+    /// Connects, and reads the present set.
+    ///
+    /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
+    public init(display: String? = nil) throws(ObserverFailure) {
+        connection = try XConnection(display: display)
+        atoms = Atoms(connection)
+        // First the events, then the values: what changes in between is seen twice rather than never.
+        connection.select(.propertyChange, of: connection.root)
+        stale.root = AtomName.ofRoot
+        try dispatch()
+    }
+
+    public var subject: String { "X11 display \(connection.display)" }
+    public var descriptor: Int32 { connection.descriptor }
+
+    public func dispatch() throws(ObserverFailure) {
+        takeEvents()
+        // Reading takes a round trip, in which more may come: window managers say that nothing is active before they
+        // say what is. But a window that changes without an end must not keep the others from being told of.
+        for _ in 0..<Self.mostRounds where !stale.isEmpty {
+            readRoot()
+            readWindows()
+            takeEvents()
+        }
+        guard connection.isAlive else {
+            throw .ended("the X server at display \(connection.display) has ended")
+        }
+        // What was taken from the socket does not make it readable again.
+        if stale.isEmpty { connection.flush() } else { connection.wake() }
+        windows = desk.picture
+    }
+
+    private static let mostRounds = 8
+
+    // MARK: What has changed
+
+    /// What must be read again.
+    private struct Stale {
+        var root: Set<AtomName> = []
+        var windows: [xcb_window_t: Set<AtomName>] = [:]
+        /// Those whose process is not known yet.
+        var newcomers: Set<xcb_window_t> = []
+
+        var isEmpty: Bool { root.isEmpty && windows.isEmpty }
+    }
+
+    private func takeEvents() {
+        while let event = connection.nextEvent() {
+            switch event {
+            case .property(let window, let atom):
+                guard let name = atoms.name(of: atom) else { continue }
+                if window == connection.root {
+                    if AtomName.ofRoot.contains(name) { stale.root.insert(name) }
+                } else if AtomName.ofWindow.contains(name), desk.clients[window] != nil {
+                    stale.windows[window, default: []].insert(name)
+                }
+            case .destroyed(let window):
+                // Its number may be given again: the next with it must be read anew.
+                drop(window)
+                stale.root.insert(.clientList)
+            case .unmapped(let window):
+                // For good, or while it is given to another parent.
+                if desk.clients[window]?.isListed == false { stale.root.insert(.clientList) }
+            case .focusMoved: stale.root.insert(.activeWindow)
+            }
+        }
+    }
+
+    private func drop(_ window: xcb_window_t) {
+        desk.clients[window] = nil
+        stale.windows[window] = nil
+        stale.newcomers.remove(window)
+    }
+
+    // MARK: Reading
+
+    private func readRoot() {
+        let names = stale.root
+        stale.root = []
+        let questions = names.map { ($0, connection.ask(connection.root, atoms[$0], words: $0.words)) }
+        for (name, question) in questions {
+            guard let property = connection.answer(to: question) else { return }
+            switch name {
+            case .clientList: take(list: property.numbers)
+            case .activeWindow: take(active: property.numbers.first ?? 0)
+            case .currentDesktop: desk.current = property.numbers.first
+            case .showingDesktop: desk.isShown = property.numbers.first == 1
+            case .supportingWMCheck:
+                // Another window manager: it may have found the windows with values that it only takes over.
+                for window in desk.clients.keys { stale.windows[window] = AtomName.ofWindow }
+            default: break
+            }
+        }
+    }
+
+    /// Most window managers say that nothing is active while the focus goes from one window to the next. The X server
+    /// knows better then: an application must not lose the focus because it goes to another of its windows.
+    private func take(active: xcb_window_t) {
+        guard active == 0 else {
+            desk.active = active
+            return
+        }
+        let focus = connection.focus()
+        if desk.clients[focus] != nil {
+            desk.active = focus
+        } else if let before = desk.active, focus > 1,
+            connection.client(of: focus) == connection.client(of: before)
+        {
+            // Inside the window that had it, or in one of the application's that nobody manages.
+        } else {
+            desk.active = nil
+        }
+    }
+
+    private func take(list: [xcb_window_t]) {
+        let listed = Set(list)
+        let missing = desk.list.filter { !listed.contains($0) && desk.clients[$0] != nil }
+        let left = missing.isEmpty ? [] : connection.mapped(of: missing)
+        for window in missing {
+            desk.clients[window]?.isListed = false
+            guard !left.contains(window) else { continue }
+            connection.select([], of: window)
+            drop(window)
+        }
+        for window in list {
+            desk.clients[window]?.isListed = true
+            guard desk.clients[window] == nil else { continue }
+            connection.select([.propertyChange, .structureNotify, .focusChange], of: window)
+            desk.clients[window] = Desk.Client()
+            stale.windows[window] = AtomName.ofWindow
+            stale.newcomers.insert(window)
+        }
+        desk.list = list + missing.filter(left.contains)
+    }
+
+    private func readWindows() {
+        let (changed, newcomers) = (stale.windows, stale.newcomers)
+        stale.windows = [:]
+        stale.newcomers = []
+        let processQuestion = newcomers.isEmpty ? nil : connection.askProcesses(of: Array(newcomers))
+        let questions = changed.flatMap { window, names in
+            names.map { (window, $0, connection.ask(window, atoms[$0], words: $0.words)) }
+        }
+        if let processQuestion {
+            let processes = connection.answer(to: processQuestion)
+            for window in newcomers {
+                desk.clients[window]?.process = processes[connection.client(of: window)]
+            }
+        }
+        for (window, name, question) in questions {
+            if let property = connection.answer(to: question) {
+                take(property, name, of: window)
+            } else {
+                drop(window)
+            }
+        }
+    }
+
+    private func take(_ property: XConnection.Property, _ name: AtomName, of window: xcb_window_t) {
+        switch name {
+        case .state: desk.clients[window]?.isHidden = property.numbers.contains(atoms[.hidden])
+        case .desktop: desk.clients[window]?.desktop = property.numbers.first
+        case .type:
+            // The first type that one knows counts; those two are never in second place.
+            let types = [atoms[.typeDesktop], atoms[.typeDock]]
+            desk.clients[window]?.isFixture = property.numbers.first.map(types.contains) ?? false
+        case .netName: desk.clients[window]?.netName = property.text
+        case .name: desk.clients[window]?.name = property.text
+        case .windowClass: desk.clients[window]?.windowClass = property.secondText
+        default: break
+        }
+    }
+}
+
+extension XConnection.Property {
+    fileprivate var numbers: [UInt32] {
+        if case .numbers(let numbers) = self { numbers } else { [] }
+    }
+
+    fileprivate var text: String {
+        if case .bytes(let bytes) = self { ObservedWindow.text(bytes) } else { "" }
+    }
+
+    /// The class in WM_CLASS: the second of two texts, each closed by a NUL; the first where there is no other
+    /// (ICCCM, "WM_CLASS Property").
+    fileprivate var secondText: String {
+        guard case .bytes(let bytes) = self else { return "" }
+        let texts = bytes.split(separator: 0, maxSplits: 1, omittingEmptySubsequences: false)
+        return texts.map(ObservedWindow.text).last { !$0.isEmpty } ?? ""
+    }
+}

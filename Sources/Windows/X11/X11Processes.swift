@@ -1,0 +1,18 @@
+/// Whose X11 windows are, for an observer that learns of them elsewhere.
+final class X11Processes {
+    private let connection: XConnection
+
+    /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
+    init(display: String?) throws(ObserverFailure) {
+        connection = try XConnection(display: display)
+    }
+
+    /// The processes of these windows, in one round trip; those are left out that the server does not know.
+    func of(_ windows: [UInt32]) -> [UInt32: Int32] {
+        guard !windows.isEmpty else { return [:] }
+        let processes = connection.answer(to: connection.askProcesses(of: windows))
+        return Dictionary(
+            windows.compactMap { window in processes[connection.client(of: window)].map { (window, $0) } }
+        ) { first, _ in first }
+    }
+}

@@ -1,0 +1,236 @@
+import CXCB
+import Glibc
+
+/// A connection to an X server, and the few requests that are made of it. Requests are sent without waiting, so that
+/// many of them cost one round trip; each answer is then asked for by its cookie.
+final class XConnection {
+    /// The display as it was asked for.
+    let display: String
+    let root: xcb_window_t
+    private let pointer: OpaquePointer
+    /// What of a resource's id is the client's own to choose (X Window System Protocol, "Connection Setup").
+    private let resourceMask: UInt32
+
+    /// Connects and makes sure that the server tells whose windows are.
+    ///
+    /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
+    init(display: String?) throws(ObserverFailure) {
+        let name = display ?? getenv("DISPLAY").map { String(cString: $0) } ?? ""
+        guard !name.isEmpty else { throw .unreachable("DISPLAY is not set") }
+        self.display = name
+        var screen: Int32 = 0
+        // Never null, but perhaps in error: xcb_connect(3).
+        guard let connection = xcb_connect(name, &screen) else { throw .unreachable("out of memory") }
+        guard xcb_connection_has_error(connection) == 0, let setup = xcb_get_setup(connection) else {
+            xcb_disconnect(connection)
+            throw .unreachable("no X server answers at display \(name)")
+        }
+        var screens = xcb_setup_roots_iterator(setup)
+        while screen > 0, screens.rem > 1 {
+            xcb_screen_next(&screens)
+            screen -= 1
+        }
+        guard screens.rem > 0 else {
+            xcb_disconnect(connection)
+            throw .unreachable("the X server at display \(name) has no screen")
+        }
+        pointer = connection
+        root = screens.data.pointee.root
+        resourceMask = setup.pointee.resource_id_mask
+        guard tellsProcesses else {
+            throw .unreachable(
+                "the X server at display \(name) lacks X-Resource 1.2: it does not say whose windows are")
+        }
+    }
+
+    deinit { xcb_disconnect(pointer) }
+
+    /// The socket.
+    var descriptor: Int32 { xcb_get_file_descriptor(pointer) }
+
+    /// Whether the server is still there.
+    var isAlive: Bool { xcb_connection_has_error(pointer) == 0 }
+
+    /// Sends what was only queued.
+    func flush() { xcb_flush(pointer) }
+
+    // MARK: Events
+
+    /// What an observer of windows selects, and gets.
+    enum Event {
+        case property(window: xcb_window_t, atom: xcb_atom_t)
+        case destroyed(xcb_window_t)
+        case unmapped(xcb_window_t)
+        /// The keyboard focus has come to a window or left it, or one inside.
+        case focusMoved
+    }
+
+    /// The next event of those that have come; nil when there is none. Others are passed over.
+    func nextEvent() -> Event? {
+        while let event = xcb_poll_for_event(pointer) {
+            defer { free(event) }
+            let raw = UnsafeRawPointer(event)
+            switch Int32(cxcb_event_type(event)) {
+            case XCB_PROPERTY_NOTIFY:
+                let notice = raw.loadUnaligned(as: xcb_property_notify_event_t.self)
+                return .property(window: notice.window, atom: notice.atom)
+            case XCB_DESTROY_NOTIFY:
+                return .destroyed(raw.loadUnaligned(as: xcb_destroy_notify_event_t.self).window)
+            case XCB_UNMAP_NOTIFY:
+                return .unmapped(raw.loadUnaligned(as: xcb_unmap_notify_event_t.self).window)
+            case XCB_FOCUS_IN, XCB_FOCUS_OUT: return .focusMoved
+            default: continue
+            }
+        }
+        return nil
+    }
+
+    /// Has the server send events of a window, in place of those it sent before. A window that is gone: nothing.
+    func select(_ events: EventMask, of window: xcb_window_t) {
+        var mask = events.rawValue
+        xcb_change_window_attributes(pointer, window, XCB_CW_EVENT_MASK.rawValue, &mask)
+    }
+
+    /// Makes the descriptor readable soon: asks for something, and drops the answer.
+    func wake() {
+        xcb_discard_reply(pointer, xcb_get_input_focus(pointer).sequence)
+        flush()
+    }
+
+    // MARK: Atoms and properties
+
+    /// The atoms of these names, made where they do not exist; one round trip.
+    func atoms(_ names: [String]) -> [xcb_atom_t] {
+        let cookies = names.map { xcb_intern_atom(pointer, 0, UInt16($0.utf8.count), $0) }
+        return cookies.map { cookie in
+            guard let reply = xcb_intern_atom_reply(pointer, cookie, nil) else { return xcb_atom_t(XCB_NONE) }
+            defer { free(reply) }
+            return reply.pointee.atom
+        }
+    }
+
+    /// A property that was asked for.
+    struct Question {
+        fileprivate let cookie: xcb_get_property_cookie_t
+    }
+
+    /// What a property holds.
+    enum Property {
+        /// Of format 32.
+        case numbers([UInt32])
+        /// Of format 8.
+        case bytes([UInt8])
+        /// Not set, or of format 16.
+        case absent
+    }
+
+    /// Asks for a property.
+    ///
+    /// - Parameter words: how much of it to send, in units of four bytes.
+    func ask(_ window: xcb_window_t, _ property: xcb_atom_t, words: UInt32) -> Question {
+        Question(
+            cookie: xcb_get_property(
+                pointer, 0, window, property, XCB_GET_PROPERTY_TYPE_ANY.rawValue, 0, words))
+    }
+
+    /// Waits for the answer; nil when the window, or the server, is gone.
+    func answer(to question: Question) -> Property? {
+        var error: UnsafeMutablePointer<xcb_generic_error_t>?
+        guard let reply = xcb_get_property_reply(pointer, question.cookie, &error) else {
+            free(error)
+            return nil
+        }
+        defer { free(reply) }
+        guard let value = xcb_get_property_value(reply) else { return .absent }
+        let bytes = UnsafeRawBufferPointer(start: value, count: Int(xcb_get_property_value_length(reply)))
+        switch reply.pointee.format {
+        case 8: return .bytes(Array(bytes))
+        case 32: return .numbers(Array(bytes.bindMemory(to: UInt32.self)))
+        default: return .absent
+        }
+    }
+
+    // MARK: Windows
+
+    /// The window that has the keyboard focus; 0 or 1 where none has (X Window System Protocol, "GetInputFocus"). A
+    /// round trip.
+    func focus() -> xcb_window_t {
+        guard let reply = xcb_get_input_focus_reply(pointer, xcb_get_input_focus(pointer), nil) else {
+            return 0
+        }
+        defer { free(reply) }
+        return reply.pointee.focus
+    }
+
+    /// Those of the windows that are mapped, though perhaps within one that is not. A round trip.
+    func mapped(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
+        let cookies = windows.map { ($0, xcb_get_window_attributes(pointer, $0)) }
+        var mapped: Set<xcb_window_t> = []
+        for (window, cookie) in cookies {
+            var error: UnsafeMutablePointer<xcb_generic_error_t>?
+            guard let reply = xcb_get_window_attributes_reply(pointer, cookie, &error) else {
+                free(error)
+                continue
+            }
+            defer { free(reply) }
+            if UInt32(reply.pointee.map_state) != XCB_MAP_STATE_UNMAPPED.rawValue { mapped.insert(window) }
+        }
+        return mapped
+    }
+
+    // MARK: Processes
+
+    /// A question whose clients windows are.
+    struct ProcessQuestion {
+        fileprivate let cookie: xcb_res_query_client_ids_cookie_t
+    }
+
+    /// Asks for the processes behind windows. Not by _NET_WM_PID, which a client sets itself, in its own PID namespace:
+    /// the server knows by the socket (X-Resource 1.2, "QueryClientIds").
+    func askProcesses(of windows: [xcb_window_t]) -> ProcessQuestion {
+        let specs = windows.map {
+            xcb_res_client_id_spec_t(client: $0, mask: XCB_RES_CLIENT_ID_MASK_LOCAL_CLIENT_PID.rawValue)
+        }
+        return ProcessQuestion(cookie: xcb_res_query_client_ids(pointer, UInt32(specs.count), specs))
+    }
+
+    /// Waits for the processes, by `client(of:)` of their windows. Clients on other machines have none.
+    func answer(to question: ProcessQuestion) -> [UInt32: Int32] {
+        guard let reply = xcb_res_query_client_ids_reply(pointer, question.cookie, nil) else { return [:] }
+        defer { free(reply) }
+        var processes: [UInt32: Int32] = [:]
+        var ids = xcb_res_query_client_ids_ids_iterator(reply)
+        while ids.rem > 0 {
+            let id = ids.data.pointee
+            if id.spec.mask & XCB_RES_CLIENT_ID_MASK_LOCAL_CLIENT_PID.rawValue != 0, id.length >= 4,
+                let value = xcb_res_client_id_value_value(ids.data), let pid = Int32(exactly: value.pointee),
+                pid > 0
+            {
+                processes[client(of: id.spec.client)] = pid
+            }
+            xcb_res_client_id_value_next(&ids)
+        }
+        return processes
+    }
+
+    /// The client that made a resource, by the part of the id that the server gave it.
+    func client(of resource: UInt32) -> UInt32 { resource & ~resourceMask }
+
+    private var tellsProcesses: Bool {
+        guard let resources = cxcb_res_extension(pointer), resources.pointee.present != 0,
+            let reply = xcb_res_query_version_reply(pointer, xcb_res_query_version(pointer, 1, 2), nil)
+        else { return false }
+        defer { free(reply) }
+        return (reply.pointee.server_major, reply.pointee.server_minor) >= (1, 2)
+    }
+}
+
+/// Which events of a window are sent (X Window System Protocol, "SETofEVENT").
+struct EventMask: OptionSet {
+    let rawValue: UInt32
+
+    static let propertyChange = EventMask(rawValue: XCB_EVENT_MASK_PROPERTY_CHANGE.rawValue)
+    /// Among others, that the window is unmapped or destroyed.
+    static let structureNotify = EventMask(rawValue: XCB_EVENT_MASK_STRUCTURE_NOTIFY.rawValue)
+    static let focusChange = EventMask(rawValue: XCB_EVENT_MASK_FOCUS_CHANGE.rawValue)
+}

@@ -1,0 +1,131 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Windows
+
+/// Watches the session's windows and has them reported, for as long as there is a display server.
+final class Agent {
+    private let loop: EventLoop
+    private let journal: Journal
+    private let options: Arguments.Options
+    private var observers: [any WindowObserver] = []
+    private var sources: [Source] = []
+    private var bus: Bus?
+    private var reporter: Reporter?
+    private var reconnection: Timer?
+    private var reconnectionDelay = shortestDelay
+    private var signals: [Source] = []
+    private var lastLook: UInt64 = 0
+
+    /// Between two attempts to reach the bus, in microseconds; doubled each time.
+    private static let shortestDelay: UInt64 = 1_000_000
+    private static let longestDelay: UInt64 = 60_000_000
+    /// A display server that answers and ends again and again within this time is not looked for again; microseconds.
+    private static let looksApart: UInt64 = 10_000_000
+
+    init(loop: EventLoop, options: Arguments.Options, journal: Journal) {
+        self.loop = loop
+        self.options = options
+        self.journal = journal
+    }
+
+    /// Finds the display server and the bus, and begins.
+    func start() throws {
+        signals = try [SIGTERM, SIGINT, SIGHUP].map { signal in
+            try loop.onSignal(signal) { [unowned self] in end("asked to end") }
+        }
+        reconnection = try loop.timer { [unowned self] in reconnect() }
+        try watch(Desktop.observers())
+        try connect()
+        Service.notify("READY=1\nSTATUS=Watching \(subjects)")
+    }
+
+    // MARK: The display server
+
+    private var subjects: String { observers.map(\.subject).joined(separator: ", ") }
+
+    private func watch(_ found: [any WindowObserver]) throws {
+        observers = found
+        sources = try found.map { observer in
+            try loop.watch(observer.descriptor) { [unowned self, unowned observer] _ in dispatch(observer) }
+        }
+        journal.log(.info, "watching \(subjects)")
+    }
+
+    private func dispatch(_ observer: any WindowObserver) {
+        do throws(ObserverFailure) {
+            try observer.dispatch()
+            report()
+        } catch {
+            journal.log(.notice, error.description)
+            lookAgain()
+        }
+    }
+
+    /// A server may have cut us off, or have been restarted.
+    private func lookAgain() {
+        for source in sources { source.cancel() }
+        sources = []
+        observers = []
+        do {
+            guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
+            lastLook = loop.now
+            try watch(Desktop.observers())
+            report()
+        } catch {
+            report()
+            end("nothing left to watch: \(error)")
+        }
+    }
+
+    private func report() {
+        let windows = observers.flatMap { observer in
+            observer.windows.compactMap { Report.Window($0, of: observer.system) }
+        }
+        reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
+    }
+
+    // MARK: The bus
+
+    private func connect() throws(BusFailure) {
+        let bus = try Bus.system()
+        try bus.attach(to: loop)
+        try bus.onDisconnect { [unowned self] in
+            journal.log(.warning, "the connection to the system bus is lost")
+            // Not from within its own handler.
+            reconnection?.arm(at: loop.now + reconnectionDelay)
+        }
+        var log: ((Report) -> Void)?
+        if options.isVerbose { log = { report in say("\(report)") } }
+        reporter = try Reporter(bus: bus, session: options.session, journal: journal, log: log)
+        self.bus = bus
+        report()
+    }
+
+    private func reconnect() {
+        reporter = nil
+        bus = nil
+        do throws(BusFailure) {
+            try connect()
+            reconnectionDelay = Self.shortestDelay
+        } catch {
+            reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
+            reconnection?.arm(at: loop.now + reconnectionDelay)
+        }
+    }
+
+    // MARK: The end
+
+    private func end(_ why: String) {
+        Service.notify("STOPPING=1")
+        journal.log(.notice, why)
+        reporter?.finish()
+        loop.exit(code: 0)
+    }
+}
+
+/// Writes a line to standard output at once.
+private func say(_ line: String) {
+    let bytes = Array((line + "\n").utf8)
+    bytes.withUnsafeBytes { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+}

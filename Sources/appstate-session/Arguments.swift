@@ -1,0 +1,58 @@
+/// The command line: nothing in normal use.
+enum Arguments: Equatable {
+    case run(Options)
+    case help
+    case version
+    case wrong(String)
+
+    struct Options: Equatable {
+        /// The logind session that is reported for; nil: the daemon finds out.
+        var session: String?
+        /// Each report is printed.
+        var isVerbose = false
+    }
+
+    static let usage = """
+        appstate-session [--session ID] [--verbose]
+
+        Watches the windows of this session and reports them to appstated. Takes no
+        arguments in normal use; the desktop is found by SWAYSOCK, I3SOCK and DISPLAY.
+
+          --session ID  the logind session to report for, instead of one's own
+          --verbose     print each report
+          --version     print the version
+          --help        print this
+
+        Ends when the display server does. Exit status: 0 that, or asked to end; 1 there
+        is nothing to watch, or no system bus; 2 wrong usage.
+        """
+
+    init(_ words: some Sequence<String>) {
+        var options = Options()
+        var rest = Array(words)[...]
+        while let word = rest.popFirst() {
+            switch word {
+            case "--help", "-h":
+                self = .help
+                return
+            case "--version":
+                self = .version
+                return
+            case "--verbose", "-v":
+                options.isVerbose = true
+            case "--session":
+                guard let session = rest.popFirst() else {
+                    self = .wrong("--session needs an id")
+                    return
+                }
+                options.session = session
+            case let word where word.hasPrefix("--session="):
+                options.session = String(word.dropFirst("--session=".count))
+            default:
+                self = .wrong("there is no argument \"\(word)\"")
+                return
+            }
+        }
+        self = .run(options)
+    }
+}

@@ -1,0 +1,45 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+
+/// The session agent's main: arguments, start with a sentence of refusal, loop.
+@main
+enum Main {
+    static func main() {
+        switch Arguments(CommandLine.arguments.dropFirst()) {
+        case .help:
+            print(Arguments.usage)
+        case .version:
+            print("appstate-session \(Product.version)")
+        case .wrong(let what):
+            refuse("\(what); see appstate-session --help", status: 2)
+        case .run(let options):
+            exit(run(options))
+        }
+    }
+
+    private static func run(_ options: Arguments.Options) -> Int32 {
+        let journal = Journal(identifier: "appstate-session", minimum: wantsDebug ? .debug : .info)
+        // Standard output may be a pipe that nobody reads any more.
+        signal(SIGPIPE, SIG_IGN)
+        do {
+            let loop = try EventLoop()
+            let agent = Agent(loop: loop, options: options, journal: journal)
+            try agent.start()
+            return try withExtendedLifetime(agent) { try loop.run() }
+        } catch {
+            refuse("cannot watch this session: \(error)", status: 1)
+        }
+    }
+
+    /// systemd's own variable for it (systemd(1), "Environment").
+    private static var wantsDebug: Bool {
+        guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return false }
+        return ["debug", "7"].contains(String(cString: level))
+    }
+
+    private static func refuse(_ sentence: String, status: Int32) -> Never {
+        Journal(identifier: "appstate-session").log(.error, sentence)
+        exit(status)
+    }
+}

@@ -1,0 +1,117 @@
+import AppStateBus
+import AppStateContract
+import Windows
+
+/// One call of org.appstate1.Reporter.
+enum Report: Equatable {
+    case replace([Window])
+    case update(Window)
+    case remove(UInt64)
+
+    /// A window as the daemon is told of it.
+    struct Window: Equatable {
+        /// Unique among all observers.
+        let number: UInt64
+        let pid: UInt32
+        let observed: ObservedWindow
+
+        /// Nil where nobody knows whose it is: the daemon could make nothing of it.
+        init?(_ observed: ObservedWindow, of system: WindowSystem) {
+            guard let process = observed.process, let pid = UInt32(exactly: process), pid > 0 else {
+                return nil
+            }
+            number = system.number(of: observed)
+            self.pid = pid
+            self.observed = observed
+        }
+
+        /// Whether the daemon must be told. A title alone is not worth a call, and what the daemon does for each, such
+        /// as writing it down: there are titles that count seconds. It goes along with the next change.
+        func differs(from other: Window) -> Bool {
+            pid != other.pid || observed.focused != other.observed.focused
+                || observed.visible != other.observed.visible
+                || observed.minimized != other.observed.minimized
+                || observed.appID != other.observed.appID
+        }
+    }
+
+    /// What tells the daemon of `present` where it knows `told`.
+    ///
+    /// Windows that come to the front are first: an application that exchanges one window for another does not lose
+    /// what it has on the way.
+    static func changes(from told: [UInt64: Window], to present: [Window]) -> [Report] {
+        let changed = present.filter { window in told[window.number].map(window.differs) ?? true }
+        let numbers = Set(present.map(\.number))
+        return changed.filter(\.observed.focused).map(Report.update)
+            + changed.filter { $0.observed.visible && !$0.observed.focused }.map(Report.update)
+            + changed.filter { !$0.observed.visible }.map(Report.update)
+            + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
+    }
+
+    /// The name of the method.
+    var member: String {
+        switch self {
+        case .replace: "ReplaceWindows"
+        case .update: "UpdateWindow"
+        case .remove: "RemoveWindow"
+        }
+    }
+
+    /// Appends the arguments of the method.
+    func write(to message: borrowing Message) throws(BusFailure) {
+        switch self {
+        case .replace(let windows):
+            try message.withContainer(.array, "(tua{sv})") {
+                for window in windows {
+                    try message.withContainer(.struct, "tua{sv}") { try Self.write(window, to: message) }
+                }
+            }
+        case .update(let window): try Self.write(window, to: message)
+        case .remove(let number): try message.append(number)
+        }
+    }
+
+    private static func write(_ window: Window, to message: borrowing Message) throws(BusFailure) {
+        let observed = window.observed
+        try message.append(window.number)
+        try message.append(window.pid)
+        try message.appendDictionary([
+            (WindowKeyName.focused.rawValue, .bool(observed.focused)),
+            (WindowKeyName.visible.rawValue, .bool(observed.visible)),
+            (WindowKeyName.minimized.rawValue, .bool(observed.minimized)),
+            (WindowKeyName.title.rawValue, .string(observed.title)),
+            (WindowKeyName.appID.rawValue, .string(observed.appID)),
+        ])
+    }
+}
+
+extension Report: CustomStringConvertible {
+    /// One line, for a person; of a whole set, one line for each window.
+    var description: String {
+        switch self {
+        case .replace(let windows):
+            (["\(member) \(windows.count)"] + windows.map { "  \($0)" }).joined(separator: "\n")
+        case .update(let window): "\(member) \(window)"
+        case .remove(let number): "\(member) \(Self.name(of: number))"
+        }
+    }
+
+    fileprivate static func name(of number: UInt64) -> String { "0x" + String(number, radix: 16) }
+}
+
+extension Report.Window: CustomStringConvertible {
+    var description: String {
+        let words = [
+            Report.name(of: number), "pid \(pid)", observed.focused ? "focused" : nil,
+            observed.visible ? "visible" : nil, observed.minimized ? "minimized" : nil,
+        ]
+        return words.compactMap { $0 }.joined(separator: " ")
+            + " \(quoted(observed.appID)) \(quoted(observed.title))"
+    }
+
+    /// What others named must not look like a line, or a colour, of its own.
+    private func quoted(_ text: String) -> String {
+        let scalars = text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }
+        return "\"" + String(String.UnicodeScalarView(scalars)) + "\""
+    }
+}

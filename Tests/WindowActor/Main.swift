@@ -1,0 +1,39 @@
+import Glibc
+
+/// An X11 application for tests: windows on the display that DISPLAY names, told what to do line by line on standard
+/// input.
+///
+/// A line is `NUMBER COMMAND WORD…`; it is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT`, when the X server
+/// has taken what was asked. It ends with its input. A window that is asked to close (WM_DELETE_WINDOW) closes.
+///
+///     manager [WINDOW]         waits until there is a window manager, another than that WINDOW; answers with its window
+///     open CLASS [TITLE…]      a window; answers with its number
+///     open-many COUNT CLASS    so many; answers with their numbers
+///     fixture TYPE CLASS       a window of _NET_WM_WINDOW_TYPE_TYPE
+///     title WINDOW TEXT…
+///     lie WINDOW PID           sets _NET_WM_PID
+///     close WINDOW             destroys it
+///     withdraw WINDOW          unmaps it; map WINDOW maps it again
+///     desktop WINDOW NUMBER    asks the window manager to move it to that workspace; 4294967295: to all
+///     activate TIMES WINDOW…   asks the window manager for the focus, so many times, in turn, as a pager does
+@main
+enum Main {
+    static func main() {
+        guard let application = Application() else {
+            print("no display")
+            exit(1)
+        }
+        application.run()
+    }
+}
+
+/// Writes a line at once.
+func say(_ line: String) {
+    let bytes = Array((line + "\n").utf8)
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        let count = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+        guard count > 0 else { return }
+        rest = rest.dropFirst(count)
+    }
+}

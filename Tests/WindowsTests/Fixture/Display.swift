@@ -1,0 +1,116 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// An X server without a screen, on a display of its own, with a window manager. It ends when it is let go.
+final class Display {
+    /// As in DISPLAY.
+    let name: String
+    let manager: WindowManager
+    private let server: Child
+    private var managerProcess: Child
+    private var managerWindow: String
+    /// Waits for window managers.
+    private let usher: WindowApp
+
+    static let isAvailable =
+        ["Xvfb", "xdotool", "wmctrl"].allSatisfy { Programs.inPath($0) != nil }
+        && Programs.built("WindowActor") != nil
+        && !WindowManager.present.isEmpty
+    static let whatIsMissing: Comment =
+        "needs Xvfb, xdotool, wmctrl, and openbox or xfwm4: scripts/setup test"
+
+    /// Starts both, and waits until windows are managed; four workspaces.
+    init(_ manager: WindowManager) throws {
+        self.manager = manager
+        let number = try PipeEnds()
+        server = try Child(
+            "Xvfb", ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"],
+            descriptors: [3: number.write])
+        close(number.takeWrite())
+        name = ":" + (try Self.line(from: number.read, of: server))
+        managerProcess = try Self.start(manager, [], on: name)
+        usher = try WindowApp(environment: ["DISPLAY": name])
+        managerWindow = try usher.ask("manager")
+        try run("xdotool", ["set_num_desktops", "4"])
+    }
+
+    deinit {
+        // The window manager ends with the server, and what was started for it with it.
+        try? end()
+        _ = try? managerProcess.waitForExit()
+    }
+
+    var environment: [String: String?] {
+        ["DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil]
+    }
+
+    /// Runs a program on the display, and waits for its end.
+    @discardableResult
+    func run(_ program: String, _ arguments: [String]) throws -> String {
+        let child = try Child(program, arguments, environment: environment)
+        guard try child.waitForExit() == .exited(0) else {
+            throw TestFailure("\(program) \(arguments.joined(separator: " ")): \(child.errors)")
+        }
+        return child.output
+    }
+
+    /// An application on this display.
+    func app(prefix: [String] = []) throws -> WindowApp {
+        try WindowApp(environment: environment, prefix: prefix)
+    }
+
+    /// An observer of this display.
+    func watch() throws -> Watch { Watch(try X11Observer(display: name)) }
+
+    /// Another window manager takes the place of this one, which gives it up, or was killed before.
+    func replaceManager(afterKilling: Bool) throws {
+        let former = managerProcess
+        if afterKilling { try killManager() }
+        managerProcess = try Self.start(manager, afterKilling ? [] : ["--replace"], on: name)
+        // Who comes after one that was killed may get the same number for its window.
+        managerWindow = try usher.ask(afterKilling ? "manager" : "manager \(managerWindow)")
+        try former.waitForExit()
+    }
+
+    /// The window manager, not what started it.
+    private func killManager() throws {
+        let own = managerProcess.pid
+        let children = try String(contentsOfFile: "/proc/\(own)/task/\(own)/children", encoding: .utf8)
+        let pids = children.split(separator: " ").compactMap { Int32($0) }
+        let target = pids.first { pid in
+            (try? String(contentsOfFile: "/proc/\(pid)/comm", encoding: .utf8)) == manager.rawValue + "\n"
+        }
+        guard kill(target ?? own, SIGKILL) == 0 else { throw TestFailure("cannot kill \(manager)") }
+    }
+
+    /// Ends the X server.
+    func end() throws {
+        server.kill(SIGTERM)
+        try server.waitForExit()
+    }
+
+    private static func start(_ manager: WindowManager, _ more: [String], on name: String) throws -> Child {
+        let command = manager.command + more
+        let process = try Child(
+            command[0], Array(command.dropFirst()), environment: ["DISPLAY": name, "WAYLAND_DISPLAY": nil])
+        if let sign = manager.sign { try process.waitForLine(containing: sign) }
+        return process
+    }
+
+    /// Xvfb prints its number when it listens, and ends when it cannot.
+    private static func line(from descriptor: Int32, of server: Child) throws -> String {
+        var line: [UInt8] = []
+        while true {
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            var byte: UInt8 = 0
+            guard poll(&ready, 1, 30_000) == 1, read(descriptor, &byte, 1) == 1 else {
+                throw TestFailure("Xvfb does not say its display\n\(server.errors)")
+            }
+            if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
+            line.append(byte)
+        }
+    }
+}

@@ -1,0 +1,105 @@
+import TestSupport
+import Testing
+import Windows
+
+/// Much, fast, and the ends of others, as the X11 observer sees them.
+@Suite("X11, at its boundaries", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
+struct X11BoundaryTests {
+    @Test("of 1,000 focus changes among 200 windows the last counts", arguments: WindowManager.present)
+    func burst(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let windows = try app.ask("open-many 200 Alpha").split(separator: " ").compactMap { UInt64($0) }
+        try #require(windows.count == 200)
+        try watch.wait("200 windows") { $0.count == 200 }
+        let order = (0..<1_000).map { windows[$0 * 7 % 200] }
+        try app.ask("activate 1000 " + order.map(String.init).joined(separator: " "))
+        // The window manager does one after the other; the last has not had its turn before.
+        let last = try #require(order.last)
+        let marker = try app.open("Marker")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(marker)"])
+        try display.run("xdotool", ["windowactivate", "--sync", "\(last)"])
+        try watch.wait("the last has the focus") { $0.first { $0.focused }?.number == last }
+        try watch.wait("all have their process") { $0.allSatisfy { $0.process == app.pid } }
+        let focused = watch.history.map { picture in picture.count { $0.focused } }
+        #expect(focused.max() == 1)
+    }
+
+    @Test(
+        "an application that goes from one of its windows to another never loses the focus",
+        arguments: WindowManager.present)
+    func siblings(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let windows = [try app.open("Alpha"), try app.open("Beta")]
+        try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        watch.forget()
+        for turn in 1...20 {
+            try display.run("xdotool", ["windowactivate", "\(windows[turn % 2])"])
+            try watch.wait("turn \(turn)") { $0.first { $0.focused }?.number == UInt64(windows[turn % 2]) }
+        }
+        let without = watch.history.filter { picture in !picture.contains { $0.focused } }
+        #expect(without == [])
+    }
+
+    @Test("window managers come and go, windows stay", arguments: WindowManager.present, [true, false])
+    func restart(_ manager: WindowManager, afterKilling: Bool) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let windows = [try app.open("Alpha"), try app.open("Beta")]
+        try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        watch.forget()
+        try display.replaceManager(afterKilling: afterKilling)
+        _ = try app.open("Gamma")
+        try watch.wait("a third window") { $0.count == 3 }
+        try display.run("xdotool", ["windowactivate", "--sync", "\(windows[1])"])
+        try watch.wait(for: ["Alpha", "Beta focused", "Gamma"])
+        for picture in watch.history {
+            let seen = picture.filter { $0.visible && $0.appID != "Gamma" }.map { $0.appID }
+            #expect(seen.sorted() == ["Alpha", "Beta"], "\(picture.map { $0.picture })")
+        }
+        // One that is closed while nobody manages it is gone all the same.
+        try app.ask("close \(windows[1])")
+        try watch.wait("one is closed") { Set($0.map(\.appID)) == ["Alpha", "Gamma"] }
+    }
+
+    @Test("titles that are long, broken or cut off", arguments: WindowManager.present)
+    func titles(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let window = try app.open("Alpha", "short")
+        try watch.wait("a window") { $0.first?.title == "short" }
+        // Two bytes each: the limit is odd.
+        try app.ask("title \(window) " + String(repeating: "ä", count: 1_500))
+        try watch.wait("a long title") { $0.first?.title != "short" }
+        #expect(try watch.window("Alpha").title == String(repeating: "ä", count: 127))
+        try app.ask("title \(window) Grüße – 你好 👋")
+        try watch.wait("another title") { $0.first?.title == "Grüße – 你好 👋" }
+        try app.ask("title \(window)")
+        try watch.wait("no title") { $0.first?.title == "" }
+    }
+
+    @Test("the X server ends", arguments: WindowManager.present)
+    func end(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        _ = try display.app().open("Alpha")
+        try display.end()
+        #expect(throws: ObserverFailure.ended("the X server at display \(display.name) has ended")) {
+            try watch.wait("the end") { _ in false }
+        }
+    }
+
+    @Test("a display where nobody is")
+    func nobody() {
+        #expect(throws: ObserverFailure.unreachable("no X server answers at display :65000")) {
+            try X11Observer(display: ":65000")
+        }
+    }
+}

@@ -1,0 +1,150 @@
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// What real window managers say of real windows, as the X11 observer sees it.
+@Suite("X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
+struct X11Tests {
+    @Test("openbox is here", .enabled(if: WindowManager.openbox.isPresent, "needs openbox"))
+    func openbox() {}
+
+    @Test("xfwm4 is here", .enabled(if: WindowManager.xfwm4.isPresent, "needs xfwm4 and dbus-run-session"))
+    func xfwm4() {}
+
+    @Test("windows with their processes, names and the focus", arguments: WindowManager.present)
+    func focus(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        #expect(watch.observer.windows == [])
+        let (alpha, beta) = (try display.app(), try display.app())
+        let first = try alpha.open("Alpha", "The first")
+        let second = try beta.open("Beta", "The second")
+        try watch.wait("two windows") { $0.count == 2 }
+        let window = try watch.window("Alpha")
+        #expect(window.process == alpha.pid)
+        #expect(window.title == "The first")
+        #expect(window.number == UInt64(first))
+        #expect(try watch.window("Beta").process == beta.pid)
+
+        try display.run("xdotool", ["windowactivate", "\(first)"])
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try display.run("xdotool", ["windowactivate", "\(second)"])
+        try watch.wait(for: ["Alpha", "Beta focused"])
+    }
+
+    @Test("an observer that comes later sees what is there", arguments: WindowManager.present)
+    func later(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let first = try display.watch()
+        let app = try display.app()
+        let (shown, away) = (try app.open("Alpha"), try app.open("Beta"))
+        try display.run("xdotool", ["windowactivate", "--sync", "\(shown)"])
+        try display.run("xdotool", ["windowminimize", "\(away)"])
+        try first.wait(for: ["Alpha focused", "Beta minimized"])
+        #expect(try display.watch().observer.windows == first.observer.windows)
+    }
+
+    @Test("minimized and restored", arguments: WindowManager.present)
+    func minimize(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try display.run("xdotool", ["windowminimize", "\(second)"])
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try display.run("xdotool", ["windowminimize", "\(first)"])
+        try watch.wait(for: ["Alpha minimized", "Beta minimized"])
+        try display.run("xdotool", ["windowactivate", "\(second)"])
+        try watch.wait(for: ["Alpha minimized", "Beta focused"])
+    }
+
+    @Test("another workspace, and a window that is moved there", arguments: WindowManager.present)
+    func workspaces(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let window = try app.open("Alpha")
+        let other = try app.open("Beta")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try display.run("xdotool", ["set_desktop", "1"])
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try display.run("xdotool", ["set_desktop", "0"])
+        try watch.wait("they are back") { $0.allSatisfy { $0.visible } && $0.contains { $0.focused } }
+        try app.ask("desktop \(other) 2")
+        try watch.wait(for: ["Alpha focused", "Beta hidden"])
+        // On all of them.
+        try app.ask("desktop \(other) \(UInt32.max)")
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try display.run("xdotool", ["set_desktop", "3"])
+        try watch.wait("one of them has stayed") { windows in
+            windows.contains { $0.appID == "Alpha" && !$0.visible }
+                && windows.contains { $0.appID == "Beta" && $0.visible }
+        }
+    }
+
+    @Test("the desktop is shown: a panel stays", arguments: WindowManager.present)
+    func showDesktop(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        try app.ask("fixture DOCK Panel")
+        let window = try app.open("Alpha")
+        try watch.wait("two windows") { $0.count == 2 }
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try watch.wait(for: ["Alpha focused", "Panel"])
+        try display.run("wmctrl", ["-k", "on"])
+        try watch.wait("nothing but the panel is visible") { windows in
+            windows.allSatisfy { $0.visible == ($0.appID == "Panel") }
+        }
+        try display.run("wmctrl", ["-k", "off"])
+        try watch.wait(for: ["Alpha focused", "Panel"])
+    }
+
+    @Test("closed, withdrawn, mapped again, crashed", arguments: WindowManager.present)
+    func ends(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try alpha.open("Beta"))
+        _ = try beta.open("Gamma")
+        try watch.wait("three windows") { $0.count == 3 }
+        try display.run("wmctrl", ["-i", "-c", "\(first)"])
+        try watch.wait("one is closed") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
+        try alpha.ask("withdraw \(second)")
+        try watch.wait("one is withdrawn") { $0.map(\.appID) == ["Gamma"] }
+        try alpha.ask("map \(second)")
+        try watch.wait("it is back") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
+        alpha.process.kill(SIGKILL)
+        try watch.wait("its windows are gone") { $0.map(\.appID) == ["Gamma"] }
+    }
+
+    @Test(
+        "a client in a PID namespace of its own is known by its process out here",
+        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
+        arguments: WindowManager.present)
+    func namespace(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app(prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"])
+        let window = try app.open("Alpha")
+        try watch.wait("a window") { $0.count == 1 }
+        #expect(try watch.window("Alpha").process == app.child())
+        let said = try display.run("xdotool", ["getwindowpid", "\(window)"])
+        #expect(said == "1\n", "_NET_WM_PID is of no use")
+    }
+
+    @Test("what a window says of its process is not believed", arguments: WindowManager.present)
+    func lie(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let window = try app.open("Alpha")
+        try app.ask("lie \(window) 1")
+        try watch.wait("a window") { $0.count == 1 }
+        #expect(try watch.window("Alpha").process == app.pid)
+    }
+}
