@@ -99,9 +99,12 @@ final class Application {
 
     private func open(_ name: String, _ title: String, type: String? = nil) -> xcb_window_t {
         let window = xcb_generate_id(connection)
+        // Xwayland shows what is drawn: here the server does it, in one colour.
+        var background = screen.white_pixel
         xcb_create_window(
             connection, UInt8(XCB_COPY_FROM_PARENT), window, screen.root, 0, 0, 200, 100, 0,
-            UInt16(XCB_WINDOW_CLASS_INPUT_OUTPUT.rawValue), screen.root_visual, 0, nil)
+            UInt16(XCB_WINDOW_CLASS_INPUT_OUTPUT.rawValue), screen.root_visual,
+            XCB_CW_BACK_PIXEL.rawValue, &background)
         set(window, "WM_CLASS", "STRING", Array("\(name.lowercased())\0\(name)\0".utf8))
         set(window, "_NET_WM_NAME", "UTF8_STRING", Array(title.utf8))
         // As toolkits do: in a PID namespace it is of no use to anybody else.

@@ -48,7 +48,8 @@ public final class SwayObserver: WindowObserver {
         self.path = path
         self.processes = processes
         connection = try IPCConnection(path: path)
-        try connection.send(.subscribe, #"["window","workspace","shutdown"]"#)
+        // A binding may change a layout, which nothing else tells of.
+        try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
         let deadline = Self.now + Self.patience
         while !isKnown {
             var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)

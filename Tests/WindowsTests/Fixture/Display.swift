@@ -25,12 +25,7 @@ final class Display {
     /// Starts both, and waits until windows are managed; four workspaces.
     init(_ manager: WindowManager) throws {
         self.manager = manager
-        let number = try PipeEnds()
-        server = try Child(
-            "Xvfb", ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"],
-            descriptors: [3: number.write])
-        close(number.takeWrite())
-        name = ":" + (try Self.line(from: number.read, of: server))
+        (server, name) = try Self.startServer()
         managerProcess = try Self.start(manager, [], on: name)
         usher = try WindowApp(environment: ["DISPLAY": name])
         managerWindow = try usher.ask("manager")
@@ -90,6 +85,16 @@ final class Display {
     func end() throws {
         server.kill(SIGTERM)
         try server.waitForExit()
+    }
+
+    /// An X server alone, and its display.
+    static func startServer() throws -> (Child, String) {
+        let number = try PipeEnds()
+        let server = try Child(
+            "Xvfb", ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"],
+            descriptors: [3: number.write])
+        close(number.takeWrite())
+        return (server, ":" + (try line(from: number.read, of: server)))
     }
 
     private static func start(_ manager: WindowManager, _ more: [String], on name: String) throws -> Child {

@@ -1,0 +1,115 @@
+import Testing
+
+@testable import Windows
+
+/// The JSON that sway and i3 send, and what is none.
+@Suite("JSON")
+struct JSONReaderTests {
+    @Test(
+        "what is JSON is passed over whole",
+        arguments: [
+            "null", "true", "false", "0", "-0", "12", "-1.5e+10", "1E5", #""""#, #""a\"\\\/\b\f\n\r\té""#,
+            "[]", "{}",
+            " [ 1 , [ ] , { \"a\" : null , \"b\" : [ true ] } ] \n", #"{"a":{"b":{"c":[{}]}},"d":""}"#,
+        ])
+    func valid(_ text: String) throws {
+        var json = JSONReader(Array(text.utf8))
+        try json.skip()
+        try json.end()
+    }
+
+    @Test(
+        "what is none is refused",
+        arguments: [
+            "", " ", "nul", "True", "+1", "01", "1.", ".5", "1e", "-", "\"", "\"\\\"", #""\x""#, #""\u12g4""#,
+            "\"\n\"",
+            "[", "]", "[1", "[1,", "[1,]", "[,1]", "[1 2]", "{", "{]", "[}", #"{"a"}"#, #"{"a":}"#,
+            #"{"a":1,}"#, "{1:2}",
+            #"{"a":1 "b":2}"#, "1 2", "[] []",
+        ])
+    func invalid(_ text: String) {
+        #expect(throws: JSONReader.Failure.self) {
+            var json = JSONReader(Array(text.utf8))
+            try json.skip()
+            try json.end()
+        }
+    }
+
+    @Test(
+        "strings",
+        arguments: [
+            (#""plain""#, "plain"), (#""\"\\\/\b\f\n\r\t""#, "\"\\/\u{8}\u{c}\n\r\t"),
+            (#""\u00e9\u4f60""#, "é你"),
+            (#""\ud83d\udc4b""#, "👋"), (#""\ud83d""#, "\u{FFFD}"), (#""\udc4bx""#, "\u{FFFD}x"),
+            (#""\ud83d\u0041""#, "\u{FFFD}A"), (#""\ud83d\n""#, "\u{FFFD}\n"), ("\"你\"", "你"),
+        ])
+    func strings(_ text: String, _ expected: String) throws {
+        var json = JSONReader(Array(text.utf8))
+        #expect(try json.string() == expected)
+        try json.end()
+    }
+
+    @Test("integers")
+    func integers() throws {
+        func integer(_ text: String) throws -> Int64 {
+            var json = JSONReader(Array(text.utf8))
+            return try json.integer()
+        }
+        #expect(try integer("9223372036854775807") == .max)
+        #expect(try integer("-9223372036854775808") == .min)
+        for text in ["9223372036854775808", "1.0", "1e2", "\"1\"", "null"] {
+            #expect(throws: JSONReader.Failure.self) { try integer(text) }
+        }
+    }
+
+    @Test("members and elements, those that are skipped among them")
+    func structure() throws {
+        var json = JSONReader(Array(#"{"a": [1, [2], {"x": 3}, 4], "b": {"c": null}, "d": 5}"#.utf8))
+        var numbers: [Int64] = []
+        try json.beginObject()
+        while let key = try json.nextKey() {
+            switch key {
+            case "a":
+                try json.beginArray()
+                var index = 0
+                while try json.nextElement() {
+                    if index % 3 == 0 { numbers.append(try json.integer()) } else { try json.skip() }
+                    index += 1
+                }
+            case "d": numbers.append(try json.integer())
+            default: try json.skip()
+            }
+        }
+        try json.end()
+        #expect(numbers == [1, 4, 5])
+    }
+
+    @Test("as deep as allowed, and deeper")
+    func depth() throws {
+        func skip(_ depth: Int) throws {
+            let text = String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
+            var json = JSONReader(Array(text.utf8))
+            try json.skip()
+            try json.end()
+        }
+        try skip(JSONReader.mostDepth)
+        #expect(throws: JSONReader.Failure.self) { try skip(JSONReader.mostDepth + 1) }
+        #expect(throws: JSONReader.Failure.self) { try skip(1_000_000) }
+    }
+
+    @Test("a tree that is cut off anywhere is none")
+    func cut() throws {
+        let text = Array(
+            #"""
+            {"id":1,"type":"root","focus":[2],"nodes":[{"id":2,"type":"con","pid":7,"name":"a\u00e9","app_id":null,
+            "visible":true,"focused":false,"window":null,"window_properties":{"class":"X"},"nodes":[]}]}
+            """#.utf8)
+        let views = try TreeNode(text).views
+        #expect(views.count == 1)
+        #expect(views.first?.node.pid == 7)
+        #expect(views.first?.node.windowClass == Array("X".utf8))
+        for length in text.indices {
+            #expect(throws: JSONReader.Failure.self) { try TreeNode(Array(text[..<length])) }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// sway and i3 over their IPC: minimized is what is in the scratchpad.
+@Suite("sway and i3", .serialized, .enabled(if: Tiler.isAvailable, Tiler.whatIsMissing))
+struct TilerTests {
+    @Test(
+        "sway is here",
+        .enabled(if: Tiler.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
+    func sway() {}
+
+    @Test("i3 is here", .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
+    func i3() {}
+
+    @Test("windows with their processes, names and the focus", arguments: Tiler.Kind.present)
+    func focus(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        #expect(watch.observer.windows == [])
+        let (alpha, beta) = (try tiler.app(), try tiler.app())
+        _ = try alpha.open("Alpha", "The first")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try watch.window("Alpha").process == alpha.pid)
+        #expect(try watch.window("Alpha").title == "The first")
+        #expect(try watch.window("Beta").process == beta.pid)
+        try tiler.command("[class=Alpha] focus")
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        #expect(try tiler.watch().observer.windows == watch.observer.windows)
+    }
+
+    @Test("the scratchpad", arguments: Tiler.Kind.present)
+    func scratchpad(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        _ = (try app.open("Alpha"), try app.open("Beta"))
+        try watch.wait("two windows") { $0.count == 2 }
+        try tiler.command("[class=Beta] move scratchpad")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try tiler.command("scratchpad show")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try tiler.command("scratchpad show")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+    }
+
+    @Test("workspaces and tabs", arguments: Tiler.Kind.present)
+    func workspaces(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        _ = (try app.open("Alpha"), try app.open("Beta"))
+        try watch.wait("two windows") { $0.count == 2 }
+        try tiler.command("[class=Alpha] focus")
+        try tiler.command("workspace other")
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try tiler.command("workspace back_and_forth")
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try tiler.command("[class=Beta] move to workspace other")
+        try watch.wait(for: ["Alpha focused", "Beta hidden"])
+        try tiler.command("[class=Beta] focus")
+        try watch.wait(for: ["Alpha hidden", "Beta focused"])
+        try tiler.command("[class=Alpha] move to workspace other")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        // The layout itself is not announced.
+        try tiler.command("layout tabbed; [class=Alpha] focus")
+        try watch.wait(for: ["Alpha focused", "Beta hidden"])
+    }
+
+    @Test("closed, crashed", arguments: Tiler.Kind.present)
+    func ends(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let (alpha, beta) = (try tiler.app(), try tiler.app())
+        _ = (try alpha.open("Alpha"), try alpha.open("Beta"), try beta.open("Gamma"))
+        try watch.wait("three windows") { $0.count == 3 }
+        try tiler.command("[class=Beta] kill")
+        try watch.wait("one is closed") { Set($0.map { $0.appID }) == ["Alpha", "Gamma"] }
+        alpha.process.kill(SIGKILL)
+        try watch.wait(for: ["Gamma focused"])
+    }
+
+    @Test("of 1,000 focus changes among 50 windows the last counts", arguments: Tiler.Kind.present)
+    func burst(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        try app.ask("open-many 50 Alpha")
+        try watch.wait("50 windows") { $0.count == 50 }
+        _ = try app.open("Last")
+        try watch.wait("one more") { $0.count == 51 }
+        // One message, which is carried out as one.
+        let turns = (0..<1_000).map { "[title=\"^window \($0 * 7 % 50)$\"] focus" } + ["[class=Last] focus"]
+        try tiler.command(turns.joined(separator: "; "))
+        try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
+        #expect(watch.history.map { picture in picture.count { $0.focused } }.max() == 1)
+    }
+
+    @Test("it ends", arguments: Tiler.Kind.present)
+    func end(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        try tiler.end()
+        var failure: ObserverFailure?
+        do {
+            try watch.wait("the end") { _ in false }
+        } catch let error as ObserverFailure {
+            failure = error
+        }
+        guard case .ended? = failure else {
+            Issue.record("\(String(describing: failure))")
+            return
+        }
+    }
+
+    @Test("nobody is there, or somebody else")
+    func nobody() throws {
+        #expect(throws: ObserverFailure.self) { try SwayObserver(sway: "/nonexistent") }
+        #expect(throws: ObserverFailure.self) { try SwayObserver(sway: String(repeating: "x", count: 200)) }
+    }
+}
