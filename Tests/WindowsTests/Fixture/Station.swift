@@ -1,0 +1,174 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The real daemon and the real agent on a bus of their own, and a subscriber. All of it ends when it is let go.
+final class Station {
+    let bus: PrivateBus
+    private(set) var daemon: Child?
+    private(set) var agent: Child?
+    private let loop: EventLoop
+    private let connection: Bus
+    private var filter: Slot?
+    private var edges: [String: [String]] = [:]
+    private var removals: [String: String] = [:]
+
+    static let isAvailable =
+        PrivateBus.isAvailable && Programs.built("appstated") != nil
+        && Programs.built("appstate-session") != nil
+    static let whatIsMissing: Comment =
+        "needs dbus-daemon, appstated and appstate-session built beside the tests"
+
+    private static let source = #filePath
+
+    /// Starts a bus, and a daemon on it.
+    init(withDaemon: Bool = true) throws {
+        let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent().path
+        bus = try PrivateBus(
+            policyDirectories: [root + "/dbus"],
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+        loop = try EventLoop()
+        connection = try Bus.open(address: bus.address)
+        try connection.attach(to: loop)
+        for name in ["daemon", "agent", "run"] {
+            mkdir("\(bus.directory)/\(name)", 0o755)
+        }
+        filter = try connection.addFilter { [weak self] message in
+            if message.isSignal { self?.keep(message) }
+            return false
+        }
+        if withDaemon { try startDaemon() }
+    }
+
+    // MARK: The programs
+
+    /// Starts a daemon with what a former one wrote down, and subscribes to it.
+    func startDaemon() throws {
+        let file = bus.directory + "/appstated.conf"
+        try "[LifeCycle]\nDrainEverySec=0\n".write(toFile: file, atomically: true, encoding: .utf8)
+        daemon = try start(
+            "appstated", ["--config", file], in: "daemon", ["RUNTIME_DIRECTORY": bus.directory + "/run"])
+        try call(BusNames.manager, "Subscribe")
+    }
+
+    func endDaemon(_ signal: Int32) throws {
+        daemon?.kill(signal)
+        try daemon?.waitForExit()
+        daemon = nil
+    }
+
+    /// Starts an agent for a display.
+    func startAgent(
+        _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
+    ) throws {
+        agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
+    }
+
+    private func start(
+        _ program: String, _ arguments: [String], in name: String, _ environment: [String: String?],
+        uid: UInt32? = nil
+    ) throws -> Child {
+        unlink("\(bus.directory)/\(name)/notify")
+        let ready = try NotifySocket(in: "\(bus.directory)/\(name)")
+        let more: [String: String?] = ["NOTIFY_SOCKET": ready.path].merging(environment) { $1 }
+        let child = try Child(
+            Programs.built(program) ?? program, arguments, environment: bus.environment.merging(more) { $1 },
+            uid: uid)
+        try ready.wait(for: "READY=1", from: child)
+        return child
+    }
+
+    // MARK: Calls
+
+    @discardableResult
+    func call(
+        _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> Message {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: interface, member: member)
+        try body(message)
+        return try connection.call(message, timeout: 30_000_000)
+    }
+
+    /// Registers a process; answers its path.
+    func register(_ id: String, _ pid: Int32) throws -> String {
+        try call(BusNames.manager, "Register") { message in
+            try message.append(id)
+            try message.append(UInt32(pid))
+            try message.appendDictionary([])
+        }.readObjectPath()
+    }
+
+    private func state(of path: String) throws -> String? {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
+        try message.append(BusNames.application)
+        try message.append("State")
+        guard case .string(let state) = try connection.call(message, timeout: 30_000_000).readVariant() else {
+            return nil
+        }
+        return state
+    }
+
+    // MARK: Signals
+
+    /// What an application has gone through since it was asked last: `from→to`, one after the other.
+    func walk(of path: String) -> [String] { edges[path] ?? [] }
+
+    /// Waits until an application is in this state, and takes in how it came there.
+    func wait(for path: String, toBe state: String) throws {
+        // It may have come there before anybody could subscribe.
+        try wait("\(path) to be \(state)") { try self.state(of: path) == state }
+        while try loop.runOnce(timeout: 0) {}
+    }
+
+    /// Waits until each of these applications has walked so, and forgets it.
+    func wait(forWalks walks: [String: [String]], _ what: String) throws {
+        try wait("\(what): \(walks)") { walks.allSatisfy { self.walk(of: $0) == $1 } }
+        forget()
+    }
+
+    /// Waits until an application was removed; answers why.
+    func waitForRemoval(of path: String) throws -> String {
+        try wait("the removal of \(path)") { self.removals[path] != nil }
+        return removals[path] ?? ""
+    }
+
+    func forget() { edges = [:] }
+
+    private func wait(_ what: String, until done: () throws -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(30)
+        while try !done() {
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure(
+                    "\(what) did not come; walks: \(edges)\n\(agent?.errors ?? "")\(daemon?.errors ?? "")")
+            }
+            try loop.runOnce(timeout: 100_000)
+        }
+    }
+
+    private func keep(_ message: borrowing Message) {
+        guard let path = message.path, let member = message.member, let interface = message.interface else {
+            return
+        }
+        do {
+            switch (interface, member) {
+            case (BusNames.application, "StateChanged"):
+                let (from, to) = (try message.readString(), try message.readString())
+                edges[path, default: []].append("\(from)→\(to)")
+            case (BusNames.manager, "ApplicationRemoved"):
+                let removed = try message.readObjectPath()
+                _ = (try message.readString(), try message.readUInt32())
+                removals[removed] = try message.readString()
+            default: break
+            }
+            try message.rewind()
+        } catch {
+            edges[path, default: []].append("unreadable: \(error)")
+        }
+    }
+}
