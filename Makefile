@@ -8,6 +8,8 @@ bindir = $(PREFIX)/bin
 libexecdir = $(PREFIX)/libexec
 datadir = $(PREFIX)/share
 unitdir = $(PREFIX)/lib/systemd/system
+userunitdir = $(PREFIX)/lib/systemd/user
+autostartdir = /etc/xdg/autostart
 # The system bus reads no policy below /usr/local.
 ifeq ($(PREFIX),/usr)
 policydir = $(datadir)/dbus-1/system.d
@@ -72,17 +74,23 @@ bench-pressure:
 	@scripts/bench-pressure $(BENCH_FLAGS)
 
 install:
-	@for program in appstated appstatectl; do \
+	@for program in appstated appstatectl appstate-session; do \
 	    [ -x $(products)/$$program ] || { echo "make install: run make first" >&2; exit 1; }; \
 	done
 	install -D -m 755 $(products)/appstated $(DESTDIR)$(libexecdir)/appstated
 	install -D -m 755 $(products)/appstatectl $(DESTDIR)$(bindir)/appstatectl
+	install -D -m 755 $(products)/appstate-session $(DESTDIR)$(libexecdir)/appstate-session
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
 	sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
+	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir)
+	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
+	    >$(DESTDIR)$(userunitdir)/appstate-session.service
+	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
+	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
 	@# What the administrator wrote there stays.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
 	    $(DESTDIR)/etc/appstated/appstated.conf
@@ -97,7 +105,7 @@ install:
 	$(products)/appstatectl --generate-completion-script fish \
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
-	    'systemctl enable --now appstated'
+	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
 
 # The configuration stays.
 uninstall:
@@ -105,6 +113,9 @@ uninstall:
 	    $(DESTDIR)$(policydir)/org.appstate1.conf \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
 	    $(DESTDIR)$(unitdir)/appstated.service \
+	    $(DESTDIR)$(libexecdir)/appstate-session \
+	    $(DESTDIR)$(userunitdir)/appstate-session.service \
+	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
@@ -116,7 +127,7 @@ clean:
 	rm -rf .build
 
 help:
-	@echo 'make             build appstated and appstatectl (release, Swift inside)'
+	@echo 'make             build the daemon, the session agent and appstatectl (release, Swift inside)'
 	@echo 'make demo        build, then watch real processes change state on a private bus'
 	@echo 'make demo-shell  a shell on that bus, to try by hand'
 	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"

@@ -124,6 +124,27 @@ struct SessionTests {
         #expect(station.walk(of: path) == ["active→inactive", "inactive→background"])
     }
 
+    @Test(
+        "an application with more windows than the daemon takes does not keep the others from being told of")
+    func tooMany() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try Station(configuration: "[Limits]\nWindowsPerApplication=3\n")
+        let (many, one) = (try display.app(), try display.app())
+        let paths = try [
+            station.register("org.example.Many", many.pid), station.register("org.example.One", one.pid),
+        ]
+        let windows = try many.ask("open-many 150 Many").split(separator: " ")
+        let window = try one.open("One")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.startAgent(environment: display.environment)
+        try station.wait(for: paths[1], toBe: "active")
+        try station.wait(for: paths[0], toBe: "inactive")
+        // The one that has the focus is told of first.
+        try display.run("xdotool", ["windowminimize", "\(window)"])
+        try station.wait(for: paths[1], toBe: "background")
+        withExtendedLifetime(windows) {}
+    }
+
     @Test("it ends with the X server, whose windows are gone")
     func end() throws {
         let display = try Display(#require(WindowManager.present.first))

@@ -32,6 +32,23 @@ struct TilerTests {
         #expect(try tiler.watch().observer.windows == watch.observer.windows)
     }
 
+    @Test(
+        "a client that speaks Wayland",
+        .enabled(if: Tiler.Kind.sway.isPresent && Programs.inPath("foot") != nil, "needs sway and foot"))
+    func native() throws {
+        let tiler = try Tiler(.sway)
+        let watch = try tiler.watch()
+        let app = try Child(
+            "foot", ["--app-id=org.example.Native", "--title=A terminal", "sleep", "1000"],
+            environment: tiler.environment, uid: tiler.uid)
+        try watch.wait(for: ["org.example.Native focused"])
+        #expect(try watch.window("org.example.Native").process == app.pid)
+        try tiler.command("workspace other")
+        try watch.wait(for: ["org.example.Native hidden"])
+        app.kill(SIGKILL)
+        try watch.wait(for: [])
+    }
+
     @Test("the scratchpad", arguments: Tiler.Kind.present)
     func scratchpad(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)

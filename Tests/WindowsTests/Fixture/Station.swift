@@ -24,8 +24,13 @@ final class Station {
 
     private static let source = #filePath
 
+    private let configuration: String
+
     /// Starts a bus, and a daemon on it.
-    init(withDaemon: Bool = true) throws {
+    ///
+    /// - Parameter configuration: more of the daemon's.
+    init(withDaemon: Bool = true, configuration: String = "") throws {
+        self.configuration = "[LifeCycle]\nDrainEverySec=0\n" + configuration
         let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().deletingLastPathComponent().path
         bus = try PrivateBus(
@@ -49,7 +54,7 @@ final class Station {
     /// Starts a daemon with what a former one wrote down, and subscribes to it.
     func startDaemon() throws {
         let file = bus.directory + "/appstated.conf"
-        try "[LifeCycle]\nDrainEverySec=0\n".write(toFile: file, atomically: true, encoding: .utf8)
+        try configuration.write(toFile: file, atomically: true, encoding: .utf8)
         daemon = try start(
             "appstated", ["--config", file], in: "daemon", ["RUNTIME_DIRECTORY": bus.directory + "/run"])
         try call(BusNames.manager, "Subscribe")

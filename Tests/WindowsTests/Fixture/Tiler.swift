@@ -29,6 +29,8 @@ final class Tiler {
     let socket: String
     /// The X server: i3's, or sway's Xwayland, which starts with its first client.
     let display: String
+    /// sway's own.
+    private let waylandDisplay: String?
     /// sway refuses to be root.
     let uid: UInt32?
     private let directory: String
@@ -59,7 +61,7 @@ final class Tiler {
         let file = directory + "/config"
         switch kind {
         case .sway:
-            try "xwayland enable\nexec echo DISPLAY=$DISPLAY\n".write(
+            try "xwayland enable\nexec echo DISPLAY=$DISPLAY $WAYLAND_DISPLAY\n".write(
                 toFile: file, atomically: true, encoding: .utf8)
             server = nil
             process = try Child(
@@ -70,11 +72,14 @@ final class Tiler {
                     "DISPLAY": nil,
                     "WAYLAND_DISPLAY": nil,
                 ], uid: uid)
-            display = String(try process.waitForLine(containing: "DISPLAY=:").dropFirst("DISPLAY=".count))
+            let names = try process.waitForLine(containing: "DISPLAY=:").dropFirst("DISPLAY=".count)
+            display = String(names.prefix { $0 != " " })
+            waylandDisplay = String(names.drop { $0 != " " }.dropFirst())
         case .i3:
             try "# i3 config file (v4)\nipc-socket \(socket)\nexec echo started\n".write(
                 toFile: file, atomically: true, encoding: .utf8)
             (server, display) = try Display.startServer()
+            waylandDisplay = nil
             process = try Child("i3", ["-c", file], environment: ["DISPLAY": display, "HOME": directory])
             try process.waitForLine(containing: "started")
         }
@@ -90,7 +95,7 @@ final class Tiler {
         [
             "DISPLAY": display, "XDG_RUNTIME_DIR": directory, "SWAYSOCK": kind == .sway ? socket : nil,
             "I3SOCK": socket,
-            "WAYLAND_DISPLAY": kind == .sway ? "wayland-1" : nil,
+            "WAYLAND_DISPLAY": waylandDisplay,
         ]
     }
 
