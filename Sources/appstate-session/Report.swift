@@ -13,7 +13,7 @@ enum Report: Equatable {
         /// Unique among all observers.
         let number: UInt64
         let pid: UInt32
-        let observed: ObservedWindow
+        fileprivate(set) var observed: ObservedWindow
 
         /// Nil where nobody knows whose it is: the daemon could make nothing of it.
         init?(_ observed: ObservedWindow, of system: WindowSystem) {
@@ -38,14 +38,38 @@ enum Report: Equatable {
     /// What tells the daemon of `present` where it knows `told`.
     ///
     /// Windows that come to the front are first: an application that exchanges one window for another does not lose
-    /// what it has on the way.
+    /// what it has on the way. That a window lost the focus goes without saying where another has got it.
     static func changes(from told: [UInt64: Window], to present: [Window]) -> [Report] {
-        let changed = present.filter { window in told[window.number].map(window.differs) ?? true }
+        var known = told
+        if let focused = present.first(where: \.observed.focused) { Self.focus(focused.number, in: &known) }
+        let changed = present.filter { window in
+            guard let before = told[window.number], let known = known[window.number] else { return true }
+            return window.differs(from: window.observed.focused ? before : known)
+        }
         let numbers = Set(present.map(\.number))
         return changed.filter(\.observed.focused).map(Report.update)
             + changed.filter { $0.observed.visible && !$0.observed.focused }.map(Report.update)
             + changed.filter { !$0.observed.visible }.map(Report.update)
             + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
+    }
+
+    /// What the daemon knows when it has taken this report.
+    func apply(to told: inout [UInt64: Window]) {
+        switch self {
+        case .replace(let windows):
+            told = Dictionary(windows.map { ($0.number, $0) }) { first, _ in first }
+        case .update(let window):
+            if window.observed.focused { Self.focus(window.number, in: &told) }
+            told[window.number] = window
+        case .remove(let number): told[number] = nil
+        }
+    }
+
+    /// There is one focus in a session (dbus-api, "Reporter").
+    private static func focus(_ number: UInt64, in told: inout [UInt64: Window]) {
+        for (other, window) in told where other != number && window.observed.focused {
+            told[other]?.observed.focused = false
+        }
     }
 
     /// The name of the method.

@@ -113,12 +113,9 @@ final class Reporter {
         try report.write(to: message)
         try call(message) { [unowned self] error in refused(report, error) }
         log?(report)
-        switch report {
-        case .replace(let windows):
-            told = Dictionary(windows.map { ($0.number, $0) }) { first, _ in first }
-        case .update(let window): told?[window.number] = window
-        case .remove(let number): told?[number] = nil
-        }
+        var known = told ?? [:]
+        report.apply(to: &known)
+        told = known
     }
 
     private func newCall(_ member: String) throws(BusFailure) -> Message {
@@ -145,6 +142,7 @@ final class Reporter {
         case (.noSuchProcess, _):
             // Its windows will be gone in a moment.
             journal.log(.debug, "\(report): \(error.message)")
+            leaveOut(report)
         case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
             // One application has too many. What it has too many of is left out then, and no others.
             journal.log(.warning, "window by window, because not all were taken: \(error.message)")
@@ -158,6 +156,7 @@ final class Reporter {
             told = nil
         case (.limitsExceeded, _):
             journal.log(.debug, "\(report): \(error.message)")
+            leaveOut(report)
         case (.accessDenied, _), (.invalidArgs, _), (.notSupported, _):
             journal.log(.error, "\(BusNames.service) does not take reports: \(error)")
             leave()
@@ -165,6 +164,19 @@ final class Reporter {
             // Nobody is there.
             journal.log(.info, "\(BusNames.service) cannot be told of windows: \(error)")
             leave()
+        }
+    }
+
+    /// The daemon does not know this window. If it is the one that has the focus, nobody else has it, which would have
+    /// gone without saying.
+    private func leaveOut(_ report: Report) {
+        guard case .update(let window) = report, window.observed.focused else { return }
+        do {
+            let message = try newCall("SetFocus")
+            try message.append(UInt32(0))
+            try call(message) { [journal] error in journal.log(.debug, "SetFocus 0: \(error)") }
+        } catch {
+            journal.log(.debug, "\(error)")
         }
     }
 

@@ -35,6 +35,23 @@ struct ReportTests {
             ])
     }
 
+    @Test("the focus goes from one to another and back in one report each")
+    func focus() throws {
+        let first = try [window(1, focused: true), window(2)]
+        let second = try [window(1), window(2, focused: true)]
+        var known = told(first)
+        for (next, expected) in [(second, second[1]), (first, first[0]), (second, second[1])] {
+            let changes = Report.changes(from: known, to: next)
+            #expect(changes == [.update(expected)])
+            for change in changes { change.apply(to: &known) }
+            #expect(known == told(next))
+        }
+        let none = try [window(1), window(2)]
+        #expect(Report.changes(from: known, to: none) == [.update(none[1])])
+        let away = try [window(1, focused: true), window(2, visible: false)]
+        #expect(Report.changes(from: known, to: away) == [.update(away[0]), .update(away[1])])
+    }
+
     @Test("a title alone is not told; it goes along")
     func title() throws {
         let before = try [window(1, title: "0:01")]

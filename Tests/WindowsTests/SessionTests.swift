@@ -142,7 +142,11 @@ struct SessionTests {
         // The one that has the focus is told of first.
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try station.wait(for: paths[1], toBe: "background")
-        withExtendedLifetime(windows) {}
+        // One that is not taken has the focus: nobody else keeps it.
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: paths[1], toBe: "active")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(windows[140])"])
+        try station.wait(for: paths[1], toBe: "inactive")
     }
 
     @Test("it ends with the X server, whose windows are gone")
