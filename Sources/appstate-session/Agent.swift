@@ -10,6 +10,7 @@ final class Agent {
     private let options: Arguments.Options
     private var observers: [any WindowObserver] = []
     private var sources: [Source] = []
+    private var focus = Focus()
     private var bus: Bus?
     private var reporter: Reporter?
     private var reconnection: Timer?
@@ -79,9 +80,10 @@ final class Agent {
     }
 
     private func report() {
-        let windows = observers.flatMap { observer in
+        var windows = observers.flatMap { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
+        focus.settle(&windows)
         reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
     }
 

@@ -13,7 +13,7 @@ enum Report: Equatable {
         /// Unique among all observers.
         let number: UInt64
         let pid: UInt32
-        fileprivate(set) var observed: ObservedWindow
+        var observed: ObservedWindow
 
         /// Nil where nobody knows whose it is: the daemon could make nothing of it.
         init?(_ observed: ObservedWindow, of system: WindowSystem) {

@@ -149,6 +149,23 @@ struct SessionTests {
         try station.wait(for: paths[1], toBe: "inactive")
     }
 
+    @Test("a bus that is lost is looked for again")
+    func bus() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let app = try display.app()
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        let (lost, found) = (try Station(), try Station())
+        let path = try found.register("org.example.Alpha", app.pid)
+        // The first that answers is taken: D-Bus specification, "Server Addresses".
+        let addresses = "\(lost.bus.address);\(found.bus.address)"
+        try lost.startAgent(
+            environment: display.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": addresses]) { $1 })
+        try lost.agent?.waitForLine(containing: "ReplaceWindows 1")
+        lost.bus.stop()
+        try found.wait(for: path, toBe: "active")
+    }
+
     @Test("it ends with the X server, whose windows are gone")
     func end() throws {
         let display = try Display(#require(WindowManager.present.first))
