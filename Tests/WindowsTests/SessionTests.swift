@@ -149,6 +149,19 @@ struct SessionTests {
         try station.wait(for: paths[1], toBe: "inactive")
     }
 
+    @Test("a session that nobody knows is said, and reported for all the same")
+    func session() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try Station()
+        try station.startAgent(["--verbose", "--session", "nonsense"], environment: display.environment)
+        try station.agent?.waitForLine(containing: "cannot report for session nonsense: ")
+        let app = try display.app()
+        let path = try station.register("org.example.Alpha", app.pid)
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+    }
+
     @Test("a bus that is lost is looked for again")
     func bus() throws {
         let display = try Display(#require(WindowManager.present.first))

@@ -93,7 +93,8 @@ public final class X11Observer: WindowObserver {
     // MARK: Reading
 
     private func readRoot() {
-        let names = stale.root
+        // The list comes before what is active of it.
+        let names = AtomName.allCases.filter(stale.root.contains)
         stale.root = []
         let questions = names.map { ($0, connection.ask(connection.root, atoms[$0], words: $0.words)) }
         for (name, question) in questions {
