@@ -65,11 +65,15 @@ public struct PressureGauge: Equatable, Sendable {
         /// A critical trigger that was not answered yet.
         var owesRelief = false
         var sample: MemorySample?
+        /// Something was given back since the sample: it says nothing of what is needed now.
+        var isOutOfDate = false
         var sampledAt: Microseconds = 0
         /// Bytes a second; negative: it rises.
         var fall = 0.0
-        /// Since when the level has no reason to be as high as it is.
+        /// Since when the level has no reason to be as high as it is,
         var lowSince: Microseconds?
+        /// and the highest that there was a reason for since.
+        var lowLevel = MemoryPressure.normal
     }
 
     public init() {}
@@ -97,6 +101,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// Something has changed that is worth a look: an application has ended.
     mutating func sampleNow(_ now: Microseconds) {
         if episode != nil { nextSample = now }
+        episode?.isOutOfDate = true
     }
 
     /// The memory was looked at: decides the level, and when to look again.
@@ -110,9 +115,10 @@ public struct PressureGauge: Equatable, Sendable {
             if wanted == .critical || hasRested(now) { change(to: wanted, at: now) }
         } else if wanted < level {
             let since = open.lowSince ?? now
+            open.lowLevel = open.lowSince == nil ? wanted : max(open.lowLevel, wanted)
             open.lowSince = since
             if now - since >= Self.rest, hasRested(now) {
-                change(to: wanted, at: now)
+                change(to: open.lowLevel, at: now)
                 open.lowSince = nil
             }
         } else {
@@ -131,7 +137,9 @@ public struct PressureGauge: Equatable, Sendable {
     ///
     /// - Parameter promised: bytes that count as given back already.
     func wantsRelief(at now: Microseconds, promised: UInt64, _ settings: PressureSettings) -> Bool {
-        guard let episode, let sample = episode.sample, level == .critical else { return false }
+        guard let episode, let sample = episode.sample, !episode.isOutOfDate, level == .critical else {
+            return false
+        }
         if sample.available + promised < settings.criticalAvailable.bytes(of: sample.total) { return true }
         guard episode.owesRelief, let stalledAt = episode.stalledAt else { return false }
         return now - stalledAt <= settings.critical.window
@@ -155,9 +163,14 @@ public struct PressureGauge: Equatable, Sendable {
         let margin = level == .critical ? critical / 4 * UInt64(Self.relieved) : critical
         if isStalled || sample.available < margin { return .critical }
         let isCalm = now - episode.triggeredAt >= max(Self.rest, 2 * settings.warning.window)
-        let isAmple = sample.available >= critical / 4 * UInt64(Self.recovered)
+        // Half of what is above the line will do where twice the line is more than there is.
+        let ample = min(
+            critical / 4 * UInt64(Self.recovered),
+            sample.total - (sample.total - min(critical, sample.total)) / 2)
+        let isAmple = sample.available >= ample
         let isLasting =
-            episode.fall <= 0 || Double(sample.available - min(sample.available, critical)) / episode.fall
+            episode.fall <= 0
+            || Double(sample.available - min(sample.available, critical)) / episode.fall
                 > Self.foresight
         return isCalm && isAmple && isLasting ? .normal : .warning
     }
@@ -184,6 +197,7 @@ extension PressureGauge.Episode {
             fall += (pace - fall) * weight
         }
         self.sample = sample
+        isOutOfDate = false
         sampledAt = now
     }
 }

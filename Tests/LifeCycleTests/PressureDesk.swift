@@ -1,0 +1,224 @@
+import AppStateContract
+
+@testable import LifeCycle
+
+/// A desk whose memory runs short: it answers what the machine wants measured, and kills nobody.
+struct PressureDesk {
+    var desk: Desk
+    /// What each source has to give.
+    var memory: [PressureSource: MemorySample] = [:]
+    var sizes: [ApplicationNumber: UInt64] = [:]
+    /// Samples that are wanted stay away.
+    var isDeaf = false
+    /// Everything since `forget`, with its time.
+    private(set) var log: [(time: Microseconds, effect: Effect)] = []
+    private var settings: Settings
+    private var processes: [ApplicationNumber: ReportedProcess] = [:]
+
+    static let everybody = PressureSource(path: "/proc/pressure/memory")
+    static let total: UInt64 = 1 << 30
+    /// 5 % of it.
+    static let line: UInt64 = 53_687_091
+    static let ample: UInt64 = 600 << 20
+    static let short: UInt64 = 20 << 20
+
+    /// Policy suspends nobody by itself: `held` has it do so.
+    init(
+        sources: [PressureSource] = [PressureDesk.everybody],
+        _ change: (inout Settings) -> Void = { _ in }
+    ) {
+        var settings = Settings()
+        settings.backgroundGrace = nil
+        settings.drainEvery = nil
+        change(&settings)
+        self.settings = settings
+        desk = Desk(settings)
+        for source in sources { set(Self.ample, of: source) }
+        take(.pressureSources(sources))
+    }
+
+    var machine: Machine { desk.machine }
+    var now: Microseconds { desk.now }
+
+    mutating func set(_ available: UInt64, of source: PressureSource = PressureDesk.everybody) {
+        let swap = memory[source]?.swapTotal ?? 0
+        memory[source] = MemorySample(available: available, total: Self.total, swapTotal: swap)
+    }
+
+    mutating func setAll(_ available: UInt64) {
+        for source in Array(memory.keys) { set(available, of: source) }
+    }
+
+    // MARK: Applications
+
+    mutating func background(
+        _ bytes: UInt64 = 50 << 20, user: UInt32 = Desk.user,
+        _ change: (inout Registration) -> Void = { _ in }
+    ) throws -> ApplicationNumber {
+        let process = desk.process(user: user)
+        let number = try desk.register(process) {
+            $0.suspension = .automatic
+            change(&$0)
+        }
+        processes[number] = process
+        sizes[number] = bytes
+        absorb()
+        return number
+    }
+
+    /// Suspended by policy.
+    mutating func held(
+        _ bytes: UInt64 = 50 << 20, user: UInt32 = Desk.user,
+        _ change: (inout Registration) -> Void = { _ in }
+    ) throws -> ApplicationNumber {
+        var hasty = settings
+        hasty.backgroundGrace = 0
+        desk.take(.configured(hasty))
+        let number = try background(bytes, user: user, change)
+        desk.take(.timePassed)
+        desk.take(.configured(settings))
+        desk.settle()
+        absorb()
+        return number
+    }
+
+    /// Suspended because somebody asked for it.
+    mutating func stopped(
+        _ bytes: UInt64 = 50 << 20, user: UInt32 = Desk.user,
+        _ change: (inout Registration) -> Void = { _ in }
+    ) throws -> ApplicationNumber {
+        let number = try background(bytes, user: user, change)
+        try desk.perform(.suspend(number, holder: "uid:0"))
+        desk.settle()
+        absorb()
+        return number
+    }
+
+    func process(_ number: ApplicationNumber) throws -> ReportedProcess {
+        guard let process = processes[number] else { throw Refusal.noSuchApplication("\(number)") }
+        return process
+    }
+
+    mutating func focus(_ number: ApplicationNumber) throws {
+        let process = try process(number)
+        try desk.focus(process, by: Desk.reporter(user: process.user))
+        absorb()
+    }
+
+    mutating func exit(_ number: ApplicationNumber, _ reason: ExitReason = .killed) throws {
+        take(.exited(try process(number).lineage[0], reason))
+    }
+
+    // MARK: What happens
+
+    mutating func take(_ fact: Fact) {
+        desk.take(fact)
+        absorb()
+    }
+
+    mutating func perform(_ request: Request) throws {
+        try desk.perform(request)
+        absorb()
+    }
+
+    mutating func configure(_ change: (inout Settings) -> Void) {
+        change(&settings)
+        take(.configured(settings))
+    }
+
+    mutating func trigger(
+        _ level: MemoryPressure = .warning, of source: PressureSource = PressureDesk.everybody
+    ) {
+        take(.pressureTriggered(source, level))
+    }
+
+    /// Memory is short, and the trigger says so.
+    mutating func runShort(to available: UInt64 = PressureDesk.short) {
+        setAll(available)
+        for source in memory.keys.sorted(by: { $0.path < $1.path }) { trigger(of: source) }
+    }
+
+    /// Time passes; at each step the memory may be another.
+    mutating func pass(_ span: Microseconds, _ change: (inout PressureDesk) -> Void = { _ in }) {
+        let end = now + span
+        while let next = desk.machine.nextDeadline(), next <= end {
+            desk.now = max(now, next)
+            change(&self)
+            take(.timePassed)
+        }
+        desk.now = end
+    }
+
+    /// The level comes back to normal.
+    mutating func calmDown() {
+        setAll(Self.ample)
+        pass(20 * Desk.second)
+    }
+
+    /// Writes down what there is to do, and answers what is to be measured.
+    private mutating func absorb() {
+        while !desk.effects.isEmpty {
+            let effects = desk.effects
+            desk.forgetEffects()
+            for effect in effects {
+                log.append((now, effect))
+                switch effect {
+                case .sampleMemory(let source):
+                    guard !isDeaf, let sample = memory[source] else { continue }
+                    desk.take(.memorySampled(source, sample))
+                case .measureMemory(let numbers):
+                    if isDeaf { continue }
+                    desk.take(.memoryMeasured(sizes.filter { numbers.contains($0.key) }))
+                default: continue
+                }
+            }
+        }
+    }
+
+    // MARK: What came of it
+
+    mutating func forget() { log = [] }
+
+    var effects: [Effect] { log.map(\.effect) }
+
+    /// Who was killed where it stands, in order.
+    var reclaimed: [ApplicationNumber] {
+        effects.compactMap { if case .reclaim(let number) = $0 { number } else { nil } }
+    }
+
+    /// Who was told to end, in order.
+    var willReclaim: [ApplicationNumber] {
+        effects.compactMap { if case .willReclaim(let number) = $0 { number } else { nil } }
+    }
+
+    var killed: [ApplicationNumber] {
+        effects.compactMap { if case .kill(let number) = $0 { number } else { nil } }
+    }
+
+    var warned: [ApplicationNumber] {
+        effects.compactMap { effect in
+            guard case .announce(let number, .didReceiveMemoryWarning, _) = effect else { return nil }
+            return number
+        }
+    }
+
+    var lowMemoryWarnings: [LowMemoryWarning] {
+        effects.compactMap { if case .lowMemoryWarning(let level) = $0 { level } else { nil } }
+    }
+
+    var levels: [(time: Microseconds, level: MemoryPressure)] {
+        log.compactMap { entry in
+            guard case .memoryPressureChanged(let level) = entry.effect else { return nil }
+            return (entry.time, level)
+        }
+    }
+
+    var notices: [Notice] {
+        effects.compactMap { if case .notice(_, let notice) = $0 { notice } else { nil } }
+    }
+
+    func exitReason(_ number: ApplicationNumber) -> ExitReason? {
+        for case .removed(number, let reason) in effects { return reason }
+        return nil
+    }
+}
