@@ -71,7 +71,6 @@ extension Machine {
             let verdict: ExitReason =
                 application.termination?.verdict ?? reason
             discard(application, verdict, at: now, &effects)
-            ended(number, at: now, &effects)
         } else if keys.isEmpty {
             effects.append(.forget(process))
         }
@@ -100,6 +99,7 @@ extension Machine {
         let forgotten = Effect.forget(application.process)
         if !isConcerned(with: application.process), !effects.contains(forgotten) { effects.append(forgotten) }
         refresh(touched, .windows, at: now, &effects)
+        ended(number, at: now, &effects)
     }
 
     // MARK: Connections

@@ -22,6 +22,7 @@ extension Machine {
         applications[number] = next
         deadlines.set(next.nextDeadline, for: number)
         touched.insert(number)
+        if before.isBeingReclaimed, !next.isTerminating { calledOff(number, at: now, &effects) }
     }
 
     private func settle(

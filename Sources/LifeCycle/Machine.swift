@@ -83,7 +83,7 @@ public struct Machine: Equatable, Sendable {
                 $0.giveWay(to: why, grace: grace, at: now)
             }
         case .pressureSources(let sources):
-            watch(sources, &effects)
+            watch(sources, at: now, &effects)
         case .pressureTriggered(let source, let level):
             triggered(source, level, at: now, &effects)
         case .memorySampled(let source, let sample):

@@ -1,62 +1,5 @@
 public import AppStateContract
 
-/// Memory pressure over all sources, and who is being ended for it.
-struct Pressure: Equatable, Sendable {
-    /// An application that is being ended; the next has to wait until it is gone.
-    struct Victim: Equatable, Sendable {
-        let number: ApplicationNumber
-        /// Not gone by then, the next is looked at.
-        let deadline: Microseconds
-    }
-
-    var gauges: [PressureSource: PressureGauge] = [:]
-    var level = MemoryPressure.normal
-    /// What the end of each application would bring, as it was measured last.
-    var sizes: [ApplicationNumber: UInt64] = [:]
-    var victim: Victim?
-    /// No candidates for the rest of the event: spared, or killed in vain; or said to be ended, in `Mode=observe`.
-    var excluded: Set<ApplicationNumber> = []
-    /// Whose memory was pushed out since it was suspended.
-    var pagedOut: Set<ApplicationNumber> = []
-    var kills = 0
-    /// `Mode=observe`: what those said to be ended would have brought.
-    var promised: UInt64 = 0
-    var isExhausted = false
-    /// When sizes are wanted again.
-    var measureAt: Microseconds?
-    /// Since when the first sizes of the event are being looked at: nobody is chosen without.
-    var measuringSince: Microseconds?
-
-    /// While an event lasts, sizes are looked at this often.
-    static let measureEvery: Microseconds = 5_000_000
-    /// The sizes are not waited for longer.
-    static let measureWait: Microseconds = 100_000
-    /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
-    static let leastPageOut: UInt64 = 12 << 20
-
-    var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
-
-    var nextDeadline: Microseconds? {
-        var earliest: Microseconds?
-        for due in gauges.values.map(\.nextSample) + [victim?.deadline, isEventOpen ? measureAt : nil] {
-            guard let due else { continue }
-            earliest = min(earliest ?? due, due)
-        }
-        return earliest
-    }
-
-    /// All is well again: what was remembered of the event is forgotten.
-    mutating func close() {
-        excluded = []
-        kills = 0
-        promised = 0
-        isExhausted = false
-        measureAt = nil
-        measuringSince = nil
-        sizes = [:]
-    }
-}
-
 /// § 6: warn, push out, end; each step only while the pressure lasts.
 extension Machine {
     /// The value of `MemoryPressure`.
@@ -74,22 +17,28 @@ extension Machine {
             !application.isLaunching
         else { return nil }
         switch application.state {
-        case .suspended where application.isStopped:
+        // What is being continued runs already, for all we know, and so does what breathes.
+        case .suspended
+        where application.isStopped && application.enforcement != .continuing
+            && !application.breath.isUnderWay:
             return application.foreignStop == nil
                 && application.holds.allSatisfy { $0.reason == .policy || $0.reason == .pressure }
                 ? .held : .stopped
-        case .background where application.suspension == .automatic && application.exemptions.isEmpty
-            && !hasLostReporter(application):
+        case .background
+        where application.suspension == .automatic && application.enforcement == .none
+            && application.exemptions.isEmpty && !hasLostReporter(application):
             return .background
         case .notRunning, .inactive, .active, .background, .suspended:
             return nil
         }
     }
 
-    mutating func watch(_ sources: [PressureSource], _ effects: inout [Effect]) {
-        let kept = pressure.gauges.filter { sources.contains($0.key) }
-        pressure.gauges = Dictionary(uniqueKeysWithValues: sources.map { ($0, kept[$0] ?? PressureGauge()) })
-        concludeLevel(&effects)
+    mutating func watch(_ sources: [PressureSource], at now: Microseconds, _ effects: inout [Effect]) {
+        let kept = pressure.gauges
+        pressure.gauges = [:]
+        for source in sources { pressure.gauges[source] = kept[source] ?? PressureGauge() }
+        concludeLevel(at: now, &effects)
+        if !pressure.isEventOpen { pressure.close() }
     }
 
     mutating func triggered(
@@ -111,7 +60,7 @@ extension Machine {
         let before = gauge.level
         gauge.sampled(sample, at: now, settings.pressure)
         pressure.gauges[source] = gauge
-        concludeLevel(&effects)
+        concludeLevel(at: now, &effects)
         if gauge.level > before { warn(source, gauge.level, at: now, &effects) }
         if gauge.level > .normal { pageOut(source, sample, &effects) }
         relieve(at: now, &effects)
@@ -134,17 +83,25 @@ extension Machine {
         _ number: ApplicationNumber, _ why: String, at now: Microseconds, _ effects: inout [Effect]
     ) {
         guard applications[number]?.termination?.verdict == .reclaimed else { return }
-        pressure.excluded.insert(number)
         effects.append(.notice(number, .spared(why)))
         update(number, .pressure, at: now, &effects) { $0.termination = nil }
+    }
+
+    /// An application that was being ended goes on living.
+    mutating func calledOff(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+        if pressure.isEventOpen {
+            pressure.excluded.insert(number)
+            pressure.kills -= min(1, pressure.kills)
+        }
         ended(number, at: now, &effects)
     }
 
-    /// An application is no longer being ended: it is gone, or it was spared.
+    /// An application is no longer being ended: it is gone, given up, or it was spared.
     mutating func ended(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
         if applications[number] == nil {
             pressure.sizes[number] = nil
-            pressure.pagedOut.remove(number)
+            pressure.pagedOut[number] = nil
+            pressure.promised[number] = nil
             pressure.excluded.remove(number)
         }
         guard pressure.victim?.number == number else { return }
@@ -153,9 +110,10 @@ extension Machine {
     }
 
     mutating func expirePressure(at now: Microseconds, _ effects: inout [Effect]) {
+        concludeLevel(at: now, &effects)
         if let victim = pressure.victim, victim.deadline <= now {
             pressure.victim = nil
-            pressure.excluded.insert(victim.number)
+            if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
             effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             lookAgain(at: now, &effects)
         }
@@ -170,31 +128,44 @@ extension Machine {
         }
     }
 
-    /// In front, it is never ended: what was begun in the background is called off.
+    /// What was begun in the background is called off where it may not be ended any more: in front, it never is.
     func decideReclaim(_ next: inout Application, _ effects: inout [Effect]) {
         guard next.termination?.verdict == .reclaimed, next.termination?.killAt != nil,
-            next.state == .active || next.state == .inactive
+            let why = objectionToReclaim(next)
         else { return }
         next.termination = nil
-        effects.append(.notice(next.number, .spared("it has come to the front")))
+        effects.append(.notice(next.number, .spared(why)))
+    }
+
+    private func objectionToReclaim(_ application: Application) -> String? {
+        if application.state == .active || application.state == .inactive {
+            return "it has come to the front"
+        }
+        if !application.reclaimable { return "it is not reclaimable any more" }
+        return settings.mode == .observe ? "the configuration says observe" : nil
     }
 
     // MARK: The steps
 
-    private mutating func concludeLevel(_ effects: inout [Effect]) {
-        let level = pressure.gauges.values.map(\.level).max() ?? .normal
-        guard level != pressure.level else { return }
+    /// The level of all is the highest, but it keeps to `rest`, too: sources change at different times.
+    private mutating func concludeLevel(at now: Microseconds, _ effects: inout [Effect]) {
+        let level = pressure.highest
+        guard level != pressure.level, pressure.levelDue.map({ $0 <= now }) ?? true else { return }
         pressure.level = level
+        pressure.levelChangedAt = now
         effects.append(.memoryPressureChanged(level))
     }
 
     private mutating func warn(
         _ source: PressureSource, _ level: MemoryPressure, at now: Microseconds, _ effects: inout [Effect]
     ) {
-        effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
+        // What another source has told already is not told again.
+        let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
+        if others.isEmpty { effects.append(.lowMemoryWarning(level == .critical ? .medium : .low)) }
         for number in applications.keys.sorted() {
             guard let application = applications[number], source.concerns(application),
-                application.state != .suspended, application.state != .notRunning, application.isReachable
+                application.state != .suspended, application.state != .notRunning, application.isReachable,
+                !others.contains(where: { $0.concerns(application) })
             else { continue }
             updateAnnouncing(number, .pressure, at: now, &effects) {
                 $0.announce(.didReceiveMemoryWarning(level), &$1)
@@ -206,14 +177,13 @@ extension Machine {
         _ source: PressureSource, _ sample: MemorySample, _ effects: inout [Effect]
     ) {
         guard sample.swapTotal > 0, settings.mode == .enforce else { return }
-        pressure.pagedOut = pressure.pagedOut.filter { applications[$0]?.state == .suspended }
         let suspended = applications.values.filter {
             source.concerns($0) && $0.state == .suspended && !$0.isTerminating
-                && !pressure.pagedOut.contains($0.number)
+                && pressure.pagedOut[$0.number] != $0.stateSince
                 && pressure.sizes[$0.number, default: 0] > Pressure.leastPageOut
         }
-        for application in suspended.sorted(by: { $0.stateSince < $1.stateSince }) {
-            pressure.pagedOut.insert(application.number)
+        for application in suspended.sorted(by: { ($0.stateSince, $0.number) < ($1.stateSince, $1.number) }) {
+            pressure.pagedOut[application.number] = application.stateSince
             effects.append(.pageOut(application.number))
         }
     }
@@ -227,18 +197,30 @@ extension Machine {
         guard pressure.victim == nil,
             pressure.measuringSince.map({ now - $0 > Pressure.measureWait }) ?? true
         else { return }
+        // Promises are nothing that was given back.
+        if settings.mode == .enforce { pressure.promised = [:] }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            guard pressure.gauges[source]?.wantsRelief(
-                at: now, promised: pressure.promised, settings.pressure) == true,
-                let victim = victim(of: source, at: now)
-            else { continue }
-            if victim.rank == .background, !pressure.isExhausted {
+            let wantsRelief = pressure.gauges[source]?.wantsRelief(
+                at: now, promised: promised(to: source), settings.pressure)
+            guard wantsRelief == true else { continue }
+            let victim = victim(of: source, at: now)
+            if victim == nil || victim?.rank == .background, !pressure.isExhausted {
                 pressure.isExhausted = true
                 effects.append(.lowMemoryWarning(.critical))
             }
+            guard let victim else { continue }
             end(victim, at: now, &effects)
-            pressure.gauges[source]?.relieved()
+            // One stall, one end, however many sources have told of it.
+            for other in pressure.gauges.keys where other.user == nil || other.user == victim.user {
+                pressure.gauges[other]?.relieved()
+            }
             return
+        }
+    }
+
+    private func promised(to source: PressureSource) -> UInt64 {
+        pressure.promised.reduce(0) { sum, promise in
+            applications[promise.key].map(source.concerns) == true ? sum + promise.value : sum
         }
     }
 
@@ -249,6 +231,7 @@ extension Machine {
             let bytes = pressure.sizes[application.number] ?? 0
             usage[application.user, default: 0] += bytes
             guard source.concerns(application), !pressure.excluded.contains(application.number),
+                pressure.promised[application.number] == nil,
                 let rank = reclaimRank(of: application.number)
             else { continue }
             candidates.append(
@@ -264,8 +247,7 @@ extension Machine {
     ) {
         let number = victim.number
         guard settings.mode == .enforce else {
-            pressure.excluded.insert(number)
-            pressure.promised += victim.bytes
+            pressure.promised[number] = victim.bytes
             effects.append(.notice(number, .wouldReclaim(victim.bytes)))
             return
         }

@@ -1,0 +1,71 @@
+import AppStateContract
+
+/// Memory pressure over all sources, and who is being ended for it.
+struct Pressure: Equatable, Sendable {
+    /// An application that is being ended; the next has to wait until it is gone.
+    struct Victim: Equatable, Sendable {
+        let number: ApplicationNumber
+        /// Not gone by then, the next is looked at.
+        let deadline: Microseconds
+    }
+
+    var gauges: [PressureSource: PressureGauge] = [:]
+    var level = MemoryPressure.normal
+    var levelChangedAt: Microseconds?
+    /// What the end of each application would bring, as it was measured last.
+    var sizes: [ApplicationNumber: UInt64] = [:]
+    var victim: Victim?
+    /// No candidates for the rest of the event: spared, or killed in vain.
+    var excluded: Set<ApplicationNumber> = []
+    /// Whose memory was pushed out, and since when it was suspended then.
+    var pagedOut: [ApplicationNumber: Microseconds] = [:]
+    var kills = 0
+    /// `Mode=observe`: what those said to be ended would have brought.
+    var promised: [ApplicationNumber: UInt64] = [:]
+    var isExhausted = false
+    /// When sizes are wanted again.
+    var measureAt: Microseconds?
+    /// Since when the first sizes of the event are being looked at: nobody is chosen without.
+    var measuringSince: Microseconds?
+
+    /// While an event lasts, sizes are looked at this often.
+    static let measureEvery: Microseconds = 5_000_000
+    /// The sizes are not waited for longer.
+    static let measureWait: Microseconds = 100_000
+    /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
+    static let leastPageOut: UInt64 = 12 << 20
+
+    var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
+
+    var nextDeadline: Microseconds? {
+        var earliest: Microseconds?
+        for due in gauges.values.map(\.nextSample) + [
+            victim?.deadline, isEventOpen ? measureAt : nil, levelDue,
+        ] {
+            guard let due else { continue }
+            earliest = min(earliest ?? due, due)
+        }
+        return earliest
+    }
+
+    /// The highest level of all sources.
+    var highest: MemoryPressure { gauges.values.map(\.level).max() ?? .normal }
+
+    /// When the level may change to the highest of all sources; nil: it is that, or may at once.
+    var levelDue: Microseconds? {
+        let highest = highest
+        guard highest != level, highest != .critical, let levelChangedAt else { return nil }
+        return levelChangedAt + PressureGauge.rest
+    }
+
+    /// All is well again: what was remembered of the event is forgotten.
+    mutating func close() {
+        excluded = []
+        kills = 0
+        promised = [:]
+        isExhausted = false
+        measureAt = nil
+        measuringSince = nil
+        sizes = [:]
+    }
+}

@@ -1,0 +1,262 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Levels, warnings and page-outs over all sources (§ 6).
+@Suite("Pressure")
+struct PressureTests {
+    private static let second: Microseconds = 1_000_000
+    private static let slice = PressureSource(path: "/slice/1001", user: 1001)
+    private static let both = [PressureDesk.everybody, slice]
+
+    @Test("while all is well there is no deadline, and after an event there is none again")
+    func noTimer() throws {
+        var desk = PressureDesk()
+        _ = try desk.held()
+        #expect(desk.desk.machine.nextDeadline() == nil)
+        desk.runShort(to: 200 << 20)
+        #expect(desk.desk.machine.nextDeadline() != nil && desk.machine.memoryPressure == .warning)
+        desk.calmDown()
+        #expect(desk.desk.machine.nextDeadline() == nil && desk.machine.memoryPressure == .normal)
+        #expect(desk.machine.pressure.sizes.isEmpty)
+    }
+
+    @Test("a trigger or a sample of a source that is not watched says nothing")
+    func unknownSource() {
+        var desk = PressureDesk()
+        let before = desk.machine
+        desk.trigger(.critical, of: Self.slice)
+        desk.take(.memorySampled(Self.slice, MemorySample(available: 0, total: 1, swapTotal: 0)))
+        desk.take(.memorySampled(PressureDesk.everybody, MemorySample(available: 0, total: 1, swapTotal: 0)))
+        desk.take(.memoryMeasured([ApplicationNumber(1): 1]))
+        #expect(desk.machine == before && desk.log.isEmpty)
+    }
+
+    @Test("a source that is named twice is watched once")
+    func twice() {
+        var desk = PressureDesk()
+        desk.take(.pressureSources([PressureDesk.everybody, PressureDesk.everybody]))
+        desk.runShort(to: 200 << 20)
+        #expect(desk.machine.memoryPressure == .warning)
+    }
+
+    @Test("running applications are warned at each rise, suspended and launching ones never")
+    func warnings() throws {
+        var desk = PressureDesk()
+        let (active, background) = (try desk.background(), try desk.background())
+        let inactive = try desk.background { $0.launchMode = .foreground }
+        let (held, stopped) = (try desk.held(), try desk.stopped())
+        let launching = try desk.background { $0.delegate = ":1.5" }
+        let stranger = try desk.background()
+        desk.take(.stopped(stranger, holder: "pid 7"))
+        try desk.focus(active)
+        desk.forget()
+        desk.runShort(to: 200 << 20)
+        #expect(desk.warned == [active, background, inactive])
+        #expect(
+            desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.warning), to: .subscribers)))
+        desk.forget()
+        // Nobody can be ended but the suspended.
+        desk.set(PressureDesk.short)
+        desk.pass(Self.second)
+        #expect(desk.warned.prefix(3) == [active, background, inactive])
+        #expect(Set(desk.warned).isDisjoint(with: [held, stopped, launching, stranger]))
+        #expect(
+            desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.critical), to: .subscribers)))
+    }
+
+    @Test("who was suspended is not told afterwards what was short then")
+    func notReplayed() throws {
+        var desk = PressureDesk()
+        let number = try desk.held()
+        try desk.perform(.becomeDelegate(number, ":1.5"))
+        desk.runShort(to: 200 << 20)
+        try desk.focus(number)
+        desk.desk.settle()
+        desk.take(.timePassed)
+        #expect(desk.machine.applications[number]?.state == .active && desk.warned.isEmpty)
+    }
+
+    @Test("low memory warnings: 50 at warning, 100 at critical, 255 once none suspended is left")
+    func lowMemoryWarnings() throws {
+        var desk = PressureDesk()
+        let held = try desk.held()
+        _ = try desk.background()
+        desk.runShort(to: 200 << 20)
+        #expect(desk.lowMemoryWarnings == [.low])
+        desk.set(PressureDesk.short)
+        desk.pass(200_000)
+        #expect(desk.lowMemoryWarnings == [.low, .medium] && desk.reclaimed == [held])
+        try desk.exit(held)
+        #expect(desk.lowMemoryWarnings == [.low, .medium, .critical])
+        desk.pass(5 * Self.second)
+        #expect(desk.lowMemoryWarnings.map(\.rawValue) == [50, 100, 255])
+        desk.calmDown()
+        desk.forget()
+        desk.runShort(to: 200 << 20)
+        #expect(desk.lowMemoryWarnings == [.low])
+    }
+
+    @Test("255 is told, too, where nobody at all can be ended")
+    func nobodyLeft() throws {
+        var desk = PressureDesk()
+        _ = try desk.background { $0.reclaimable = false }
+        desk.runShort()
+        desk.pass(2 * Self.second)
+        #expect(desk.lowMemoryWarnings.sorted { $0.rawValue < $1.rawValue }.last == .critical)
+        #expect(desk.lowMemoryWarnings.filter { $0 == .critical }.count == 1)
+        #expect(desk.willReclaim.isEmpty && desk.reclaimed.isEmpty)
+    }
+
+    @Test("the source of one slice concerns its user alone, and nobody is warned twice of the same level")
+    func slices() throws {
+        var desk = PressureDesk(sources: Self.both)
+        let mine = try desk.background(user: 1000)
+        let theirs = try desk.background(user: 1001)
+        desk.setAll(200 << 20)
+        desk.trigger(of: Self.slice)
+        #expect(desk.warned == [theirs] && desk.lowMemoryWarnings == [.low])
+        desk.trigger()
+        #expect(desk.warned == [theirs, mine] && desk.lowMemoryWarnings == [.low])
+        desk.forget()
+        desk.setAll(PressureDesk.short)
+        desk.isDeaf = true
+        desk.desk.now += 500_000
+        let sample = MemorySample(available: PressureDesk.short, total: PressureDesk.total, swapTotal: 0)
+        desk.take(.memorySampled(PressureDesk.everybody, sample))
+        desk.take(.memorySampled(Self.slice, sample))
+        #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
+    }
+
+    @Test("the level of all changes at most once in 2 s, too, where each source alone would keep to it")
+    func levelOfAll() {
+        var desk = PressureDesk(sources: Self.both)
+        desk.set(200 << 20)
+        desk.trigger()
+        desk.pass(2_500_000)
+        desk.setAll(PressureDesk.ample)
+        desk.pass(10 * Self.second) { desk in
+            // The other begins when the first has just ended.
+            if desk.machine.memoryPressure == .normal, desk.levels.count == 2 {
+                desk.set(200 << 20, of: Self.slice)
+                desk.trigger(of: Self.slice)
+            }
+        }
+        desk.calmDown()
+        #expect(hasty(desk).isEmpty)
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+
+        desk.forget()
+        desk.set(PressureDesk.ample, of: Self.slice)
+        desk.trigger(of: Self.slice)
+        let began = desk.now
+        #expect(desk.machine.memoryPressure == .warning)
+        desk.desk.now = began + 500_000
+        // It vanishes before it has fallen.
+        desk.take(.pressureSources([PressureDesk.everybody]))
+        #expect(desk.machine.memoryPressure == .warning)
+        desk.pass(5 * Self.second)
+        #expect(desk.levels.map(\.level) == [.warning, .normal] && hasty(desk).isEmpty)
+        #expect(desk.levels.last?.time == began + 2 * Self.second)
+        #expect(desk.desk.machine.nextDeadline() == nil)
+    }
+
+    /// Changes less than 2 s after the one before that do not rise to critical.
+    private func hasty(_ desk: PressureDesk) -> [String] {
+        zip(desk.levels, desk.levels.dropFirst()).compactMap { before, change in
+            guard change.time - before.time < 2 * Self.second, change.level != .critical else { return nil }
+            return "\(before.level) at \(before.time), \(change.level) at \(change.time)"
+        }
+    }
+
+    @Test("five minutes of pressure that goes up and down: no flapping, and no end but while it is critical")
+    func upAndDown() throws {
+        let seed = Generator.chosenSeed
+        var generator = Generator(seed: seed)
+        for sources in [[PressureDesk.everybody], Self.both] {
+            var desk = PressureDesk(sources: sources)
+            for user in [UInt32(1000), 1001, 1000, 1001] {
+                _ = try desk.held(user: user)
+                _ = try desk.background(user: user)
+            }
+            desk.forget()
+            let begin = desk.now
+            while desk.now < begin + 300 * Self.second {
+                for source in sources {
+                    desk.set(UInt64.random(in: 10...300, using: &generator) << 20, of: source)
+                    if generator.chance(50) {
+                        desk.trigger(generator.chance(80) ? .warning : .critical, of: source)
+                    }
+                }
+                desk.pass(Microseconds.random(in: 10_000...700_000, using: &generator))
+                for victim in desk.machine.applications.values where victim.isBeingReclaimed {
+                    if generator.chance(50) { try desk.exit(victim.number) }
+                }
+                if desk.machine.applications.count < 8 { _ = try desk.held(user: 1001) }
+            }
+            #expect(hasty(desk).isEmpty, "APPSTATED_SEED=\(seed)")
+            #expect(desk.levels.count > 10 && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
+            let exceptions = zip(desk.levels, desk.levels.dropFirst()).filter {
+                $1.time - $0.time < 2 * Self.second
+            }
+            #expect(exceptions.allSatisfy { $0.0.level < .critical && $0.1.level == .critical })
+            // No more changes than 2 s each, and the rises to critical between them.
+            #expect(desk.levels.count - exceptions.count <= 151, "APPSTATED_SEED=\(seed)")
+            var level = MemoryPressure.normal
+            for effect in desk.effects {
+                switch effect {
+                case .memoryPressureChanged(let next): level = next
+                case .reclaim, .willReclaim: #expect(level == .critical, "APPSTATED_SEED=\(seed)")
+                default: break
+                }
+            }
+        }
+    }
+
+    @Test(
+        "where there is swap, what is suspended is pushed out once, the longest suspended first, above 12 MiB"
+    )
+    func pageOut() throws {
+        var desk = PressureDesk()
+        var numbers: [ApplicationNumber] = []
+        for _ in 0..<8 { numbers.append(try desk.held(20 << 20)) }
+        let small = try desk.held(12 << 20)
+        let running = try desk.background()
+        desk.desk.now += Self.second
+        let late = try desk.stopped(100 << 20)
+        desk.runShort(to: 80 << 20)
+        desk.pass(Self.second)
+        #expect(pagedOut(desk).isEmpty)
+        desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
+        desk.pass(10 * Self.second)
+        #expect(pagedOut(desk) == numbers + [late])
+        #expect(!pagedOut(desk).contains(small) && !pagedOut(desk).contains(running))
+        #expect(desk.reclaimed.isEmpty)
+        // Once more after it has run.
+        try desk.perform(.resume(late, holder: "uid:0"))
+        desk.desk.settle()
+        desk.forget()
+        desk.pass(Self.second)
+        try desk.perform(.suspend(late, holder: "uid:0"))
+        desk.desk.settle()
+        desk.pass(Self.second)
+        #expect(pagedOut(desk) == [late])
+    }
+
+    @Test("in observe mode nothing is pushed out")
+    func pageOutObserved() throws {
+        var desk = PressureDesk()
+        _ = try desk.held()
+        desk.configure { $0.mode = .observe }
+        _ = try desk.stopped()
+        desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
+        desk.runShort(to: 200 << 20)
+        desk.pass(Self.second)
+        #expect(desk.machine.memoryPressure == .warning && pagedOut(desk).isEmpty)
+    }
+
+    private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {
+        desk.effects.compactMap { if case .pageOut(let number) = $0 { number } else { nil } }
+    }
+}
