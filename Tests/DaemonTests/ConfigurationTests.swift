@@ -40,6 +40,14 @@ struct ConfigurationTests {
         #expect(settings.limits.windowsPerApplication == 256)
         #expect(settings.limits.backgroundTasksPerApplication == 64)
         #expect(settings.limits.stringBytes == 1_024)
+        #expect(settings.pressure.sources == [])
+        #expect(settings.pressure.warning == PressureSettings.Trigger(.some, 70_000, in: 1_000_000))
+        #expect(settings.pressure.critical == PressureSettings.Trigger(.full, 700_000, in: 1_000_000))
+        #expect(settings.pressure.criticalAvailable == .share(500))
+        #expect(settings.pressure.killWait == 250_000)
+        #expect(settings.pressure.terminateGrace == 1_000_000)
+        #expect(settings.pressure.killsPerEvent == 16)
+        #expect(settings.pressure.servesLowMemoryMonitor)
     }
 
     @Test("every key is taken, and changes its own setting alone")
@@ -58,6 +66,32 @@ struct ConfigurationTests {
             ("[Limits]\nWindowsPerApplication=3", { $0.limits.windowsPerApplication = 3 }),
             ("[Limits]\nBackgroundTasksPerApplication=4", { $0.limits.backgroundTasksPerApplication = 4 }),
             ("[Limits]\nStringBytes=1000000", { $0.limits.stringBytes = 1_000_000 }),
+            ("[Pressure]\nSource=/a", { $0.pressure.sources = ["/a"] }),
+            ("[Pressure]\nSource=/a  /b\nSource=/c", { $0.pressure.sources = ["/a", "/b", "/c"] }),
+            (
+                "[Pressure]\nWarning=some 150ms 2s",
+                { $0.pressure.warning = PressureSettings.Trigger(.some, 150_000, in: 2_000_000) }
+            ),
+            (
+                "[Pressure]\nWarning=full 1us 500ms",
+                { $0.pressure.warning = PressureSettings.Trigger(.full, 1, in: 500_000) }
+            ),
+            (
+                "[Pressure]\nCritical=full  10s\t10s",
+                { $0.pressure.critical = PressureSettings.Trigger(.full, 10_000_000, in: 10_000_000) }
+            ),
+            ("[Pressure]\nCriticalAvailable=2.5%", { $0.pressure.criticalAvailable = .share(250) }),
+            ("[Pressure]\nCriticalAvailable=0.01%", { $0.pressure.criticalAvailable = .share(1) }),
+            ("[Pressure]\nCriticalAvailable=100%", { $0.pressure.criticalAvailable = .share(10_000) }),
+            ("[Pressure]\nCriticalAvailable=4096", { $0.pressure.criticalAvailable = .bytes(4_096) }),
+            ("[Pressure]\nCriticalAvailable=3K", { $0.pressure.criticalAvailable = .bytes(3 << 10) }),
+            ("[Pressure]\nCriticalAvailable=256M", { $0.pressure.criticalAvailable = .bytes(256 << 20) }),
+            ("[Pressure]\nCriticalAvailable=1G", { $0.pressure.criticalAvailable = .bytes(1 << 30) }),
+            ("[Pressure]\nCriticalAvailable=2T", { $0.pressure.criticalAvailable = .bytes(2 << 40) }),
+            ("[Pressure]\nKillWaitSec=100ms", { $0.pressure.killWait = 100_000 }),
+            ("[Pressure]\nTerminateGraceSec=3", { $0.pressure.terminateGrace = 3_000_000 }),
+            ("[Pressure]\nKillsPerEvent=1", { $0.pressure.killsPerEvent = 1 }),
+            ("[Pressure]\nLowMemoryMonitor=no", { $0.pressure.servesLowMemoryMonitor = false }),
             (
                 "[Application org.example.A]\nSuspension=never",
                 { settings in
@@ -135,6 +169,42 @@ struct ConfigurationTests {
                 "test.conf:2: StringBytes=: \"1000001\" is no number from 1 to 1000000"
             ),
             ("[Limits]\nColours=5", "test.conf:2: Colours=: no such key in [Limits]"),
+            ("[Pressure]\nSource=/a b", "test.conf:2: Source=: \"b\" is no absolute path"),
+            ("[Pressure]\nWarning=any 70ms 1s", "test.conf:2: Warning=: \"any 70ms 1s\" is no trigger"),
+            ("[Pressure]\nWarning=some 70ms", "test.conf:2: Warning=: \"some 70ms\" is no trigger"),
+            ("[Pressure]\nWarning=some 0 1s", "test.conf:2: Warning=: \"some 0 1s\" is no trigger"),
+            ("[Pressure]\nWarning=some 2s 1s", "test.conf:2: Warning=: \"some 2s 1s\" is no trigger"),
+            (
+                "[Pressure]\nCritical=full 1ms 499ms",
+                "test.conf:2: Critical=: \"full 1ms 499ms\" is no trigger"
+            ),
+            ("[Pressure]\nCritical=full 1s 11s", "test.conf:2: Critical=: \"full 1s 11s\" is no trigger"),
+            (
+                "[Pressure]\nCritical=full 1s infinity",
+                "test.conf:2: Critical=: \"full 1s infinity\" is no trigger"
+            ),
+            ("[Pressure]\nCriticalAvailable=0%", "test.conf:2: CriticalAvailable=: \"0%\" is no amount"),
+            (
+                "[Pressure]\nCriticalAvailable=0.001%",
+                "test.conf:2: CriticalAvailable=: \"0.001%\" is no amount"
+            ),
+            ("[Pressure]\nCriticalAvailable=101%", "test.conf:2: CriticalAvailable=: \"101%\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=nan%", "test.conf:2: CriticalAvailable=: \"nan%\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=0", "test.conf:2: CriticalAvailable=: \"0\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=M", "test.conf:2: CriticalAvailable=: \"M\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=-1M", "test.conf:2: CriticalAvailable=: \"-1M\" is no amount"),
+            (
+                "[Pressure]\nCriticalAvailable=99999999T",
+                "test.conf:2: CriticalAvailable=: \"99999999T\" is no amount"
+            ),
+            ("[Pressure]\nKillWaitSec=infinity", "test.conf:2: KillWaitSec=: it cannot be infinity"),
+            (
+                "[Pressure]\nTerminateGraceSec=soon",
+                "test.conf:2: TerminateGraceSec=: \"soon\" is no time span"
+            ),
+            ("[Pressure]\nKillsPerEvent=0", "test.conf:2: KillsPerEvent=: \"0\" is no number from 1 to"),
+            ("[Pressure]\nLowMemoryMonitor=so", "test.conf:2: LowMemoryMonitor=: \"so\" is no boolean"),
+            ("[Pressure]\nColour=1", "test.conf:2: Colour=: no such key in [Pressure]"),
             (
                 "[Application org.example.A]\nSuspension=maybe",
                 "test.conf:2: Suspension=: \"maybe\" is none of"
@@ -261,6 +331,23 @@ struct ConfigurationTests {
             [Limits]
             StringBytes=5
             StringBytes=
+            [Pressure]
+            Source=/a
+            Source=
+            Warning=full 1s 2s
+            Warning=
+            Critical=full 1s 2s
+            Critical=
+            CriticalAvailable=1G
+            CriticalAvailable=
+            KillWaitSec=1
+            KillWaitSec=
+            TerminateGraceSec=2
+            TerminateGraceSec=
+            KillsPerEvent=1
+            KillsPerEvent=
+            LowMemoryMonitor=no
+            LowMemoryMonitor=
             [Application org.example.A]
             Suspension=never
             Suspension=

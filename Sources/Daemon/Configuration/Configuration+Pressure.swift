@@ -9,7 +9,9 @@ extension Configuration {
         case "Source":
             // systemd.syntax(7): a list may be given in several lines; an empty one starts it anew.
             let paths = value.split(whereSeparator: \.isWhitespace).map(String.init)
-            if let wrong = paths.first(where: { !$0.hasPrefix("/") }) { return "\"\(wrong)\" is no absolute path" }
+            if let wrong = paths.first(where: { !$0.hasPrefix("/") }) {
+                return "\"\(wrong)\" is no absolute path"
+            }
             settings.pressure.sources = paths.isEmpty ? [] : settings.pressure.sources + paths
         case "Warning": return trigger(value, \.warning)
         case "Critical": return trigger(value, \.critical)
@@ -67,14 +69,17 @@ extension PressureSettings.Amount {
     /// `5%`, `2.5%`, `256M`, or bytes.
     fileprivate init?(_ text: String) {
         if text.hasSuffix("%") {
-            guard let percent = Double(text.dropLast()), percent > 0, percent <= 100 else { return nil }
+            // Less than a hundredth of a per cent would count as nothing.
+            guard let percent = Double(text.dropLast()), (0.01...100).contains(percent) else { return nil }
             self = .share(UInt32((percent * 100).rounded()))
             return
         }
         // systemd's suffixes, to the base of 1024 (systemd.resource-control(5), MemoryMax=).
         let units: [Character: UInt64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
         let unit = text.last.flatMap { units[$0] }
-        guard let number = UInt64(unit == nil ? text : String(text.dropLast())), number > 0 else { return nil }
+        guard let number = UInt64(unit == nil ? text : String(text.dropLast())), number > 0 else {
+            return nil
+        }
         let (bytes, overflow) = number.multipliedReportingOverflow(by: unit ?? 1)
         if overflow { return nil }
         self = .bytes(bytes)
