@@ -9,6 +9,7 @@
 #include <asm/unistd.h>
 #include <linux/ioctl.h>
 #include <linux/netlink.h>
+#include <linux/capability.h>
 #include <linux/perf_event.h>
 #include <linux/sock_diag.h>
 #include <linux/types.h>
@@ -117,6 +118,40 @@ static inline int clinux_open_tracepoint(__u64 id, int cpu) {
 }
 
 // The request numbers are computed macros, which Swift does not import.
+// Puts one of the permitted capabilities of this thread in force, or out of it: whether it was, or a negative errno.
+static inline int clinux_set_effective(__u32 number, int wanted) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    int result = clinux_result(clinux_syscall(__NR_capget, &header, data));
+    if (result < 0)
+        return result;
+    __u32 mask = 1u << (number % 32);
+    int was = (data[number / 32].effective & mask) != 0;
+    if (wanted)
+        data[number / 32].effective |= mask & data[number / 32].permitted;
+    else
+        data[number / 32].effective &= ~mask;
+    result = clinux_result(clinux_syscall(__NR_capset, &header, data));
+    return result < 0 ? result : was;
+}
+
+// Page faults of all processes on one CPU, a record for every `period` of them; off.
+static inline int clinux_open_page_faults(__u64 period, int cpu) {
+    struct perf_event_attr attr;
+    __builtin_memset(&attr, 0, sizeof attr);
+    attr.size = sizeof attr;
+    attr.type = PERF_TYPE_SOFTWARE;
+    attr.config = PERF_COUNT_SW_PAGE_FAULTS;
+    attr.sample_period = period;
+    attr.wakeup_events = 1;
+    attr.disabled = 1;
+    return clinux_result(clinux_syscall(__NR_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
+}
+
+static inline int clinux_perf_set_period(int event, __u64 period) {
+    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_PERIOD, &period));
+}
+
 static inline int clinux_perf_set_filter(int event, const char *filter) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_FILTER, filter));
 }

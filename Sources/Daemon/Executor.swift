@@ -95,6 +95,8 @@ final class Executor {
             reclaimer.pageOut(number)
         case .sampleMemory(let source):
             pressure.sample(source)
+        case .alarmMemory(let source, let bytes):
+            pressure.alarm(source, after: bytes)
         case .measureMemory(let numbers):
             reclaimer.measure(numbers)
         case .memoryPressureChanged(let level):

@@ -33,6 +33,8 @@ public enum Effect: Equatable, Sendable {
     case pageOut(ApplicationNumber)
     /// The next fact about this source is a sample of its memory.
     case sampleMemory(PressureSource)
+    /// A fact is wanted once about so many bytes were taken; nil: no more.
+    case alarmMemory(PressureSource, after: UInt64?)
     /// Looks how much memory these would give back: `memoryMeasured`.
     case measureMemory([ApplicationNumber])
     /// `MemoryPressure` has another value.

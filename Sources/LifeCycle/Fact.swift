@@ -19,6 +19,8 @@ public enum Fact: Equatable, Sendable {
     case pressureSources([PressureSource])
     /// A trigger of the source has fired: for `warning` or for `critical`.
     case pressureTriggered(PressureSource, MemoryPressure)
+    /// What `alarmMemory` has waited for: memory was taken, it is worth a look.
+    case memoryTaken(PressureSource)
     /// What `sampleMemory` has found.
     case memorySampled(PressureSource, MemorySample)
     /// What `measureMemory` has found: bytes.

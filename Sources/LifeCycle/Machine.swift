@@ -86,6 +86,8 @@ public struct Machine: Equatable, Sendable {
             watch(sources, at: now, &effects)
         case .pressureTriggered(let source, let level):
             triggered(source, level, at: now, &effects)
+        case .memoryTaken(let source):
+            if pressure.gauges[source]?.isEpisodeOpen == false { effects.append(.sampleMemory(source)) }
         case .memorySampled(let source, let sample):
             sampled(source, sample, at: now, &effects)
         case .memoryMeasured(let sizes):
@@ -276,6 +278,9 @@ public struct Machine: Equatable, Sendable {
 
     private mutating func configured(_ settings: Settings, at now: Microseconds, _ effects: inout [Effect]) {
         self.settings = settings
+        for (source, gauge) in pressure.gauges where !gauge.isEpisodeOpen {
+            effects.append(.sampleMemory(source))
+        }
         for number in applications.keys.sorted() {
             update(number, .configuration, at: now, &effects) { $0.apply(settings) }
         }

@@ -42,13 +42,28 @@ struct PerfRecords {
     }
 }
 
-/// Tracepoints on one CPU that share a ring.
+/// Events on one CPU that share a ring.
 final class PerfRing {
-    /// A tracepoint, and which of its records are kept; all without a filter.
+    /// An event, and which of its records are kept; all without a filter.
     struct Source {
-        let tracepoint: Tracepoint
+        let name: String
         /// In the language of Documentation/trace/events.rst, "Event filtering".
         let filter: String?
+        /// Opens it on a CPU, off: a descriptor, or a negative errno.
+        let open: (Int32) -> Int32
+
+        init(tracepoint: Tracepoint, filter: String?) {
+            name = tracepoint.name
+            self.filter = filter
+            open = { clinux_open_tracepoint(tracepoint.id, $0) }
+        }
+
+        /// One record for so many page faults, of whomever.
+        init(pageFaults period: UInt64) {
+            name = "page faults"
+            filter = nil
+            open = { clinux_open_page_faults(period, $0) }
+        }
     }
 
     /// The first has the mapping and is polled; the others write into it.
@@ -96,6 +111,11 @@ final class PerfRing {
         for event in events { try event.turn(on: isOn) }
     }
 
+    /// Has a record come for every so many events from now on.
+    func restart(every period: UInt64) throws(KernelFailure) {
+        for event in events { try event.restart(every: period) }
+    }
+
     /// Gives every record and the ring back to the kernel; false where records were lost or may have been.
     func drain(_ body: (UInt32, UnsafeRawBufferPointer) -> Void) -> Bool {
         let head = clinux_perf_head(mapping)
@@ -117,15 +137,14 @@ final class PerfRing {
     }
 }
 
-/// One tracepoint on one CPU.
+/// One event on one CPU.
 private final class PerfEvent {
     private let descriptor: Descriptor
     let subject: String
 
     init(_ source: PerfRing.Source, cpu: Int32) throws(KernelFailure) {
-        subject = "\(source.tracepoint.name) on CPU \(cpu)"
-        descriptor = try Descriptor.taking(
-            clinux_open_tracepoint(source.tracepoint.id, cpu), "perf_event_open", subject)
+        subject = "\(source.name) on CPU \(cpu)"
+        descriptor = try Descriptor.taking(source.open(cpu), "perf_event_open", subject)
         if let filter = source.filter {
             try check(clinux_perf_set_filter(number, filter), "perf set filter")
         }
@@ -141,6 +160,14 @@ private final class PerfEvent {
     func turn(on isOn: Bool) throws(KernelFailure) {
         let result = isOn ? clinux_perf_enable(number) : clinux_perf_disable(number)
         try check(result, isOn ? "perf enable" : "perf disable")
+    }
+
+    /// Off in between: a running one would come due at the next event, whatever the period
+    /// (kernel/events/core.c, `_perf_event_period`).
+    func restart(every period: UInt64) throws(KernelFailure) {
+        try turn(on: false)
+        try check(clinux_perf_set_period(number, period), "perf set period")
+        try turn(on: true)
     }
 
     private func check(_ result: Int32, _ operation: String) throws(KernelFailure) {

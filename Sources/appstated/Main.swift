@@ -29,6 +29,7 @@ enum Main {
         } catch {
             journal.log(.warning, "\(error)")
         }
+        Capability.sysResource.layDown()
         let loop: EventLoop
         let bus: Bus
         do {
@@ -43,9 +44,19 @@ enum Main {
                 loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
                 journal: journal)
             try daemon.start()
+            stayInMemory(journal)
             return try loop.run()
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
+        }
+    }
+
+    /// When memory is short is when we are needed: not to wait for our own pages then (§ 6).
+    private static func stayInMemory(_ journal: Journal) {
+        do {
+            try MemoryLock.lock(.present)
+        } catch {
+            journal.log(.info, "may have to wait for memory itself when it is short: \(error)")
         }
     }
 

@@ -28,7 +28,6 @@ struct PressureTests {
         let before = desk.machine
         desk.trigger(.critical, of: Self.slice)
         desk.take(.memorySampled(Self.slice, MemorySample(available: 0, total: 1, swapTotal: 0)))
-        desk.take(.memorySampled(PressureDesk.everybody, MemorySample(available: 0, total: 1, swapTotal: 0)))
         desk.take(.memoryMeasured([ApplicationNumber(1): 1]))
         #expect(desk.machine == before && desk.log.isEmpty)
     }

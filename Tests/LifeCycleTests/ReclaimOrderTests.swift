@@ -230,8 +230,8 @@ struct ReclaimOrderTests {
             fresh.levelChangedAt = desk.machine.pressure.levelChangedAt
             #expect(desk.machine.pressure == fresh)
             // What the event before has cost does not count.
-            desk.take(.pressureSources([PressureDesk.everybody]))
             desk.forget()
+            desk.take(.pressureSources([PressureDesk.everybody]))
             desk.runShort()
             #expect(desk.reclaimed.count == 1)
         }

@@ -306,6 +306,9 @@ struct Simulation {
             let level: MemoryPressure = generator.chance(70) ? .warning : .critical
             note("\(level) of \(source), \(megabytes) MiB")
             try world.take(.pressureTriggered(source, level))
+        } else if let source = generator.pick(World.sources) {
+            note("memory was taken, \(source), \(megabytes) MiB")
+            try world.take(.memoryTaken(source))
         }
     }
 

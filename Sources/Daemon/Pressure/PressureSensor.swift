@@ -17,6 +17,18 @@ final class PressureSensor {
     private var watched: [PressureSource: Watched] = [:]
     private var settings: PressureSettings?
     private var users: Set<UInt32> = []
+    private var alarm: FaultAlarm?
+    private var alarmSources: [Source] = []
+    /// What may be taken before these are to be told, and what was left then, in bytes.
+    private var alarms: [PressureSource: UInt64] = [:]
+    private var bytesPerFault = PressureSensor.usualBytesPerFault
+
+    /// Pages of 4 KiB, and now and then more at once.
+    private static let usualBytesPerFault: UInt64 = 16 << 10
+    /// Huge pages are 2 MiB.
+    private static let bytesPerFaults: ClosedRange<UInt64> = 4 << 10...2 << 20
+    /// An alarm is not to come more often than every so many faults of a CPU.
+    private static let leastFaults: UInt64 = 1_024
 
     private final class Watched {
         let headroom: Headroom
@@ -45,6 +57,55 @@ final class PressureSensor {
         self.report = report
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         machine = try? MemoryInfo(root: proc.root)
+        do {
+            let alarm = try FaultAlarm()
+            alarmSources = try alarm.descriptors.map { descriptor in
+                try loop.watch(descriptor) { [weak self] _ in self?.rang() }
+            }
+            self.alarm = alarm
+        } catch {
+            journal.log(.info, "that memory is being taken is told by stalls alone: \(error)")
+        }
+    }
+
+    // MARK: The alarm
+
+    /// Answers `alarmMemory`.
+    func alarm(_ source: PressureSource, after bytes: UInt64?) {
+        guard alarms[source] != bytes else { return }
+        alarms[source] = bytes
+        arm()
+    }
+
+    private var armed: (faults: UInt64, available: UInt64)?
+
+    private func arm() {
+        guard let alarm else { return }
+        do {
+            guard let bytes = alarms.values.min() else {
+                armed = nil
+                return try alarm.disarm()
+            }
+            // Each CPU counts for itself: all of them together may have seen as much before the first tells.
+            let share = bytes / bytesPerFault / UInt64(alarm.descriptors.count)
+            let faults = max(share, Self.leastFaults)
+            armed = (faults, available ?? 0)
+            try alarm.arm(after: faults)
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
+    private func rang() {
+        guard let alarm, alarm.take(), let armed else { return }
+        // So much was taken with as many faults at the least: what is to be expected of the next.
+        let taken = armed.available - min(armed.available, available ?? 0)
+        let seen = min(max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
+        bytesPerFault = max(seen, (bytesPerFault + Self.bytesPerFaults.lowerBound) / 2)
+        let sources = alarms.keys
+        alarms = [:]
+        for source in sources { report(.memoryTaken(source)) }
+        if alarms.isEmpty { arm() }
     }
 
     /// Watches what the configuration names: by itself the machine, and each user slice with applications.
@@ -56,6 +117,8 @@ final class PressureSensor {
         }
         self.settings = settings
         watched = [:]
+        alarms = [:]
+        arm()
         let paths = settings.sources.isEmpty ? [Self.machineFile] : settings.sources
         for path in paths { watch(PressureSource(path: path), settings) }
         for user in users { watchSlice(of: user, settings) }
@@ -164,6 +227,7 @@ final class PressureSensor {
 
     private func lose(_ source: PressureSource, _ why: String) {
         watched[source] = nil
+        alarm(source, after: nil)
         if let user = source.user { users.remove(user) }
         journal.log(.notice, "memory pressure is no longer watched by \(source): \(why)")
         report(.pressureSources(Array(watched.keys)))

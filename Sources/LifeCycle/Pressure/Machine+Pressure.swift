@@ -36,7 +36,10 @@ extension Machine {
     mutating func watch(_ sources: [PressureSource], at now: Microseconds, _ effects: inout [Effect]) {
         let kept = pressure.gauges
         pressure.gauges = [:]
-        for source in sources { pressure.gauges[source] = kept[source] ?? PressureGauge() }
+        for source in sources {
+            pressure.gauges[source] = kept[source] ?? PressureGauge()
+            if kept[source] == nil { effects.append(.sampleMemory(source)) }
+        }
         concludeLevel(at: now, &effects)
         if !pressure.isEventOpen { pressure.close() }
     }
@@ -44,19 +47,32 @@ extension Machine {
     mutating func triggered(
         _ source: PressureSource, _ level: MemoryPressure, at now: Microseconds, _ effects: inout [Effect]
     ) {
-        guard pressure.gauges[source] != nil else { return }
-        if !pressure.isEventOpen {
-            pressure.measureAt = now
-            pressure.measuringSince = now
-        }
+        guard let gauge = pressure.gauges[source] else { return }
+        if !gauge.isEpisodeOpen { effects.append(.alarmMemory(source, after: nil)) }
+        willOpen(at: now)
         pressure.gauges[source]?.triggered(level, at: now)
         expirePressure(at: now, &effects)
+    }
+
+    private mutating func willOpen(at now: Microseconds) {
+        guard !pressure.isEventOpen else { return }
+        pressure.measureAt = now
+        pressure.measuringSince = now
     }
 
     mutating func sampled(
         _ source: PressureSource, _ sample: MemorySample, at now: Microseconds, _ effects: inout [Effect]
     ) {
-        guard var gauge = pressure.gauges[source], gauge.isEpisodeOpen else { return }
+        guard var gauge = pressure.gauges[source] else { return }
+        if !gauge.isEpisodeOpen {
+            let bytes = gauge.looked(at: sample, at: now, settings.pressure)
+            effects.append(.alarmMemory(source, after: bytes))
+            guard bytes == nil else { return }
+            willOpen(at: now)
+            pressure.gauges[source] = gauge
+            expirePressure(at: now, &effects)
+            return
+        }
         let before = gauge.level
         gauge.sampled(sample, at: now, settings.pressure)
         pressure.gauges[source] = gauge
@@ -64,6 +80,7 @@ extension Machine {
         if gauge.level > before { warn(source, gauge.level, at: now, &effects) }
         if gauge.level > .normal { pageOut(source, sample, &effects) }
         relieve(at: now, &effects)
+        if !gauge.isEpisodeOpen { effects.append(.sampleMemory(source)) }
         if !pressure.isEventOpen { pressure.close() }
     }
 

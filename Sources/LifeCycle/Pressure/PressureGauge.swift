@@ -35,7 +35,8 @@ public struct MemorySample: Equatable, Sendable {
 ///
 /// A PSI trigger opens an *episode*; while one is open, and only then, the memory is sampled: often, as it falls.
 /// PSI alone is too late: a growing application eats the page cache quietly after the first trigger, and stalls
-/// everybody at once when it is gone (§ 6). The episode ends when neither has spoken of shortage for a while.
+/// everybody at once when it is gone (§ 6); and where there is little page cache to eat, nobody stalls before all
+/// is gone. So an episode also opens when the kernel tells that memory was taken, and a look finds it near the line. The episode ends when neither has spoken of shortage for a while.
 ///
 /// The level rises to `critical` at once. Every other change is at least `rest` after the one before, and falls
 /// only after `rest` without a reason to stay: it does not flap.
@@ -58,6 +59,9 @@ public struct PressureGauge: Equatable, Sendable {
     private static let shortestPause: Microseconds = 5_000
     /// Nothing has happened for `rest` several times over.
     private static let calmPause: Microseconds = 250_000
+
+    /// Bytes above what is critical.
+    private static let leastMargin: UInt64 = 16 << 20
 
     fileprivate struct Episode: Equatable, Sendable {
         var triggeredAt: Microseconds
@@ -93,6 +97,20 @@ public struct PressureGauge: Equatable, Sendable {
         }
         episode = open
         nextSample = now
+    }
+
+    /// No episode is open, and the memory was looked at: how many bytes may be taken before it is to be looked at
+    /// again; nil: an episode is open from now on.
+    mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) -> UInt64? {
+        let critical = settings.criticalAvailable.bytes(of: sample.total)
+        let near = critical + max(critical / 4, Self.leastMargin)
+        if sample.available < near {
+            episode = Episode(triggeredAt: now)
+            nextSample = now
+            return nil
+        }
+        // Half of the way, and again: a few looks while memory falls, none while it does not.
+        return max((sample.available - critical) / 2, Self.leastMargin / 2)
     }
 
     /// A sample is on its way.

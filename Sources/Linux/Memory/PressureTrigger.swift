@@ -20,7 +20,8 @@ public final class PressureTrigger {
     /// Throws `ENOENT` where there is no such file (the kernel has no PSI, or it is off: `psi=0`), `EACCES`
     /// where we may not write it.
     public init(path: String, _ threshold: PressureThreshold) throws(KernelFailure) {
-        let number = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)
+        // The window is judged by who opens the file.
+        let number = Capability.sysResource.use { open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) }
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
         file = Descriptor(owning: number)
         self.path = path
