@@ -116,7 +116,8 @@ extension Application.Termination {
     fileprivate init?(recorded text: String) {
         var words = Words(text)
         guard let serial: UInt64 = words.number(), let exitAt: Microseconds = words.number(),
-            let killAt: Microseconds = words.number(), let verdict = words.next().flatMap(ExitReason.init(rawValue:)),
+            let killAt: Microseconds = words.number(),
+            let verdict = words.next().flatMap(ExitReason.init(rawValue:)),
             let isExitRequested = words.flag(), words.isAtEnd
         else { return nil }
         self.init(

@@ -228,7 +228,8 @@ extension Machine {
         if force || application.isStopped || application.enforcement != .none {
             update(number, .request, at: now, &effects) {
                 $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, verdict: force ? .forceQuit : .terminated, isExitRequested: true)
+                    serial: 0, requestExitAt: nil, killAt: nil, verdict: force ? .forceQuit : .terminated,
+                    isExitRequested: true)
             }
             effects.append(.kill(number))
             return

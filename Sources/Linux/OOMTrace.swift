@@ -42,7 +42,9 @@ public final class OOMTrace {
             _ = ring.drain { type, record in
                 // The raw data follows pid, tid, and its size (perf_event_open(2), PERF_RECORD_SAMPLE).
                 let start = 12
-                guard type == UInt32(PERF_RECORD_SAMPLE.rawValue), record.count >= start + target + 4 else { return }
+                guard type == UInt32(PERF_RECORD_SAMPLE.rawValue), record.count >= start + target + 4 else {
+                    return
+                }
                 victims.append(record.loadUnaligned(fromByteOffset: start + target, as: Int32.self))
             }
         }

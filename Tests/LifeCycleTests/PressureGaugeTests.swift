@@ -280,3 +280,68 @@ struct PressureGaugeTests {
         }
     }
 }
+
+/// An episode without a stall: the kernel tells that memory was taken, and it is looked at.
+@Suite("Pressure alarm")
+struct PressureAlarmTests {
+    @Test("far from the line half of the way may be taken before the next look; near it an episode opens")
+    func halves() throws {
+        var gauge = PressureGauge()
+        let settings = PressureSettings()
+        var available = PressureDesk.ample
+        var looks = 0
+        while let bytes = gauge.looked(
+            at: MemorySample(available: available, total: PressureDesk.total, swapTotal: 0), at: 1, settings)
+        {
+            #expect(bytes <= max((available - PressureDesk.line) / 2, 8 << 20))
+            #expect(available - min(available, bytes) >= PressureDesk.line)
+            available -= bytes
+            looks += 1
+        }
+        // Each look halves what is left: few, however much there was.
+        #expect((3...10).contains(looks))
+        #expect(gauge.isEpisodeOpen && gauge.nextSample == 1)
+    }
+
+    @Test("a source that is new is looked at, and again when memory was taken; open, it needs no alarm")
+    func armed() {
+        var desk = PressureDesk()
+        #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
+        desk.forget()
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(desk.effects.first == .sampleMemory(PressureDesk.everybody))
+        #expect(desk.desk.machine.nextDeadline() == nil)
+        desk.set(PressureDesk.line)
+        desk.forget()
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(desk.effects.contains(.alarmMemory(PressureDesk.everybody, after: nil)))
+        #expect(desk.machine.memoryPressure == .warning && desk.desk.machine.nextDeadline() != nil)
+        desk.calmDown()
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+        guard case .alarmMemory(_, after: .some)? = desk.effects.last else {
+            Issue.record("no alarm after the episode: \(desk.effects.suffix(3))")
+            return
+        }
+    }
+
+    @Test("memory that only is low costs nobody; waiting for it, running out of it, or half of it gone does")
+    func relief() {
+        var desk = GaugeDesk()
+        let line = PressureDesk.line
+        func wants(_ desk: GaugeDesk) -> Bool {
+            desk.gauge.wantsRelief(at: desk.now, promised: 0, desk.settings)
+        }
+        desk.trigger()
+        desk.available = line / 4 * 3
+        desk.pass(10_000_000)
+        #expect(desk.gauge.level == .critical && !wants(desk))
+        desk.trigger()
+        desk.sample()
+        #expect(wants(desk))
+        desk.pass(10_000_000)
+        #expect(!wants(desk))
+        desk.available = line / 2 - 1
+        desk.sample()
+        #expect(wants(desk))
+    }
+}

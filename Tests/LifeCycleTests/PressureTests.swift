@@ -25,6 +25,7 @@ struct PressureTests {
     @Test("a trigger or a sample of a source that is not watched says nothing")
     func unknownSource() {
         var desk = PressureDesk()
+        desk.forget()
         let before = desk.machine
         desk.trigger(.critical, of: Self.slice)
         desk.take(.memorySampled(Self.slice, MemorySample(available: 0, total: 1, swapTotal: 0)))

@@ -194,13 +194,13 @@ struct ReclaimTests {
     )
     func observe() throws {
         var desk = PressureDesk { $0.mode = .observe }
-        for bytes in [10, 20, 30, 40] as [UInt64] {
+        for bytes in [5, 10, 15, 20] as [UInt64] {
             _ = try desk.stopped(bytes << 20)
         }
-        desk.runShort(to: 10 << 20)
+        desk.runShort(to: 5 << 20)
         desk.pass(10 * Self.second)
-        // 10 + 40 MiB are less than the line of 51.2 MiB, and with 30 more they are not.
-        #expect(desk.notices == [.wouldReclaim(40 << 20), .wouldReclaim(30 << 20)])
+        // 5 + 20 MiB are less than half of the line of 51.2 MiB, and with 15 more they are not.
+        #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
         #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && desk.killed.isEmpty)
         #expect(desk.machine.applications.values.allSatisfy { !$0.isTerminating })
         // Shorter still: what is said to come is enough for that, too.
@@ -212,7 +212,7 @@ struct ReclaimTests {
         desk.forget()
         desk.runShort(to: 0)
         desk.pass(Self.second)
-        #expect(desk.notices == [.wouldReclaim(40 << 20), .wouldReclaim(30 << 20)])
+        #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
     }
 
     @Test("what one user's applications would bring is not counted for another's slice")

@@ -75,7 +75,8 @@ public struct Configuration {
     }
 
     private static func isKnown(_ section: String) -> Bool {
-        ["Daemon", "LifeCycle", "Limits", "Pressure"].contains(section) || ResourceTable.state(of: section) != nil
+        ["Daemon", "LifeCycle", "Limits", "Pressure"].contains(section)
+            || ResourceTable.state(of: section) != nil
             || applicationID(of: section) != nil
     }
 

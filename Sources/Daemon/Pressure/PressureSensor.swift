@@ -100,7 +100,8 @@ final class PressureSensor {
         guard let alarm, alarm.take(), let armed else { return }
         // So much was taken with as many faults at the least: what is to be expected of the next.
         let taken = armed.available - min(armed.available, available ?? 0)
-        let seen = min(max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
+        let seen = min(
+            max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
         bytesPerFault = max(seen, (bytesPerFault + Self.bytesPerFaults.lowerBound) / 2)
         let sources = alarms.keys
         alarms = [:]

@@ -45,7 +45,8 @@ final class Reclaimer {
     private static let mostJobs = 64
 
     init(
-        loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer, now: @escaping () -> Microseconds,
+        loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer,
+        now: @escaping () -> Microseconds,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) {
         self.proc = proc
@@ -188,7 +189,8 @@ final class Reclaimer {
             case (_, .sizes(let sizes)): report(.memoryMeasured(sizes))
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
                 guard let application = find(number) else { continue }
-                let text = failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
+                let text =
+                    failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
                 journal.log(.info, "application \(number) (\(application.id)): \(text)", application.fields)
             case (_, .pagedOut), (_, .released): break
             }

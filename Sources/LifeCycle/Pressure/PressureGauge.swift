@@ -55,6 +55,8 @@ public struct PressureGauge: Equatable, Sendable {
     private static let relieved = 5
     /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
     private static let foresight = 10.0
+    /// Seconds: who is killed takes some tenths of one to be gone, on a machine that is slow.
+    private static let haste = 0.75
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
     /// Nothing has happened for `rest` several times over.
@@ -68,6 +70,8 @@ public struct PressureGauge: Equatable, Sendable {
         var stalledAt: Microseconds?
         /// A critical trigger that was not answered yet.
         var owesRelief = false
+        /// A trigger that was not answered yet.
+        var owesAnswer = false
         var sample: MemorySample?
         /// Something was given back since the sample: it says nothing of what is needed now.
         var isOutOfDate = false
@@ -91,6 +95,7 @@ public struct PressureGauge: Equatable, Sendable {
     mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
         var open = episode ?? Episode(triggeredAt: now)
         open.triggeredAt = now
+        open.owesAnswer = true
         if trigger == .critical {
             open.stalledAt = now
             open.owesRelief = true
@@ -101,7 +106,9 @@ public struct PressureGauge: Equatable, Sendable {
 
     /// No episode is open, and the memory was looked at: how many bytes may be taken before it is to be looked at
     /// again; nil: an episode is open from now on.
-    mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) -> UInt64? {
+    mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings)
+        -> UInt64?
+    {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         let near = critical + max(critical / 4, Self.leastMargin)
         if sample.available < near {
@@ -151,20 +158,30 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
-    /// Whether somebody must give memory back now.
+    /// Whether somebody must give memory back now: it is critical, and somebody waits for memory already or will
+    /// in a moment, or half of what is critical is gone. Memory that only is low is worth nobody's end.
     ///
     /// - Parameter promised: bytes that count as given back already.
     func wantsRelief(at now: Microseconds, promised: UInt64, _ settings: PressureSettings) -> Bool {
         guard let episode, let sample = episode.sample, !episode.isOutOfDate, level == .critical else {
             return false
         }
-        if sample.available + promised < settings.criticalAvailable.bytes(of: sample.total) { return true }
+        let critical = settings.criticalAvailable.bytes(of: sample.total)
+        let left = sample.available + promised
+        if left < critical / 2 { return true }
+        if left < critical {
+            if Double(left) < episode.fall * Self.haste { return true }
+            if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
+        }
         guard episode.owesRelief, let stalledAt = episode.stalledAt else { return false }
         return now - stalledAt <= settings.critical.window
     }
 
     /// Somebody is giving memory back.
-    mutating func relieved() { episode?.owesRelief = false }
+    mutating func relieved() {
+        episode?.owesRelief = false
+        episode?.owesAnswer = false
+    }
 
     private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
 

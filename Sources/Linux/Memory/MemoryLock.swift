@@ -7,8 +7,6 @@ public enum MemoryLock {
     public enum Extent: Sendable {
         /// All: each is brought in now, or when it is mapped. A thread's whole stack is, too.
         case all
-        /// All that is mapped now, brought in now: what the program is. Of what comes later those that were touched.
-        case present
         /// Those that were touched, from then on (`MCL_ONFAULT`, since Linux 4.4).
         case touched
     }
@@ -44,16 +42,12 @@ public enum MemoryLock {
 
     /// Locks it. Not inherited by children (fork(2)), and ended by execve(2).
     public static func lock(_ extent: Extent) throws(Failure) {
-        let steps =
+        let flags =
             switch extent {
-            case .all: [MCL_CURRENT | MCL_FUTURE]
-            // The second leaves alone what the first has done (mm/mlock.c, `apply_mlockall_flags`).
-            case .present: [MCL_CURRENT, MCL_FUTURE | MCL_ONFAULT]
-            case .touched: [MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT]
+            case .all: MCL_CURRENT | MCL_FUTURE
+            case .touched: MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
             }
-        for flags in steps {
-            guard mlockall(Int32(flags)) == 0 else { throw Failure(errno: errno, limit: limit) }
-        }
+        guard mlockall(Int32(flags)) == 0 else { throw Failure(errno: errno, limit: limit) }
     }
 
     /// Takes it back (munlockall(2)).
