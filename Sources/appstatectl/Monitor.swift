@@ -166,12 +166,18 @@ final class Watcher {
                 + Self.words(member, arguments))
     }
 
-    private static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
+    /// A signal and its arguments, for people.
+    static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
             case .string(let reason) = arguments[2].1
         {
             return Line(state: from) + Line(" → ") + Line(state: to) + Line("  (\(reason))")
+        }
+        if member == ManagerSignal.applicationReclaimed.rawValue, arguments.count == 2,
+            case .unsigned(let bytes) = arguments[0].1, case .unsigned(let microseconds) = arguments[1].1
+        {
+            return Line("\(member) \(memory(bytes)) in \(microseconds / 1_000) ms")
         }
         return Line(([member] + arguments.map { "\($0.0)=\($0.1.words)" }).joined(separator: " "))
     }

@@ -65,7 +65,7 @@ struct Show: ParsableCommand {
         switch (name, value) {
         case ("State", .string(let state)): Line(state: state)
         case ("UID", .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
-        case ("MemoryUsage", .uint64(let bytes)): Line("\(bytes >> 10) KiB")
+        case ("MemoryUsage", .uint64(let bytes)): Line(memory(bytes))
         case ("StateTimestamp", .uint64(let time)), ("RegisteredTimestamp", .uint64(let time)):
             Line("\(duration(since: time)) ago")
         default: Line(value.words)
@@ -103,6 +103,8 @@ struct Explain: ParsableCommand {
                 Terminal.emit(Field.line(key, Line("in \(duration(until: time))")))
             case ("state-since", .uint64(let time)):
                 Terminal.emit(Field.line(key, Line("\(duration(since: time)) ago")))
+            case ("reclaim-bytes", .uint64(let bytes)):
+                Terminal.emit(Field.line(key, Line(bytes == 0 ? "–" : memory(bytes))))
             default:
                 Terminal.emit(Field.line(key, Line(value.words)))
             }
@@ -164,6 +166,11 @@ extension Variant {
 func userName(_ uid: UInt32) -> String {
     guard let entry = getpwuid(uid), let name = entry.pointee.pw_name else { return String(uid) }
     return String(cString: name)
+}
+
+/// An amount of memory: in MiB from ten on, else in KiB.
+func memory(_ bytes: UInt64) -> String {
+    bytes < 10 << 20 ? "\(bytes >> 10) KiB" : "\(bytes >> 20) MiB"
 }
 
 private var monotonic: UInt64 {

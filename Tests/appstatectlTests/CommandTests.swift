@@ -57,6 +57,12 @@ struct CommandTests {
         #expect(shown["State"] as? String == "background")
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
+        // It is "manual": in the background nobody may end it.
+        #expect(explained["reclaim-rank"] as? String == "")
+        #expect(explained["reclaim-bytes"] is Int && explained["memory-pressure"] is String)
+        try stage.run("suspend", "1")
+        let suspended = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
+        #expect(suspended["reclaim-rank"] as? String == "stopped")
         #expect(try stage.json("status", "--json") is [String: Any])
     }
 
@@ -90,6 +96,18 @@ struct CommandTests {
             ])
         monitor.kill(SIGINT)
         #expect(try monitor.waitForExit() == .exited(0))
+    }
+
+    @Test("what memory pressure has done is printed in units that people read")
+    func pressure() {
+        let reclaimed = Watcher.words(
+            "ApplicationReclaimed", [("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345))])
+        #expect(reclaimed.text == "ApplicationReclaimed 45 MiB in 12 ms")
+        let small = Watcher.words(
+            "ApplicationReclaimed", [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999))])
+        #expect(small.text == "ApplicationReclaimed 9216 KiB in 0 ms")
+        let changed = Watcher.words("MemoryPressureChanged", [("level", .string("critical"))])
+        #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
     @Test("monitor says so when the daemon leaves")

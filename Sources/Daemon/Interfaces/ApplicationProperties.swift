@@ -92,6 +92,9 @@ extension Daemon {
             ("exemptions", .strings(application.exemptions)),
             ("objections", .strings(objections(to: application))),
             ("would-suspend", .bool(application.wouldBeSuspended)),
+            ("memory-pressure", .string(machine.memoryPressure.rawValue)),
+            ("reclaim-rank", .string(machine.reclaimRank(of: application.number)?.name ?? "")),
+            ("reclaim-bytes", .uint64(machine.measuredMemory(of: application.number) ?? 0)),
             ("delegate", .string(application.delegate ?? "")),
             ("stop-detection", .string(sensor.detection.rawValue)),
             ("trace", .strings(application.trace.map(\.description))),
@@ -111,6 +114,17 @@ extension Daemon {
             entries.append(("would-set", .strings(resources.wouldGive(registered))))
         }
         return entries
+    }
+}
+
+extension ReclaimPolicy.Rank {
+    /// As `Explain` says it.
+    fileprivate var name: String {
+        switch self {
+        case .held: "held"
+        case .stopped: "stopped"
+        case .background: "background"
+        }
     }
 }
 
