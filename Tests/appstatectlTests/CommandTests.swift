@@ -461,8 +461,11 @@ private final class Stage {
     }
 
     func json(_ arguments: String...) throws -> Any {
-        let output = try run(arguments, environment: [:]).output
-        return try JSONSerialization.jsonObject(with: Data(output.utf8))
+        let ended = try run(arguments, environment: [:])
+        guard ended.status == .exited(0) else {
+            throw TestFailure("\(arguments): \(ended.status): \(ended.errors)")
+        }
+        return try JSONSerialization.jsonObject(with: Data(ended.output.utf8))
     }
 
     func state(_ name: String) throws -> String? {
