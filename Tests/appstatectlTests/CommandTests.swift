@@ -59,7 +59,8 @@ struct CommandTests {
         #expect(explained["state"] as? String == "background")
         // It is "manual": in the background nobody may end it.
         #expect(explained["reclaim-rank"] as? String == "")
-        #expect(explained["reclaim-bytes"] is Int && explained["memory-pressure"] is String)
+        #expect(explained["reclaim-bytes"] as? Int == 0)
+        #expect(explained["memory-pressure"] as? String == "normal")
         try stage.run("suspend", "1")
         let suspended = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(suspended["reclaim-rank"] as? String == "stopped")
@@ -366,10 +367,12 @@ private final class Stage {
         bus = try PrivateBus(
             policyDirectories: [policies],
             policy: "<policy user=\"\(getuid())\"><allow own=\"org.appstate1\"/></policy>")
-        let empty = bus.directory + "/empty.conf"
-        try "".write(toFile: empty, atomically: true, encoding: .utf8)
+        let configuration = bus.directory + "/appstated.conf"
+        // What runs beside the tests must not have the suspended ones ended: no source, no pressure.
+        try "[Pressure]\nSource=/none".write(toFile: configuration, atomically: true, encoding: .utf8)
         daemon = try Child(
-            Programs.built("appstated") ?? "appstated", ["--config", empty], environment: bus.environment)
+            Programs.built("appstated") ?? "appstated", ["--config", configuration],
+            environment: bus.environment)
         try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "30", "org.appstate1"])
             .waitForExit()
     }
