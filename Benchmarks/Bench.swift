@@ -11,6 +11,9 @@ enum Bench {
         if CommandLine.arguments.count == 3, CommandLine.arguments[1] == "--spinner" {
             return try spin(CommandLine.arguments[2])
         }
+        if CommandLine.arguments.dropFirst().first == "--hog" {
+            return take(CommandLine.arguments.dropFirst(2).compactMap { Int($0) })
+        }
         guard let daemon = Programs.beside("appstated") else {
             print("bench: appstated is not built beside this program")
             exit(1)
@@ -21,8 +24,9 @@ enum Bench {
         case nil: try all(daemon)
         case "freezing": try freezing(daemon)
         case "waking": try waking(daemon)
+        case "reclaiming": try reclaiming(daemon)
         case let name?:
-            print("bench: no part is called \(name); there are freezing and waking")
+            print("bench: no part is called \(name); there are freezing, waking and reclaiming")
             exit(2)
         }
     }
@@ -52,6 +56,11 @@ enum Bench {
             try waking(daemon)
         } else {
             print("\nNot measured: freezing, which \(TestCgroup.whatIsMissing).\n")
+        }
+        if MemoryLimit.isAvailable {
+            try reclaiming(daemon)
+        } else {
+            print("\nNot measured: reclaiming, which \(MemoryLimit.whatIsMissing).\n")
         }
         try footprint(daemon)
     }
@@ -218,6 +227,8 @@ final class Subscriber {
     private let bus: Bus
     private var filter: Slot?
     private var state = ""
+    /// How many applications were ended for their memory.
+    private(set) var reclaimed = 0
 
     init(_ privateBus: PrivateBus) throws {
         loop = try EventLoop()
@@ -229,6 +240,7 @@ final class Subscriber {
                 state = (try? message.readString()) ?? ""
                 try? message.rewind()
             }
+            if message.isSignal, message.member == "ApplicationReclaimed" { reclaimed += 1 }
             return false
         }
         try call(BusNames.root, BusNames.manager, "Subscribe") { _ in }
@@ -272,6 +284,9 @@ final class Subscriber {
         try message.append(UInt32(pid))
         try bus.send(message)
     }
+
+    /// Takes what has come.
+    func hear() throws { while try loop.runOnce(timeout: 0) {} }
 
     func wait(for wanted: String) throws {
         while state != wanted { try loop.runOnce(timeout: nil) }

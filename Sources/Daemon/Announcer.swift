@@ -131,10 +131,12 @@ final class Announcer {
 
     /// The machine's: everybody may know it.
     func memoryPressureChanged(_ level: MemoryPressure) {
-        delivery.send(
-            path: BusNames.root, interface: BusNames.manager,
-            member: ManagerSignal.memoryPressureChanged.rawValue, to: { $0.isSubscribed }
-        ) { try $0.append(level.rawValue) }
+        for connection in connections.all where connection.isSubscribed {
+            delivery.send(
+                path: BusNames.root, interface: BusNames.manager,
+                member: ManagerSignal.memoryPressureChanged.rawValue, to: connection
+            ) { try $0.append(level.rawValue) }
+        }
         guard let interface = managerInterface else { return }
         propertiesChanged(
             of: interface, path: BusNames.root, only: ["MemoryPressure"],

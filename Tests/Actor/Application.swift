@@ -15,6 +15,7 @@ final class Application {
     /// The descendant that speaks in this process's place.
     private var successor: Application?
     private var lockedFile: Int32 = -1
+    private var allocations: [(UnsafeMutableRawPointer, Int)] = []
 
     init() throws {
         loop = try EventLoop()
@@ -91,6 +92,11 @@ final class Application {
                 throw BusFailure(operation: "allocate", subject: "\(size) bytes", errno: errno)
             }
             memset(memory, 1, size)
+            allocations.append((memory, size))
+            return []
+        case "release":
+            for (memory, size) in allocations { munmap(memory, size) }
+            allocations = []
             return []
         case "read":
             // A file, for ever.

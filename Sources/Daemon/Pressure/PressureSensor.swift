@@ -32,13 +32,37 @@ final class PressureSensor {
 
     private final class Watched {
         let headroom: Headroom
-        var triggers: [PressureTrigger] = []
+        var triggers: [Armed] = []
+        let stalls: PressureFile
         var sources: [Source] = []
 
-        init(_ headroom: Headroom) { self.headroom = headroom }
+        init(_ headroom: Headroom, _ stalls: PressureFile) {
+            self.headroom = headroom
+            self.stalls = stalls
+        }
 
         // Before their descriptors are closed.
         deinit { for source in sources { source.cancel() } }
+    }
+
+    /// A trigger, and how much stall there was when it was set, or fired last.
+    private final class Armed {
+        let trigger: PressureTrigger
+        var total: UInt64
+
+        init(_ trigger: PressureTrigger, _ total: UInt64) {
+            self.trigger = trigger
+            self.total = total
+        }
+
+        /// Whether there was so much stall since as it says. A trigger that was set without CAP_SYS_RESOURCE fires for
+        /// nothing in its first windows: it begins with the count of one of the kernel's two clocks, and goes on with
+        /// the other's (kernel/sched/psi.c, `psi_trigger_create`).
+        func isTrue(_ figures: PressureFile.Figures) -> Bool {
+            let stall = trigger.inForce.kind == .full ? figures.full : figures.some
+            defer { total = stall.total }
+            return stall.total - min(stall.total, total) >= UInt64(trigger.inForce.stall) / 2
+        }
     }
 
     /// Whose memory a source is about.
@@ -179,8 +203,9 @@ final class PressureSensor {
     }
 
     private func watch(_ source: PressureSource, _ settings: PressureSettings) {
-        let entry = Watched(headroom(of: source))
+        let entry: Watched
         do {
+            entry = Watched(headroom(of: source), try PressureFile(path: source.path))
             for (wanted, level) in [
                 (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
             ] {
@@ -191,11 +216,14 @@ final class PressureSensor {
                         .info,
                         "\(source): without CAP_SYS_RESOURCE \(threshold) is watched as \(trigger.inForce)")
                 }
+                let figures = try entry.stalls.read()
+                let armed = Armed(
+                    trigger, threshold.kind == .full ? figures.full.total : figures.some.total)
                 entry.sources.append(
-                    try loop.watch(trigger.descriptor, for: .priority) { [weak self] events in
-                        self?.fired(source, level, events)
+                    try loop.watch(trigger.descriptor, for: .priority) { [weak self, weak armed] events in
+                        if let armed { self?.fired(source, level, armed, events) }
                     })
-                entry.triggers.append(trigger)
+                entry.triggers.append(armed)
             }
         } catch {
             journal.log(.warning, "memory pressure is not watched by \(source): \(error)")
@@ -217,11 +245,13 @@ final class PressureSensor {
         return .machine
     }
 
-    private func fired(_ source: PressureSource, _ level: MemoryPressure, _ events: Readiness) {
+    private func fired(
+        _ source: PressureSource, _ level: MemoryPressure, _ armed: Armed, _ events: Readiness
+    ) {
         // POLLERR: the cgroup is gone, and it stays ready (psi.rst).
         if events.contains(.error) {
             lose(source, "it is gone")
-        } else {
+        } else if let figures = try? watched[source]?.stalls.read(), armed.isTrue(figures) {
             report(.pressureTriggered(source, level))
         }
     }
