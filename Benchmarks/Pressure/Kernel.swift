@@ -1,51 +1,11 @@
 import Glibc
-
-/// A file of the kernel's, opened once and read from its beginning each time, without allocating.
-struct KernelFile {
-    private let file: Int32
-    private let path: String
-    private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 16384, alignment: 8)
-
-    init(_ path: String) {
-        self.path = path
-        file = open(path, O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { Scene.fail("cannot read \(path)") }
-    }
-
-    /// The number after the first key, and the one after the second where that stands after the first.
-    func numbers(after first: StaticString, then second: StaticString) -> (UInt64, UInt64) {
-        let count = pread(file, buffer.baseAddress, buffer.count, 0)
-        guard count > 0 else { Scene.fail("cannot read \(path)") }
-        var text = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-        return (Self.number(after: first, in: &text), Self.number(after: second, in: &text))
-    }
-
-    func number(after key: StaticString) -> UInt64 { numbers(after: key, then: "").0 }
-
-    private static func number(after key: StaticString, in text: inout UnsafeRawBufferPointer) -> UInt64 {
-        let length = key.utf8CodeUnitCount
-        guard length > 0, text.count >= length, let base = text.baseAddress,
-            let start = (0...text.count - length).first(where: {
-                memcmp(base + $0, key.utf8Start, length) == 0
-            })
-        else { return 0 }
-        var index = start + length
-        while index < text.count, text[index] == UInt8(ascii: " ") { index += 1 }
-        var value: UInt64 = 0
-        while index < text.count, case let digit = text[index] &- UInt8(ascii: "0"), digit < 10 {
-            value = value &* 10 &+ UInt64(digit)
-            index += 1
-        }
-        text = UnsafeRawBufferPointer(rebasing: text[index...])
-        return value
-    }
-}
+import Linux
 
 /// The kernel's account of memory, of the whole machine.
 struct Meters {
-    private let memory = KernelFile("/proc/meminfo")
-    private let pressure = KernelFile("/proc/pressure/memory")
-    private let events = KernelFile("/proc/vmstat")
+    private let memory: MemoryInfo
+    private let pressure: PressureFile
+    private let events: KernelKills
 
     struct Reading {
         var time: UInt64 = 0
@@ -56,24 +16,56 @@ struct Meters {
         var full: UInt64 = 0
     }
 
+    init() {
+        self = Scene.demand { () throws(KernelFailure) in
+            try Meters(
+                memory: MemoryInfo(), pressure: PressureFile(path: "/proc/pressure/memory"),
+                events: KernelKills())
+        }
+    }
+
+    private init(memory: MemoryInfo, pressure: PressureFile, events: KernelKills) {
+        self.memory = memory
+        self.pressure = pressure
+        self.events = events
+    }
+
     func read() -> Reading {
-        let available = memory.number(after: "MemAvailable:")
-        let (some, full) = pressure.numbers(after: "total=", then: "total=")
-        return Reading(time: now, available: available, some: some, full: full)
+        Scene.demand { () throws(KernelFailure) in
+            let available = try memory.read().available >> 10
+            let stall = try pressure.read()
+            return Reading(time: now, available: available, some: stall.some.total, full: stall.full.total)
+        }
     }
 
     /// Processes that the kernel killed for lack of memory, since the machine was started.
-    var kills: UInt64 { events.number(after: "\noom_kill ") }
+    var kills: UInt64 { Scene.demand { () throws(KernelFailure) in try events.read() } }
 }
 
-/// A trigger of the kernel's for stall of the whole machine; a window of 1 s needs CAP_SYS_RESOURCE.
+/// A trigger of the kernel's for stall of the whole machine, with a window of 1 s, which needs CAP_SYS_RESOURCE.
 struct Trigger {
-    let file: Int32
+    private let trigger: PressureTrigger
 
-    /// `line` as in Documentation/accounting/psi.rst: "some 70000 1000000".
-    init(_ line: String) {
-        file = open("/proc/pressure/memory", O_RDWR | O_NONBLOCK | O_CLOEXEC)
-        let written = line.withCString { write(file, $0, strlen($0) + 1) }
-        guard file >= 0, written > 0 else { Scene.fail("the kernel takes no trigger \(line)") }
+    init(_ kind: PressureThreshold.Kind, stall: UInt32) {
+        guard let threshold = PressureThreshold(kind, stall: stall, window: 1_000_000) else {
+            Scene.fail("no threshold of \(stall)")
+        }
+        trigger = Scene.demand { () throws(KernelFailure) in
+            try PressureTrigger(path: "/proc/pressure/memory", threshold)
+        }
+        guard trigger.inForce == threshold else { Scene.fail("the kernel takes no trigger \(threshold)") }
+    }
+
+    var file: Int32 { trigger.descriptor }
+}
+
+extension Scene {
+    /// What the scene cannot be played without.
+    static func demand<Value>(_ body: () throws(KernelFailure) -> Value) -> Value {
+        do {
+            return try body()
+        } catch {
+            fail("\(error)")
+        }
     }
 }

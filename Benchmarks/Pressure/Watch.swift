@@ -59,8 +59,8 @@ struct Watch {
             }
             held.append(descriptor.release())
         }
-        let some = Trigger("some 70000 1000000")
-        let full = Trigger("full 700000 1000000")
+        let some = Trigger(.some, stall: 70_000)
+        let full = Trigger(.full, stall: 700_000)
         var polled = held.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         polled.append(pollfd(fd: some.file, events: Int16(POLLPRI), revents: 0))
         polled.append(pollfd(fd: full.file, events: Int16(POLLPRI), revents: 0))

@@ -9,6 +9,13 @@ public struct Journal: Sendable {
         case emergency, alert, critical, error, warning, notice, info, debug
     }
 
+    /// The least priority that a program logs by itself: `info`, or `debug` where SYSTEMD_LOG_LEVEL, systemd's own
+    /// variable for it (systemd(1), "Environment"), says so.
+    public static var environmentMinimum: Priority {
+        guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return .info }
+        return ["debug", "7"].contains(String(cString: level)) ? .debug : .info
+    }
+
     private let identifier: String
     private let minimum: Priority
     private let line: Int32?

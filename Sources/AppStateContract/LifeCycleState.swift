@@ -91,6 +91,14 @@ public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case request
     case pressure
     case signal
+
+    /// The daemon's own decision, which gives way to focus and to whatever speaks against it (§ 2).
+    public var isDecision: Bool {
+        switch self {
+        case .policy, .pressure: true
+        case .request, .signal: false
+        }
+    }
 }
 
 /// Whether the daemon may suspend an application by itself.

@@ -7,9 +7,9 @@
 // Only the kernel's own headers: what a header of the C library declares would belong to this module as well
 // as to Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
 #include <asm/unistd.h>
+#include <linux/capability.h>
 #include <linux/ioctl.h>
 #include <linux/netlink.h>
-#include <linux/capability.h>
 #include <linux/perf_event.h>
 #include <linux/sock_diag.h>
 #include <linux/types.h>
@@ -117,7 +117,6 @@ static inline int clinux_open_tracepoint(__u64 id, int cpu) {
     return clinux_result(clinux_syscall(__NR_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
-// The request numbers are computed macros, which Swift does not import.
 // Puts one of the permitted capabilities of this thread in force, or out of it: whether it was, or a negative errno.
 static inline int clinux_set_effective(__u32 number, int wanted) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -148,6 +147,7 @@ static inline int clinux_open_page_faults(__u64 period, int cpu) {
     return clinux_result(clinux_syscall(__NR_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
+// The request numbers are computed macros, which Swift does not import.
 static inline int clinux_perf_set_period(int event, __u64 period) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_PERIOD, &period));
 }

@@ -128,8 +128,8 @@ final class Executor {
 
     private func kill(_ number: ApplicationNumber) {
         guard let application = registered[number] else { return }
-        let failures = Extent.signal(
-            SIGKILL, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
+        let failures = Extent.kill(
+            application.process, owner: application.user, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess {
             journal.log(.warning, "application \(number) (\(application.id)): \(failure)", application.fields)
         }

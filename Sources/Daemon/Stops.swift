@@ -173,7 +173,7 @@ final class Stops {
 
     /// Nobody has asked for it: whatever speaks against it counts.
     private func isByPolicy(_ number: ApplicationNumber) -> Bool {
-        application(number)?.holds.allSatisfy { $0.reason == .policy || $0.reason == .pressure } ?? false
+        application(number)?.isHeldByDecision ?? false
     }
 
     /// What a look at the processes says against a suspension that nobody has asked for; empty: nothing.

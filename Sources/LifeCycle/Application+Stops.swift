@@ -58,7 +58,7 @@ extension Application {
     /// Something spoke against a stop that policy or pressure wanted: it is tried again after a grace.
     mutating func giveWay(to why: String, grace span: Microseconds?, at now: Microseconds) {
         objection = why
-        holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
+        holds.removeAll(where: \.reason.isDecision)
         // It was not carried out: a hold that stays has it ordered anew.
         if enforcement == .stopping || (breath == .closing && !holds.isEmpty) { enforcement = .none }
         guard state == .background, suspension == .automatic, !isTerminating else { return }

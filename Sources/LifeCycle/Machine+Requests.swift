@@ -68,9 +68,7 @@ extension Machine {
                 let edge = Edge(application.state, .notRunning)
                 effects.append(.announce(number, .stateChanged(edge, .exit), to: .subscribers))
             }
-            let verdict: ExitReason =
-                application.termination?.verdict ?? reason
-            discard(application, verdict, at: now, &effects)
+            discard(application, application.termination?.verdict ?? reason, at: now, &effects)
         } else if keys.isEmpty {
             effects.append(.forget(process))
         }

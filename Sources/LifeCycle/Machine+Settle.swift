@@ -91,7 +91,7 @@ extension Machine {
     /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
     private func decidePolicy(_ next: inout Application, at now: Microseconds, _ effects: inout [Effect]) {
         if next.windowLevel > .hidden || next.suspension == .never {
-            next.holds.removeAll { $0.reason == .policy || $0.reason == .pressure }
+            next.holds.removeAll(where: \.reason.isDecision)
         }
         if next.holds.contains(where: { $0.reason == .policy }), !allowsPolicy(next) {
             next.holds.removeAll { $0.reason == .policy }

@@ -19,7 +19,7 @@ enum Main {
     }
 
     private static func run(_ options: Arguments.Options) -> Int32 {
-        let journal = Journal(identifier: "appstate-session", minimum: wantsDebug ? .debug : .info)
+        let journal = Journal(identifier: "appstate-session", minimum: Journal.environmentMinimum)
         // Standard output may be a pipe that nobody reads any more.
         signal(SIGPIPE, SIG_IGN)
         do {
@@ -30,12 +30,6 @@ enum Main {
         } catch {
             refuse("cannot watch this session: \(error)", status: 1)
         }
-    }
-
-    /// systemd's own variable for it (systemd(1), "Environment").
-    private static var wantsDebug: Bool {
-        guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return false }
-        return ["debug", "7"].contains(String(cString: level))
     }
 
     private static func refuse(_ sentence: String, status: Int32) -> Never {

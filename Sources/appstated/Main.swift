@@ -21,7 +21,7 @@ enum Main {
     }
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
-        let journal = Journal(identifier: "appstated", minimum: wantsDebug ? .debug : .info)
+        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         // Standard error may be a pipe that nobody reads any more.
         signal(SIGPIPE, SIG_IGN)
         do {
@@ -58,12 +58,6 @@ enum Main {
         } catch {
             journal.log(.info, "may have to wait for memory itself when it is short: \(error)")
         }
-    }
-
-    /// systemd's own variable for it (systemd(1), "Environment").
-    private static var wantsDebug: Bool {
-        guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return false }
-        return ["debug", "7"].contains(String(cString: level))
     }
 
     private static func refuse(_ sentence: String, status: Int32) -> Never {

@@ -12,28 +12,11 @@ import Testing
     "Attacks on the extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct ExtentAttackTests {
-    /// A program of three processes in a cgroup of its own, frozen and thawed once where that is wanted: the
-    /// cgroup was judged then, and the next judgement is a quick one.
-    private struct Scene {
-        let daemon: TestDaemon
-        let client: Client
-        let home: TestCgroup
-        let app: App
-        let path: String
-        let others: [Int32]
-
-        init(isJudged: Bool) throws {
-            daemon = try TestDaemon()
-            client = try daemon.subscriber()
-            home = try TestCgroup("app-test")
-            app = try App(daemon.bus)
-            try home.take(app.pid)
-            others = try (0..<2).map { [app] _ in try app.make("fork") }
-            path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
-            try app.application(path, "FinishLaunching")
-            try client.wait(for: path, toBe: "background")
-            if isJudged { try judge(home, client, path) }
-        }
+    /// Frozen and thawed once where that is wanted: the cgroup was judged then, and the next judgement is a quick one.
+    private static func scene(isJudged: Bool) throws -> CgroupScene {
+        let scene = try CgroupScene()
+        if isJudged { try judge(scene.home, scene.client, scene.path) }
+        return scene
     }
 
     private static func judge(_ home: TestCgroup, _ client: Client, _ path: String) throws {
@@ -121,7 +104,7 @@ struct ExtentAttackTests {
         "one that changes its user after registration is not stopped, nor what it comes before; Suspend says why",
         .enabled(if: TestDaemon.canBeOthers, "needs root"), arguments: [false, true])
     func changedUser(isJudged: Bool) throws {
-        let scene = try Scene(isJudged: isJudged)
+        let scene = try Self.scene(isJudged: isJudged)
         try scene.app.ask("setuid \(App.nobody)")
         #expect(throws: (any Error).self) { try scene.client.application(scene.path, "Suspend") }
         #expect(try !scene.home.cgroup.wantsFrozen())
@@ -179,7 +162,7 @@ struct ExtentAttackTests {
         "a viewer that is registered while the browser is frozen is not held by that",
         arguments: ["in its cgroup", "in one below"])
     func viewerOfFrozen(_ place: String) throws {
-        let scene = try Scene(isJudged: false)
+        let scene = try Self.scene(isJudged: false)
         let inner = place == "in one below" ? try TestCgroup("inner", below: scene.home.cgroup) : nil
         defer { withExtendedLifetime(inner) {} }
         try inner?.take(scene.others[0])
@@ -202,7 +185,7 @@ struct ExtentAttackTests {
 
     @Test("a stranger who comes after the first freeze: signals, to its own processes alone")
     func stranger() throws {
-        let scene = try Scene(isJudged: true)
+        let scene = try Self.scene(isJudged: true)
         let stranger = try Child("sleep", ["1000"])
         try scene.home.take(stranger.pid)
         try expectSignals(
@@ -212,7 +195,7 @@ struct ExtentAttackTests {
 
     @Test("a process of its own that was moved out after the first freeze is stopped with the rest")
     func remainder() throws {
-        let scene = try Scene(isJudged: true)
+        let scene = try Self.scene(isJudged: true)
         let elsewhere = try TestCgroup("other")
         defer { withExtendedLifetime(elsewhere) {} }
         try elsewhere.take(scene.others[0])

@@ -10,35 +10,9 @@ import Testing
     "Freezing", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FreezeTests {
-    /// An application of three processes in a cgroup of its own, in the background.
-    private struct Scene {
-        let daemon: TestDaemon
-        let client: Client
-        let home: TestCgroup
-        let app: App
-        let path: String
-        let others: [Int32]
-
-        init(_ configuration: String = "", options: String = "suspension=s:manual") throws {
-            daemon = try TestDaemon(configuration: configuration)
-            client = try daemon.subscriber()
-            home = try TestCgroup("app-test")
-            app = try App(daemon.bus)
-            try home.take(app.pid)
-            others = try (0..<2).map { [app] _ in try app.make("fork") }
-            path = try app.register("org.example.Actor", options + ",launch-mode=s:background")
-            try app.application(path, "FinishLaunching")
-            try client.wait(for: path, toBe: "background")
-        }
-
-        var cgroup: Cgroup { home.cgroup }
-        var pids: [Int32] { [app.pid] + others }
-        var noneIsStopped: Bool { get throws { try pids.allSatisfy { try !isStopped($0) } } }
-    }
-
     @Test("Suspend freezes the cgroup, and no process gets a signal; Resume thaws it")
     func whole() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
         #expect(try scene.cgroup.isFrozen())
         #expect(try scene.noneIsStopped)
@@ -51,7 +25,7 @@ struct FreezeTests {
 
     @Test("acknowledged, it is suspended right then")
     func acknowledged() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
+        let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
         let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
         // It is frozen before it can read the answer.
         scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
@@ -62,14 +36,15 @@ struct FreezeTests {
 
     @Test("not answering, it is suspended at the deadline")
     func deadline() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
+        let scene = try CgroupScene(
+            "[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
         try scene.client.wait(for: scene.path, toBe: "suspended")
         #expect(try scene.cgroup.isFrozen())
     }
 
     @Test("with a background task: at the task's end")
     func taskEnds() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
+        let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
         let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
         let task = answer.filter(\.isNumber)
         let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
@@ -83,7 +58,7 @@ struct FreezeTests {
 
     @Test("with a background task that does not end: warned, then suspended at the limit")
     func taskExpires() throws {
-        let scene = try Scene(
+        let scene = try CgroupScene(
             "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
             options: "suspension=s:automatic")
         try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
@@ -98,7 +73,7 @@ struct FreezeTests {
 
     @Test("a freeze by somebody else is seen, is a hold of its own, and focus does not lift it")
     func foreign() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.cgroup.freeze()
         try scene.client.wait(for: scene.path, toBe: "suspended")
         #expect(try scene.client.holds(scene.path) == ["signal cgroup \(scene.cgroup.name)"])
@@ -113,7 +88,7 @@ struct FreezeTests {
 
     @Test("Resume lifts another's freeze, and Suspend over it is not undone by its thaw")
     func foreignAndOurs() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.cgroup.freeze()
         try scene.client.wait(for: scene.path, toBe: "suspended")
         try scene.client.application(scene.path, "Resume")
@@ -133,7 +108,7 @@ struct FreezeTests {
 
     @Test("one Resume lifts one's own request and another's freeze below it")
     func bothAtOnce() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.cgroup.freeze()
         try scene.client.wait(for: scene.path, toBe: "suspended")
         try scene.client.application(scene.path, "Suspend")
@@ -176,7 +151,7 @@ struct FreezeTests {
         "SIGSTOP to a frozen application is a hold of its own: it stands when it is thawed",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func stopWhileFrozen() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
         scene.app.process.kill(SIGSTOP)
         let both = ["request uid:\(getuid())", "signal pid \(getpid())"]
@@ -201,7 +176,7 @@ struct FreezeTests {
 
     @Test("somebody who thaws it against a hold sees it frozen again, and wins in the end")
     func contest() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
         try scene.cgroup.thaw()
         try scene.client.wait("the freeze") { try scene.cgroup.isFrozen() }
@@ -215,7 +190,7 @@ struct FreezeTests {
 
     @Test("a cgroup shared with a stranger is not frozen: signals, to its own processes alone")
     func stranger() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         let stranger = try Child("sleep", ["1000"])
         try scene.home.take(stranger.pid)
         try scene.client.application(scene.path, "Suspend")
@@ -228,7 +203,7 @@ struct FreezeTests {
 
     @Test("a registered application in the cgroup of the one that started it is not frozen with it")
     func nested() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         let viewer = scene.others[0]
         let inner = try scene.client.register("org.example.Viewer", viewer)
         try scene.client.application(scene.path, "Suspend")
@@ -240,7 +215,7 @@ struct FreezeTests {
 
     @Test("killed while it is frozen, the next daemon takes it up; Resume thaws it")
     func killedDaemon() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
         try scene.daemon.end(SIGKILL)
         #expect(try scene.cgroup.isFrozen())
@@ -253,7 +228,7 @@ struct FreezeTests {
 
     @Test("ended while frozen and without a daemon, what it leaves behind is thawed by the next")
     func leftFrozen() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
         try scene.daemon.end(SIGKILL)
         let process = try PidFD(pid: scene.app.pid)
@@ -266,7 +241,7 @@ struct FreezeTests {
 
     @Test("an orderly end thaws what we froze, and nothing else")
     func orderlyEnd() throws {
-        let scene = try Scene()
+        let scene = try CgroupScene()
         let other = try TestCgroup("app-other")
         let child = try Child("sleep", ["1000"])
         try other.take(child.pid)

@@ -25,7 +25,7 @@ struct CgroupNameTests {
             ("41 31 0:38 / /cg rw -", nil, nil), ("41 31 0:38 / /cg rw cgroup2", nil, nil), ("", nil, nil),
         ] as [(String, String?, String?)])
     func mountinfo(line: String, mountPoint: String?, top: String?) {
-        let found = UnifiedHierarchy(mountinfo: line)
+        let found = Mount(mountinfo: line).flatMap(UnifiedHierarchy.init)
         #expect(found?.mountPoint == mountPoint)
         #expect(found?.top == top)
     }

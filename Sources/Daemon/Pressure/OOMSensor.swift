@@ -3,8 +3,7 @@ import Linux
 
 /// Remembers whom the kernel's out-of-memory killer has chosen, until their end is known.
 ///
-/// The trace tells which process, on any kind of machine; without it `memory.events` of a cgroup of the
-/// application's own tells that somebody in it was chosen.
+/// The trace tells which process, on any kind of machine. Where there is none, such an end is told as any other.
 final class OOMSensor {
     private let trace: OOMTrace
     private var sources: [Source] = []

@@ -6,7 +6,8 @@ import Linux
 
 /// Has the kernel tell when memory is short, and looks how much is left when it is asked to (§ 6).
 ///
-/// While all is well there is nothing but the triggers: no timer, no file that is read.
+/// While all is well there are the triggers and the alarm: no timer, and no file that is read before one of them
+/// has come.
 final class PressureSensor {
     private let loop: EventLoop
     private let proc: Proc
@@ -19,8 +20,10 @@ final class PressureSensor {
     private var users: Set<UInt32> = []
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
-    /// What may be taken before these are to be told, and what was left then, in bytes.
+    /// Bytes that may be taken before these are to be told.
     private var alarms: [PressureSource: UInt64] = [:]
+    /// What the alarm was armed with: faults of one CPU, and the bytes that were left then.
+    private var armed: (faults: UInt64, available: UInt64)?
     private var bytesPerFault = PressureSensor.usualBytesPerFault
 
     /// Pages of 4 KiB, and now and then more at once.
@@ -50,18 +53,18 @@ final class PressureSensor {
         let trigger: PressureTrigger
         var total: UInt64
 
-        init(_ trigger: PressureTrigger, _ total: UInt64) {
+        init(_ trigger: PressureTrigger, _ figures: PressureFile.Figures) {
             self.trigger = trigger
-            self.total = total
+            total = figures[trigger.inForce.kind].total
         }
 
         /// Whether there was so much stall since as it says. A trigger that was set without CAP_SYS_RESOURCE fires for
         /// nothing in its first windows: it begins with the count of one of the kernel's two clocks, and goes on with
         /// the other's (kernel/sched/psi.c, `psi_trigger_create`).
         func isTrue(_ figures: PressureFile.Figures) -> Bool {
-            let stall = trigger.inForce.kind == .full ? figures.full : figures.some
-            defer { total = stall.total }
-            return stall.total - min(stall.total, total) >= UInt64(trigger.inForce.stall) / 2
+            let now = figures[trigger.inForce.kind].total
+            defer { total = now }
+            return now - min(now, total) >= UInt64(trigger.inForce.stall) / 2
         }
     }
 
@@ -69,7 +72,6 @@ final class PressureSensor {
     private enum Headroom {
         case machine
         case cgroup(CgroupMemory)
-        case legacyCgroup(LegacyCgroupMemory)
     }
 
     private static let machineFile = "/proc/pressure/memory"
@@ -100,8 +102,6 @@ final class PressureSensor {
         alarms[source] = bytes
         arm()
     }
-
-    private var armed: (faults: UInt64, available: UInt64)?
 
     private func arm() {
         guard let alarm else { return }
@@ -179,7 +179,6 @@ final class PressureSensor {
             switch headroom {
             case .machine: nil
             case .cgroup(let memory): try memory.read()
-            case .legacyCgroup(let memory): try memory.read()
             }
         if let limit = own?.limit, let left = own?.headroom, limit < figures.total {
             return MemorySample(
@@ -216,9 +215,7 @@ final class PressureSensor {
                         .info,
                         "\(source): without CAP_SYS_RESOURCE \(threshold) is watched as \(trigger.inForce)")
                 }
-                let figures = try entry.stalls.read()
-                let armed = Armed(
-                    trigger, threshold.kind == .full ? figures.full.total : figures.some.total)
+                let armed = Armed(trigger, try entry.stalls.read())
                 entry.sources.append(
                     try loop.watch(trigger.descriptor, for: .priority) { [weak self, weak armed] events in
                         if let armed { self?.fired(source, level, armed, events) }
@@ -238,11 +235,9 @@ final class PressureSensor {
         else { return .machine }
         let path = source.path.dropFirst(hierarchy.mountPoint.count).dropLast("/memory.pressure".count)
         guard let cgroup = Cgroup(path: String(path), in: hierarchy) else { return .machine }
-        if let memory = try? CgroupMemory(cgroup) { return .cgroup(memory) }
-        if let memory = try? LegacyCgroupMemory(counterpartOf: cgroup, proc: proc) {
-            return .legacyCgroup(memory)
-        }
-        return .machine
+        let memory =
+            (try? CgroupMemory(cgroup)) ?? (try? CgroupMemory(versionOneCounterpartOf: cgroup, proc: proc))
+        return memory.map(Headroom.cgroup) ?? .machine
     }
 
     private func fired(

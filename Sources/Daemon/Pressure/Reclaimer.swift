@@ -78,8 +78,11 @@ final class Reclaimer {
     private static func releasable(
         _ main: ProcessIdentity, _ proc: Proc, _ foreign: Set<ProcessIdentity>
     ) -> UInt64 {
-        let members = Extent.members(of: main, proc: proc) { $0 != main && foreign.contains($0) }
-        return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
+        releasable(Extent.members(of: main, proc: proc, isForeign: foreign.contains), proc)
+    }
+
+    private static func releasable(_ members: [ProcessIdentity], _ proc: Proc) -> UInt64 {
+        members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
     }
 
     // MARK: Pushing out
@@ -97,9 +100,7 @@ final class Reclaimer {
                     return .pagedOut(bytes: try cgroup.reclaim(all).released, failure: nil)
                 }
                 var bytes: UInt64 = 0
-                for member in Extent.members(
-                    of: main, proc: proc, isForeign: { $0 != main && foreign.contains($0) })
-                {
+                for member in Extent.members(of: main, proc: proc, isForeign: foreign.contains) {
                     bytes &+= try PageOut.perform(on: member, owner: user, proc: proc).released
                 }
                 return .pagedOut(bytes: bytes, failure: nil)
@@ -113,9 +114,13 @@ final class Reclaimer {
 
     /// It is asked to end: from now on its end is measured.
     func willEnd(_ application: Registered) {
+        willEnd(
+            application, Extent.members(of: application.process, proc: proc, isForeign: foreign().contains))
+    }
+
+    private func willEnd(_ application: Registered, _ members: [ProcessIdentity]) {
         ends[application.number] = End(
-            begin: now(), bytes: Self.releasable(application.process, proc, foreign()),
-            available: available())
+            begin: now(), bytes: Self.releasable(members, proc), available: available())
     }
 
     /// SIGKILL to all of a suspended application: if it still is, and still its user's.
@@ -129,14 +134,12 @@ final class Reclaimer {
             report(.spared(number, "it runs as another user"))
             return
         }
-        let foreign = foreign()
-        let main = application.process
-        let isForeign: (ProcessIdentity) -> Bool = { $0 != main && foreign.contains($0) }
-        let members = Extent.members(of: main, proc: proc, isForeign: isForeign)
-        willEnd(application)
+        let isForeign = foreign().contains
+        let members = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
+        willEnd(application, members)
         if let cgroup = ownCgroup(application) { liftLimits(of: cgroup) }
-        let failures = Extent.signal(
-            SIGKILL, to: main, owner: application.user, proc: proc, isForeign: isForeign)
+        let failures = Extent.kill(
+            application.process, owner: application.user, stands: true, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess {
             journal.log(.notice, "application \(number) (\(application.id)): \(failure)", application.fields)
         }

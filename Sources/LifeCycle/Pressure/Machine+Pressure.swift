@@ -21,9 +21,7 @@ extension Machine {
         case .suspended
         where application.isStopped && application.enforcement != .continuing
             && !application.breath.isUnderWay:
-            return application.foreignStop == nil
-                && application.holds.allSatisfy { $0.reason == .policy || $0.reason == .pressure }
-                ? .held : .stopped
+            return application.foreignStop == nil && application.isHeldByDecision ? .held : .stopped
         case .background
         where application.suspension == .automatic && application.enforcement == .none
             && application.exemptions.isEmpty && !hasLostReporter(application):

@@ -103,7 +103,8 @@ extension Cgroup {
         ancestors.first { (try? $0.wantsFrozen()) ?? false }
     }
 
-    private func readOnce<Value>(
+    /// One read of a file of the cgroup.
+    func readOnce<Value>(
         _ name: String, _ parse: (UnsafeRawBufferPointer) -> Value?
     ) throws(KernelFailure) -> Value {
         let path = "\(directory)/\(name)"

@@ -19,46 +19,23 @@ public struct UnifiedHierarchy: Hashable, Sendable {
     /// whole hierarchy before one of a part. Throws `ENODEV` where there is none.
     public static func find(proc: Proc = Proc()) throws(KernelFailure) -> UnifiedHierarchy {
         var found: UnifiedHierarchy?
-        let path = "\(proc.root)/self/mountinfo"
-        try Files.forEachLine(of: path) { line in
-            guard let mount = Self(mountinfo: String(decoding: line, as: UTF8.self)) else { return true }
-            if found == nil || mount.top == "/" { found = mount }
-            return mount.top != "/"
+        try Mount.forEach(proc: proc) { mount in
+            guard let hierarchy = Self(mount) else { return true }
+            if found == nil || hierarchy.top == "/" { found = hierarchy }
+            return hierarchy.top != "/"
         }
         guard let found else {
-            throw KernelFailure(operation: "find cgroup2 in", subject: path, errno: ENODEV)
+            throw KernelFailure(operation: "find cgroup2 in", subject: Mount.path(proc), errno: ENODEV)
         }
         return found
     }
 
-    /// A line such as `41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw`; nil
-    /// for other file systems, and for a part of the hierarchy that lies outside of our cgroup namespace.
-    init?(mountinfo line: String) {
-        let fields = line.split(separator: " ")
-        guard fields.count > 6, let dash = fields[6...].firstIndex(of: "-"), dash + 1 < fields.count,
-            fields[dash + 1] == "cgroup2"
+    /// nil for other file systems, and for a part of the hierarchy that lies outside of our cgroup namespace.
+    init?(_ mount: Mount) {
+        guard mount.fileSystem == "cgroup2", mount.root.hasPrefix("/"), !mount.root.hasPrefix("/.."),
+            mount.mountPoint.hasPrefix("/")
         else { return nil }
-        let top = Self.unescape(fields[3])
-        let mountPoint = Self.unescape(fields[4])
-        guard top.hasPrefix("/"), !top.hasPrefix("/.."), mountPoint.hasPrefix("/") else { return nil }
-        self.init(mountPoint: mountPoint, top: top)
-    }
-
-    /// The kernel writes blank, tab, newline and backslash as a backslash and three octal digits.
-    private static func unescape(_ field: Substring) -> String {
-        var bytes: [UInt8] = []
-        var rest = Array(field.utf8)[...]
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "\\"), rest.count >= 3,
-                let value = UInt8(String(decoding: rest.prefix(3), as: UTF8.self), radix: 8)
-            {
-                bytes.append(value)
-                rest.removeFirst(3)
-            } else {
-                bytes.append(byte)
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
+        self.init(mountPoint: mount.mountPoint, top: mount.root)
     }
 
     /// The directory of a cgroup; nil for one that the mount does not show.

@@ -39,15 +39,9 @@ extension Cgroup {
 
     /// `memory.current`: bytes that it and all below occupy.
     public func memoryCurrent() throws(KernelFailure) -> UInt64 {
-        let path = "\(directory)/memory.current"
-        let result = Files.readOnce(path) { text in
+        try readOnce("memory.current") { text in
             var bytes = Bytes(text)
             return bytes.unsigned()
-        }
-        switch result {
-        case .failure(let number): throw KernelFailure(operation: "read", subject: path, errno: number.value)
-        case .success(.none): throw KernelFailure(operation: "parse", subject: path, errno: EBADMSG)
-        case .success(.some(let value)): return value
         }
     }
 }

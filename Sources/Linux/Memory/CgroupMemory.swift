@@ -1,7 +1,9 @@
 import Glibc
 
 /// How much memory a cgroup has left below its own limit: `memory.max`, `memory.current` and `memory.stat`
-/// (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"), kept open.
+/// (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"), kept open; on a hybrid machine, where the
+/// controller is one of version 1, `memory.limit_in_bytes`, `memory.usage_in_bytes` and `memory.stat`
+/// (Documentation/admin-guide/cgroup-v1/memory.rst).
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out. Limits of the
 /// cgroups above are theirs: ask them.
@@ -36,13 +38,45 @@ public final class CgroupMemory {
     private let limit: KeptFile
     private let current: KeptFile
     private let statistics: KeptFile
+    /// Whose `memory.stat` counts what is below only on the lines of `total_`, and no slabs.
+    private let isVersionOne: Bool
 
     /// Opens the files. Throws `ENOENT` where the cgroup is gone, is the root, or has no memory controller.
-    public init(_ cgroup: Cgroup) throws(KernelFailure) {
-        limit = try KeptFile("\(cgroup.directory)/memory.max", capacity: 32)
-        current = try KeptFile("\(cgroup.directory)/memory.current", capacity: 32)
+    public convenience init(_ cgroup: Cgroup) throws(KernelFailure) {
+        try self.init(
+            cgroup.directory, limit: "memory.max", current: "memory.current", isVersionOne: false)
+    }
+
+    /// The same of the version 1 controller's cgroup with the same path: systemd makes the same in both hierarchies,
+    /// and PSI is the unified one's. Throws `ENODEV` where no such controller is mounted, `ENOENT` where it has no
+    /// such cgroup.
+    public convenience init(versionOneCounterpartOf cgroup: Cgroup, proc: Proc = Proc()) throws(KernelFailure)
+    {
+        var found: String?
+        try Mount.forEach(proc: proc) { mount in
+            guard mount.fileSystem == "cgroup", mount.root == "/", mount.options.contains("memory") else {
+                return true
+            }
+            found = mount.mountPoint
+            return false
+        }
+        guard let found else {
+            throw KernelFailure(
+                operation: "find the memory controller in", subject: Mount.path(proc), errno: ENODEV)
+        }
+        try self.init(
+            found + cgroup.path, limit: "memory.limit_in_bytes", current: "memory.usage_in_bytes",
+            isVersionOne: true)
+    }
+
+    private init(
+        _ directory: String, limit: String, current: String, isVersionOne: Bool
+    ) throws(KernelFailure) {
+        self.limit = try KeptFile("\(directory)/\(limit)", capacity: 32)
+        self.current = try KeptFile("\(directory)/\(current)", capacity: 32)
         // Some seventy lines of at most 60 bytes.
-        statistics = try KeptFile("\(cgroup.directory)/memory.stat", capacity: 8192)
+        statistics = try KeptFile("\(directory)/memory.stat", capacity: 8192)
+        self.isVersionOne = isVersionOne
     }
 
     /// What they say now. Throws `ENODEV` once the cgroup is removed.
@@ -50,23 +84,27 @@ public final class CgroupMemory {
         var text = Bytes(try limit.read())
         var most: UInt64?
         if !text.take("max") {
-            most = text.unsigned()
-            if most == nil { throw limit.failure("parse", EBADMSG) }
+            guard let number = text.unsigned() else { throw limit.failure("parse", EBADMSG) }
+            // In version 1 the greatest number of whole pages there is stands for none.
+            most = number < UInt64(Int64.max) - 65_535 ? number : nil
         }
         text = Bytes(try current.read())
         guard let now = text.unsigned() else { throw current.failure("parse", EBADMSG) }
-        guard let reclaimable = Self.reclaimable(in: try statistics.read()) else {
+        guard let reclaimable = reclaimable(in: try statistics.read()) else {
             throw statistics.failure("parse", EBADMSG)
         }
         return Figures(limit: most, current: now, reclaimable: reclaimable)
     }
 
-    private static func reclaimable(in text: UnsafeRawBufferPointer) -> UInt64? {
+    private func reclaimable(in text: UnsafeRawBufferPointer) -> UInt64? {
         var sum: UInt64 = 0
-        var missing = 3
+        var missing = isVersionOne ? 2 : 3
         text.forEachLine { line in
+            if isVersionOne, !line.take("total_") { return true }
+            // Spelled out: a list of names would be walked with allocations.
             guard
-                line.take("inactive_file ") || line.take("active_file ") || line.take("slab_reclaimable ")
+                line.take("inactive_file ") || line.take("active_file ")
+                    || (!isVersionOne && line.take("slab_reclaimable "))
             else { return true }
             guard let bytes = line.unsigned() else { return false }
             let (total, overflow) = sum.addingReportingOverflow(bytes)

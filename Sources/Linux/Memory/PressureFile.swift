@@ -32,6 +32,14 @@ public final class PressureFile {
             self.full = full
         }
 
+        /// The line of one kind.
+        public subscript(kind: PressureThreshold.Kind) -> Stall {
+            switch kind {
+            case .some: some
+            case .full: full
+            }
+        }
+
         /// Two lines in any order; nil where one is missing or cut off.
         init?(parsing text: UnsafeRawBufferPointer) {
             var some: Stall?
