@@ -11,6 +11,7 @@ struct Meters {
         var time: UInt64 = 0
         /// KiB.
         var available: UInt64 = 0
+        var total: UInt64 = 0
         /// Microseconds in which some, or all, tasks waited for memory, since the machine was started.
         var some: UInt64 = 0
         var full: UInt64 = 0
@@ -32,9 +33,11 @@ struct Meters {
 
     func read() -> Reading {
         Scene.demand { () throws(KernelFailure) in
-            let available = try memory.read().available >> 10
+            let figures = try memory.read()
             let stall = try pressure.read()
-            return Reading(time: now, available: available, some: stall.some.total, full: stall.full.total)
+            return Reading(
+                time: now, available: figures.available >> 10, total: figures.total >> 10,
+                some: stall.some.total, full: stall.full.total)
         }
     }
 

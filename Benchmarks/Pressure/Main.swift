@@ -16,7 +16,7 @@ enum Scene {
         case ("sleeper", 3):
             guard let size = Int(words[2]), size > 0 else { usage() }
             Sleeper.run(mebibytes: size)
-        case ("watch", 5...):
+        case ("watch", 6...):
             guard let plan = Watch.Plan(words: Array(words.dropFirst(2))) else { usage() }
             Watch.run(plan)
         default:
@@ -28,7 +28,7 @@ enum Scene {
         fail(
             """
             appstate-scene front BOARD | leak BOARD | sleeper MIB
-                           watch SCENE BOARD NAME=PID...   (front, leak, or a sleeper's name)
+                           watch SCENE BOARD LINE NAME=PID...   (front, leak, or a sleeper's name)
             """)
     }
 

@@ -47,7 +47,7 @@ struct Record {
     // MARK: After the event
 
     /// Prints one `key=value` a line. Times of the event are milliseconds since it began, memory is KiB.
-    func report(growing: Bool, board: Board) {
+    func report(growing: Bool, line percent: UInt64?, board: Board) {
         let death = end(of: "front")
         let grown = growing && board[.grown] != 0 ? board[.grown] : nil
         let last = readings.last ?? start
@@ -70,7 +70,10 @@ struct Record {
         line("sleepers_ended_ms", sleepers.map { String(($0 - start.time) / 1000) }.joined(separator: ","))
         line("some_trigger_ms", milliseconds(someTrigger == 0 ? nil : someTrigger))
         line("full_trigger_ms", milliseconds(fullTrigger == 0 ? nil : fullTrigger))
-        line("freed_ms", milliseconds(freed))
+        let crossed = crossing(of: percent)
+        line("line_percent", percent.map(String.init) ?? "-")
+        line("crossed_ms", milliseconds(crossed))
+        line("freed_ms", milliseconds(crossed.flatMap(freed)))
         line("calm_ms", milliseconds(calm))
         line("kernel_kills", killsAfter - killsBefore)
         course()
@@ -97,11 +100,16 @@ struct Record {
         return growth > start.available ? (growth - start.available + each - 1) / each : 0
     }
 
-    /// The first end of one of the scene's processes after the first trigger: its pidfd says so after the
-    /// kernel has taken its memory back.
-    private var freed: UInt64? {
-        guard someTrigger != 0 else { return nil }
-        return deaths.filter { $0 >= someTrigger }.min()
+    /// When so little was left, or, of a guard that has no such line, when the trigger fired, for the first time.
+    private func crossing(of percent: UInt64?) -> UInt64? {
+        guard let percent else { return someTrigger == 0 ? nil : someTrigger }
+        return readings.first { $0.available * 100 < $0.total * percent }?.time
+    }
+
+    /// The first end of one of the scene's processes from then on: its pidfd says so after the kernel has taken
+    /// its memory back.
+    private func freed(since crossing: UInt64) -> UInt64? {
+        deaths.filter { $0 >= crossing }.min()
     }
 
     /// The end of the last span of 1 s that had more stall than the first trigger asks for.

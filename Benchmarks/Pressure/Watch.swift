@@ -8,15 +8,20 @@ struct Watch {
     struct Plan {
         var growing: Bool
         var board: String
+        /// Percent of the machine's memory: where the guard, by what it says itself, begins to act; nil: it
+        /// does not go by memory that is left.
+        var line: UInt64?
         var names: [String] = []
         var processes: [Int32] = []
 
-        /// `SCENE BOARD NAME=PID...`; nil where that is not how it reads.
+        /// `SCENE BOARD LINE NAME=PID...`, `-` for no line; nil where that is not how it reads.
         init?(words: [String]) {
-            guard words.count > 2, ["A", "B", "C"].contains(words[0]) else { return nil }
+            guard words.count > 3, ["A", "B", "C"].contains(words[0]) else { return nil }
             growing = words[0] != "C"
             board = words[1]
-            for word in words.dropFirst(2) {
+            line = UInt64(words[2])
+            guard words[2] == "-" || line.map({ $0 <= 100 }) == true else { return nil }
+            for word in words.dropFirst(3) {
                 let parts = word.split(separator: "=")
                 guard parts.count == 2, let pid = Int32(parts[1]) else { return nil }
                 names.append(String(parts[0]))
@@ -28,8 +33,8 @@ struct Watch {
 
     /// What the front takes to answer while nothing happens.
     static let quiet: UInt64 = 3_000_000
-    /// A front that grew or died: whether the memory stays is seen after it.
-    static let after: UInt64 = 3_000_000
+    /// After the front grew or died: some end one after the other, for as long as their line is crossed.
+    static let after: UInt64 = 8_000_000
     /// The longest event.
     static let limit: UInt64 = 60_000_000
     /// The leak's event: always as long, whatever becomes of it.
@@ -47,7 +52,7 @@ struct Watch {
         var priority = sched_param(sched_priority: 1)
         sched_setscheduler(0, SCHED_FIFO, &priority)
         watch.watchEvent()
-        watch.record.report(growing: plan.growing, board: watch.board)
+        watch.record.report(growing: plan.growing, line: plan.line, board: watch.board)
         exit(0)
     }
 
