@@ -86,7 +86,7 @@ final class Executor {
         case .requestExit(let number):
             requestExit(number)
         case .kill(let number):
-            kill(number)
+            stops?.kill(number)
         case .reclaim(let number):
             if let application = registered[number] { reclaimer.end(application) }
         case .willReclaim(let number):
@@ -124,15 +124,6 @@ final class Executor {
 
     private func requestExit(_ number: ApplicationNumber) {
         if let application = registered[number] { signal(SIGTERM, application) }
-    }
-
-    private func kill(_ number: ApplicationNumber) {
-        guard let application = registered[number] else { return }
-        let failures = Extent.kill(
-            application.process, owner: application.user, proc: proc, isForeign: isForeign)
-        for failure in failures where !failure.isNoSuchProcess {
-            journal.log(.warning, "application \(number) (\(application.id)): \(failure)", application.fields)
-        }
     }
 
     /// To the main process, if it is still its user's.

@@ -15,6 +15,7 @@ final class Stops {
     private let find: (ApplicationNumber) -> Registered?
     private let application: (ApplicationNumber) -> Application?
     private let retries: Retries<ApplicationNumber>
+    private let kills: Kills
     private var freezes: FreezeSensor?
     private var locks: LockSensor?
     private let now: () -> Microseconds
@@ -45,6 +46,7 @@ final class Stops {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         retries = try Retries(loop: loop, now: now)
+        kills = try Kills(loop: loop, proc: proc, journal: journal, now: now, isForeign: isForeign)
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
@@ -247,8 +249,15 @@ final class Stops {
         reportIfRunning(application)
     }
 
+    /// Ends it by force, whole.
+    func kill(_ number: ApplicationNumber) {
+        guard let application = find(number) else { return }
+        kills.kill(application, isFrozen: freezes?.frozenCgroup(of: number) != nil)
+    }
+
     func remove(_ application: Registered) {
         retries.cancel(application.number)
+        kills.finish(application.number)
         locks?.unwatch(application.number)
         freezes?.unwatch(application.number)
         // Whoever of it lives on must not stay stopped without a hold.

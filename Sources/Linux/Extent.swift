@@ -29,7 +29,7 @@ public enum Extent {
         return found
     }
 
-    /// Signals every process of the extent, parents first, each through its pidfd and only if all of its
+    /// Signals every process of the extent, parents first, with SIGKILL the main process last, each through its pidfd and only if all of its
     /// four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its descendants
     /// are left alone too. A process that is gone is no failure.
     public static func signal(
@@ -37,32 +37,11 @@ public enum Extent {
         isForeign: (ProcessIdentity) -> Bool
     ) -> [KernelFailure] {
         var set = HeldExtent(proc: proc, main: main, owner: uid)
-        // Two walks that agree: one that finds the set, one that finds nobody new.
-        for _ in 0..<3 where set.grow(isForeign) {}
+        // Two walks that agree: one that finds the set, one that finds nobody new. What may fork meanwhile is
+        // stopped first (`StoppedExtent`).
+        var rounds = 3
+        while rounds > 0, set.grow(isForeign) { rounds -= 1 }
         set.signal(signal)
-        return set.failures
-    }
-
-    /// How long `kill` waits for processes to stand, in microseconds. One stands within some 100 µs of its
-    /// SIGSTOP if it gets a CPU; one in vfork(2) not before its child executes.
-    static let patience: UInt64 = 50_000
-
-    /// SIGKILL to the extent, by the rule of `signal`. Unless `stands` says that none of its processes can
-    /// run, they are stopped first, and the tree is walked again until all stand: one that dies while it
-    /// forks leaves a child that belongs to nobody. Waits for no more than 50 ms.
-    public static func kill(
-        _ main: ProcessIdentity, owner uid: UInt32, stands: Bool = false, proc: Proc,
-        isForeign: (ProcessIdentity) -> Bool
-    ) -> [KernelFailure] {
-        var set = HeldExtent(proc: proc, main: main, owner: uid)
-        if stands {
-            for _ in 0..<3 where set.grow(isForeign) {}
-        } else {
-            set.stop(until: Clock.monotonicMicroseconds + patience, isForeign)
-        }
-        set.signal(SIGKILL)
-        // Of those that did not stand in time.
-        while set.grow(isForeign) { set.signal(SIGKILL) }
         return set.failures
     }
 }
@@ -75,7 +54,6 @@ struct HeldExtent {
     private(set) var failures: [KernelFailure] = []
     private var known: Set<ProcessIdentity> = []
     private var outOfReach: Set<ProcessIdentity> = []
-    private var stopped: Set<ProcessIdentity> = []
 
     init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
         self.proc = proc
@@ -94,42 +72,15 @@ struct HeldExtent {
         return known.count > before
     }
 
-    /// Stops all, parents first, until every one stands and a walk finds nobody new.
-    mutating func stop(until deadline: UInt64, _ isForeign: (ProcessIdentity) -> Bool) {
-        var signalled = 0
-        while true {
-            while signalled < held.count {
-                attempt(SIGSTOP, held[signalled])
-                signalled += 1
-            }
-            // Asked before the walk: who stands has no child after it.
-            let moving = held.first { !stands($0) }
-            if grow(isForeign) { continue }
-            guard let moving, Clock.monotonicMicroseconds < deadline else { return }
-            moving.waitForExit(milliseconds: 1)
-        }
-    }
-
-    private func stands(_ process: HeldProcess) -> Bool {
-        outOfReach.contains(process.identity) || process.hasExited
-            || (try? proc.everyThreadStands(of: process.identity)) ?? true
-    }
-
-    /// Signals all, parents first.
+    /// Signals all; with SIGKILL in the reverse order, for the reason that `StoppedExtent.kill` gives.
     mutating func signal(_ signal: Int32) {
-        for process in held { attempt(signal, process) }
-    }
-
-    private mutating func attempt(_ signal: Int32, _ process: HeldProcess) {
-        guard !outOfReach.contains(process.identity) else { return }
-        do throws(KernelFailure) {
-            try process.signal(signal, owner: owner, proc: proc)
-            if signal == SIGSTOP { stopped.insert(process.identity) }
-        } catch {
-            guard !error.isNoSuchProcess else { return }
-            exclude(process.identity, error)
-            // It has become another user's since our stop.
-            if stopped.contains(process.identity) { try? process.takeBack(SIGCONT) }
+        for process in signal == SIGKILL ? held.reversed() : held where !outOfReach.contains(process.identity)
+        {
+            do throws(KernelFailure) {
+                try process.signal(signal, owner: owner, proc: proc)
+            } catch {
+                if !error.isNoSuchProcess { exclude(process.identity, error) }
+            }
         }
     }
 

@@ -19,12 +19,6 @@ final class HeldProcess {
 
     var hasExited: Bool { pidfd.hasExited }
 
-    /// Returns once it has exited, or after that time.
-    func waitForExit(milliseconds: Int32) {
-        var look = pollfd(fd: pidfd.rawValue, events: Int16(POLLIN), revents: 0)
-        poll(&look, 1, milliseconds)
-    }
-
     /// Throws `EPERM` unless all four user ids are `uid` now.
     func checkOwner(_ uid: UInt32, proc: Proc) throws(KernelFailure) {
         let status = try proc.status(identity.pid)

@@ -132,6 +132,24 @@ public final class StoppedExtent {
         known = []
     }
 
+    /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
+    /// none of them can fork. What is no longer wholly the owner's is continued instead, where we had stopped it.
+    public func kill() {
+        // The kernel continues the stopped members of a process group when the last one dies that had a parent
+        // outside of it (setpgid(2), "orphaned process group"): they would go on forking.
+        for member in held.reversed() {
+            do throws(KernelFailure) {
+                try member.process.signal(SIGKILL, owner: owner, proc: proc)
+            } catch {
+                guard !error.isNoSuchProcess else { continue }
+                failures.append(error)
+                if member.isOurs { try? member.process.takeBack(SIGCONT) }
+            }
+        }
+        held = []
+        known = []
+    }
+
     private func resume(_ member: Member) throws(KernelFailure) {
         if case .stopped = member.phase {
             do throws(KernelFailure) {

@@ -88,7 +88,7 @@ extension SignalTests {
             let identity = try proc.identity(of: child.pid)
             let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
             #expect(Extent.members(of: other, proc: proc) { _ in false } == [])
-            #expect(Extent.kill(other, owner: getuid(), proc: proc) { _ in false } == [])
+            #expect(Extent.signal(SIGKILL, to: other, owner: getuid(), proc: proc) { _ in false } == [])
             #expect(try PidFD(pid: child.pid).hasExited == false)
         }
 
@@ -113,7 +113,7 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let all = Extent.members(of: main, proc: proc) { _ in false }
             let spared = Extent.members(of: all[1], proc: proc) { _ in false }
-            let failures = Extent.kill(main, owner: getuid(), proc: proc) { $0 == all[1] }
+            let failures = Extent.signal(SIGKILL, to: main, owner: getuid(), proc: proc) { $0 == all[1] }
             #expect(failures == [])
             for member in all where !spared.contains(member) {
                 #expect(eventually { isGone(member) })
@@ -121,13 +121,20 @@ extension SignalTests {
             for member in spared { #expect(!isGone(member)) }
         }
 
-        @Test("SIGKILL catches up with a tree that keeps forking", .enabled(if: python, "needs python3"))
+        @Test("a tree that keeps forking is killed whole", .enabled(if: python, "needs python3"))
         func killSpawner() throws {
             let child = try Child(python: spawnerScript)
             _ = try child.line()
-            let main = try proc.identity(of: child.pid)
-            let failures = Extent.kill(main, owner: getuid(), proc: proc) { _ in false }
-            #expect(failures == [])
+            let extent = StoppedExtent(
+                proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
+            var progress = extent.stop { _ in false }
+            #expect(
+                eventually {
+                    if progress == .pending { progress = extent.proceed { _ in false } }
+                    return progress == .complete
+                })
+            extent.kill()
+            #expect(extent.failures == [])
             // The tree keeps its process group, wherever its orphans end.
             #expect(try eventually { try livingMembers(ofGroup: child.pid).isEmpty })
         }
@@ -141,7 +148,7 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let others = try pids[1...2].map { try proc.identity(of: $0) }
             let ours = try proc.identity(of: pids[3])
-            let failures = Extent.kill(main, owner: 0, proc: proc) { _ in false }
+            let failures = Extent.signal(SIGKILL, to: main, owner: 0, proc: proc) { _ in false }
             #expect(failures.map(\.errno) == [EPERM])
             #expect(failures.first?.subject == "process \(others[0])")
             #expect(eventually { isGone(main) && isGone(ours) })

@@ -138,8 +138,8 @@ final class Reclaimer {
         let members = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
         willEnd(application, members)
         if let cgroup = ownCgroup(application) { liftLimits(of: cgroup) }
-        let failures = Extent.kill(
-            application.process, owner: application.user, stands: true, proc: proc, isForeign: isForeign)
+        let failures = Extent.signal(
+            SIGKILL, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess {
             journal.log(.notice, "application \(number) (\(application.id)): \(failure)", application.fields)
         }
