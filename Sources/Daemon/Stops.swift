@@ -154,9 +154,10 @@ final class Stops {
     /// signal then.
     private func verify() {
         for number in unverified {
-            guard let application = find(number), !application.suspender.verify(isForeign: isForeign) else {
-                continue
-            }
+            // Who dies is in no cgroup any more.
+            guard let application = find(number), self.application(number)?.isTerminating != true,
+                !application.suspender.verify(isForeign: isForeign)
+            else { continue }
             let why = application.suspender.objection ?? "its cgroup is no longer its own"
             journal.log(
                 .notice, "application \(number) (\(application.id)): thawed: \(why)", application.fields)
@@ -276,7 +277,8 @@ final class Stops {
     }
 
     private func logFailures(of application: Registered) {
-        for failure in application.suspender.failures where !failure.isNoSuchProcess {
+        for failure in application.suspender.failures
+        where !failure.isNoSuchProcess && !failure.isNoSuchFile {
             log(failure, of: application)
         }
     }

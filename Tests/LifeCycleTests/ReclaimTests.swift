@@ -197,14 +197,13 @@ struct ReclaimTests {
         for bytes in [5, 10, 15, 20] as [UInt64] {
             _ = try desk.stopped(bytes << 20)
         }
-        desk.runShort(to: 5 << 20)
+        desk.runShort(to: 0)
         desk.pass(10 * Self.second)
-        // 5 + 20 MiB are less than half of the line of 51.2 MiB, and with 15 more they are not.
+        // 20 MiB are less than two fifths of the line of 51.2 MiB, and with 15 more they are not.
         #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
         #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && desk.killed.isEmpty)
         #expect(desk.machine.applications.values.allSatisfy { !$0.isTerminating })
-        // Shorter still: what is said to come is enough for that, too.
-        desk.set(0)
+        // What is said to come is enough for what follows, too.
         desk.pass(Self.second)
         #expect(desk.notices.count == 2)
         // Another event says it again.

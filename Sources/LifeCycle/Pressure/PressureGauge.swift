@@ -36,7 +36,8 @@ public struct MemorySample: Equatable, Sendable {
 /// A PSI trigger opens an *episode*; while one is open, and only then, the memory is sampled: often, as it falls.
 /// PSI alone is too late: a growing application eats the page cache quietly after the first trigger, and stalls
 /// everybody at once when it is gone (§ 6); and where there is little page cache to eat, nobody stalls before all
-/// is gone. So an episode also opens when the kernel tells that memory was taken, and a look finds it near the line. The episode ends when neither has spoken of shortage for a while.
+/// is gone. So an episode also opens when the kernel tells that memory was taken, and a look finds it near the
+/// line. The episode ends when neither has spoken of shortage for a while.
 ///
 /// The level rises to `critical` at once. Every other change is at least `rest` after the one before, and falls
 /// only after `rest` without a reason to stay: it does not flap.
@@ -56,7 +57,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
     private static let foresight = 10.0
     /// Seconds: who is killed takes some tenths of one to be gone, on a machine that is slow.
-    private static let haste = 0.75
+    private static let haste = 0.5
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
     /// Nothing has happened for `rest` several times over.
@@ -159,7 +160,7 @@ public struct PressureGauge: Equatable, Sendable {
     }
 
     /// Whether somebody must give memory back now: it is critical, and somebody waits for memory already or will
-    /// in a moment, or half of what is critical is gone. Memory that only is low is worth nobody's end.
+    /// in a moment, or three fifths of what is critical are gone. Memory that only is low is worth nobody's end.
     ///
     /// - Parameter promised: bytes that count as given back already.
     func wantsRelief(at now: Microseconds, promised: UInt64, _ settings: PressureSettings) -> Bool {
@@ -168,7 +169,7 @@ public struct PressureGauge: Equatable, Sendable {
         }
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         let left = sample.available + promised
-        if left < critical / 2 { return true }
+        if left < critical / 5 * 2 { return true }
         if left < critical {
             if Double(left) < episode.fall * Self.haste { return true }
             if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
@@ -227,9 +228,9 @@ extension PressureGauge.Episode {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
             let pace = (Double(before.available) - Double(sample.available)) / span
-            // What was long ago weighs less: half of it is forgotten in 200 ms.
-            let weight = span / (span + 0.2)
-            fall += (pace - fall) * weight
+            // Memory is taken in bursts, and what was long ago weighs less: half of it is forgotten in 500 ms.
+            // What was given back by an end says nothing of the pace at which others take.
+            if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
         }
         self.sample = sample
         isOutOfDate = false
