@@ -69,10 +69,15 @@ struct clinux_pidfd_info {
 
 _Static_assert(sizeof(struct clinux_pidfd_info) == 64, "PIDFD_INFO_SIZE_VER0");
 
+#define CLINUX_PIDFD_INFO_CREDS ((__u64)1 << 1)
 #define CLINUX_PIDFD_INFO_EXIT ((__u64)1 << 3)
 #define CLINUX_PIDFD_GET_INFO _IOWR(0xFF, 11, struct clinux_pidfd_info)
 
-// A function, because Swift imports no macro that computes.
+// Functions, because Swift imports no macro that computes.
+static inline __u64 clinux_pidfd_info_credentials(void) {
+    return CLINUX_PIDFD_INFO_CREDS;
+}
+
 static inline __u64 clinux_pidfd_info_exit(void) {
     return CLINUX_PIDFD_INFO_EXIT;
 }

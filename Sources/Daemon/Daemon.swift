@@ -92,7 +92,7 @@ public final class Daemon {
         stops.writeDown = { [unowned self] in writeDown($0) }
         resources.writeDown = { [unowned self] application, entries in
             application.resources = entries
-            writeDown(application.number)
+            state?.writeResources(application.number, entries)
         }
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
@@ -259,12 +259,13 @@ public final class Daemon {
             let application = executor.registered[number]
         else { return }
         record.lines += application.recorded
-        state.write(number, record, further: application.resourceLines)
+        state.write(number, record)
     }
 
     private func writeDownAll() {
         for (number, application) in executor.registered {
             application.resources = []
+            state?.writeResources(number, [])
             writeDown(number)
         }
     }

@@ -17,11 +17,7 @@ final class Registered {
     /// How its processes are brought to a stand.
     let suspender: Suspender
     /// What brings back the resources that it had of its own.
-    var resources: [String] = [] {
-        didSet { resourceLines = resources.map { "resource=\($0.escaped)\n" }.joined() }
-    }
-    /// The same as it is written down; of two hundred processes it is too long to be made each time.
-    private(set) var resourceLines = ""
+    var resources: [String] = []
 
     let path: String
     /// As the D-Bus API writes it.

@@ -25,7 +25,7 @@ extension Daemon {
                     continue
                 }
                 do {
-                    if let number = try adopt(record, &kept) {
+                    if let number = try adopt(record, state, &kept) {
                         adopted.append(number)
                     } else {
                         release(record)
@@ -55,16 +55,18 @@ extension Daemon {
     }
 
     /// nil: its process has ended meanwhile.
-    private func adopt(_ record: Record, _ kept: inout [String: Int32]) throws -> ApplicationNumber? {
+    private func adopt(
+        _ record: Record, _ state: RuntimeState, _ kept: inout [String: Int32]
+    ) throws -> ApplicationNumber? {
         let process = try record.require("process", ProcessID.init(recorded:))
         guard (try? proc.identity(of: process.pid)) == process.identity,
-            let state = try? proc.state(of: process.identity), state != .zombie, state != .dead
+            let now = try? proc.state(of: process.identity), now != .zombie, now != .dead
         else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
         executor.enroll(application)
         stops.adopt(application, record)
-        resources.adopt(record.values(of: "resource").compactMap(String.init(escaped:)), for: application)
+        resources.adopt(state.resources(of: number), for: application)
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)
         return number

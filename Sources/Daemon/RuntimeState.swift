@@ -10,6 +10,7 @@ import Linux
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
 ///     RUNTIME_DIRECTORY/focus            who has the focus and is not registered
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N; its last line is `complete=yes`
+///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 final class RuntimeState {
     /// A file that was found at the start.
     enum Found {
@@ -35,6 +36,7 @@ final class RuntimeState {
         self.journal = journal
         do {
             try WholeFile.makeDirectory(applications)
+            try WholeFile.makeDirectory(resources)
         } catch {
             journal.log(.warning, "what is known will not survive this daemon: \(error)")
             return nil
@@ -43,15 +45,17 @@ final class RuntimeState {
 
     private var applications: String { directory + "/applications" }
 
+    private var resources: String { directory + "/resources" }
+
     private func path(_ number: ApplicationNumber) -> String { "\(applications)/\(number)" }
+
+    private func resourcesPath(_ number: ApplicationNumber) -> String { "\(resources)/\(number)" }
 
     // MARK: Writing
 
     /// Writes an application down, if what is known of it has changed.
-    ///
-    /// - Parameter further: lines that follow those of the record.
-    func write(_ number: ApplicationNumber, _ record: Record, further: String) {
-        let text = Self.text(record, further)
+    func write(_ number: ApplicationNumber, _ record: Record) {
+        let text = Self.text(record)
         guard written[number] != text else { return }
         attempt { () throws(KernelFailure) in
             try WholeFile.write(text, to: path(number))
@@ -59,14 +63,30 @@ final class RuntimeState {
         }
     }
 
+    /// Writes down what gives an application's processes back what they had; of nothing, no file is left.
+    func writeResources(_ number: ApplicationNumber, _ entries: [String]) {
+        attempt { () throws(KernelFailure) in
+            guard !entries.isEmpty else { return try WholeFile.remove(resourcesPath(number)) }
+            try WholeFile.write(
+                Self.text(Record(entries.map { Record.Line("resource", $0.escaped) })),
+                to: resourcesPath(number))
+        }
+    }
+
     func remove(_ number: ApplicationNumber) {
         guard written.removeValue(forKey: number) != nil else { return }
-        attempt { () throws(KernelFailure) in try WholeFile.remove(path(number)) }
+        attempt { () throws(KernelFailure) in
+            try WholeFile.remove(resourcesPath(number))
+            try WholeFile.remove(path(number))
+        }
     }
 
     /// Removes a file that nobody could make an application of.
     func remove(named name: String) {
-        attempt { () throws(KernelFailure) in try WholeFile.remove("\(applications)/\(name)") }
+        attempt { () throws(KernelFailure) in
+            try WholeFile.remove("\(resources)/\(name)")
+            try WholeFile.remove("\(applications)/\(name)")
+        }
     }
 
     /// Object paths are never given twice, whoever gives them.
@@ -80,7 +100,7 @@ final class RuntimeState {
 
     /// Writes down the focus of processes that are not registered, if it has changed.
     func writeFocus(_ record: Record) {
-        let text = Self.text(record, "")
+        let text = Self.text(record)
         guard writtenFocus != text else { return }
         attempt { () throws(KernelFailure) in
             try WholeFile.write(text, to: directory + "/focus")
@@ -105,10 +125,10 @@ final class RuntimeState {
         }
     }
 
-    private static func text(_ record: Record, _ further: String) -> String {
+    private static func text(_ record: Record) -> String {
         var text = ""
         for line in record.lines { text += "\(line.key)=\(line.value)\n" }
-        return text + further + end + "\n"
+        return text + end + "\n"
     }
 
     // MARK: Reading
@@ -130,6 +150,19 @@ final class RuntimeState {
     func focus() -> Record? {
         guard case .success(let record)? = try? Self.read(directory + "/focus") else { return nil }
         return record
+    }
+
+    /// What `writeResources` wrote. Of a file that is damaged, what can be read.
+    func resources(of number: ApplicationNumber) -> [String] {
+        let record: Record
+        switch try? Self.read(resourcesPath(number)) {
+        case nil: return []
+        case .success(let whole)?: record = whole
+        case .failure(let damage)?:
+            journal.log(.error, "resources of application \(number) of the daemon before: \(damage.why)")
+            record = damage.rest
+        }
+        return record.values(of: "resource").compactMap(String.init(escaped:))
     }
 
     /// All applications that were written down, in the order of their numbers.

@@ -16,6 +16,8 @@ final class Stops {
     private let application: (ApplicationNumber) -> Application?
     private let retries: Retries<ApplicationNumber>
     private let kills: Kills
+    /// A quarter of the descriptors that we may have.
+    private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
     private var freezes: FreezeSensor?
     private var locks: LockSensor?
     private let now: () -> Microseconds
@@ -66,7 +68,8 @@ final class Stops {
     }
 
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
-        Suspender(proc: proc, hierarchy: hierarchy, main: process, owner: user, daemon: ownCgroup)
+        Suspender(
+            proc: proc, hierarchy: hierarchy, main: process, owner: user, daemon: ownCgroup, budget: budget)
     }
 
     func watch(_ application: Registered) {

@@ -19,6 +19,9 @@ final class HeldProcess {
 
     var hasExited: Bool { pidfd.hasExited }
 
+    /// nil: it is gone, or the kernel does not tell.
+    var owner: Proc.Owner? { pidfd.owner }
+
     /// Throws `EPERM` unless all four user ids are `uid` now.
     func checkOwner(_ uid: UInt32, proc: Proc) throws(KernelFailure) {
         let status = try proc.status(identity.pid)

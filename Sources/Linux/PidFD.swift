@@ -66,6 +66,17 @@ public struct PidFD: ~Copyable {
         return poll(&look, 1, 0) == 1
     }
 
+    /// Its four user ids, by ioctl `PIDFD_GET_INFO` (Linux 6.13); nil: it is gone, or the kernel does not tell.
+    public var owner: Proc.Owner? {
+        var info = clinux_pidfd_info()
+        info.mask = clinux_pidfd_info_credentials()
+        guard clinux_pidfd_get_info(rawValue, &info) >= 0,
+            info.mask & clinux_pidfd_info_credentials() != 0
+        else { return nil }
+        return Proc.Owner(
+            real: info.ruid, effective: info.euid, saved: info.suid, filesystem: info.fsuid)
+    }
+
     /// How it ended, as far as the kernel tells one who is not its parent.
     ///
     /// Before its parent has waited for it: field 52 of `/proc/PID/stat` (the kernel shows it to those who

@@ -23,12 +23,6 @@ public final class Suspender {
         case freezer(Cgroup, isOurs: Bool)
     }
 
-    private struct Judged {
-        let cgroup: Cgroup
-        let identifier: UInt64
-        let members: [Int32: ProcessIdentity]
-    }
-
     /// The process that the application begins with.
     public let main: ProcessIdentity
     /// What could not be done since the stop was begun.
@@ -48,8 +42,8 @@ public final class Suspender {
     private let daemon: Cgroup?
     private let extent: StoppedExtent
     private var means = Means.none
-    /// The cgroup that was found to be the application's own, and who was in it.
-    private var judged: Judged?
+    private let budget: DescriptorBudget
+    private var judged: JudgedCgroup?
 
     /// Stops nothing yet.
     ///
@@ -58,14 +52,17 @@ public final class Suspender {
     ///     frozen whose directory is not its.
     ///   - hierarchy: where cgroups are; nil: only signals.
     ///   - daemon: a cgroup that is never frozen, nor what it is in.
+    ///   - budget: of descriptors for members of the application's cgroup.
     public init(
-        proc: Proc, hierarchy: UnifiedHierarchy?, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?
+        proc: Proc, hierarchy: UnifiedHierarchy?, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?,
+        budget: DescriptorBudget = DescriptorBudget(0)
     ) {
         self.proc = proc
         self.hierarchy = hierarchy
         self.main = main
         owner = uid
         self.daemon = daemon
+        self.budget = budget
         extent = StoppedExtent(proc: proc, main: main, owner: uid)
     }
 
@@ -128,7 +125,9 @@ public final class Suspender {
         if here.isRoot { return nil }
         var candidates = [here]
         if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
-        if let judged, candidates.contains(judged.cgroup), isUnchanged(judged, isForeign) {
+        if let judged, candidates.contains(judged.cgroup),
+            judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
+        {
             return judged.cgroup
         }
         for cgroup in candidates where isOwn(cgroup, isForeign) { return cgroup }
@@ -142,9 +141,9 @@ public final class Suspender {
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
             {
             case .own(let remainder) where remainder.isEmpty:
-                judged = Judged(
-                    cgroup: cgroup, identifier: try cgroup.identifier(),
-                    members: Dictionary(snapshot.members.map { ($0.identity.pid, $0.identity) }) { $1 })
+                let judged = try JudgedCgroup(
+                    cgroup, members: snapshot.members, owner: owner, budget: budget)
+                if self.judged?.hasMembers(of: judged) != true { self.judged = judged }
                 return true
             case .own(let remainder):
                 objection = "\(cgroup): process \(remainder[0].pid) of the application is outside of it"
@@ -157,23 +156,14 @@ public final class Suspender {
         return false
     }
 
-    /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's as far
-    /// as their directories in /proc tell: root's for whoever executes a set-user-ID program (proc_pid(5)).
-    private func isUnchanged(_ known: Judged, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        guard (try? known.cgroup.identifier()) == known.identifier, (try? known.cgroup.owner()) == owner,
-            let now = try? known.cgroup.members(), !now.isPartial, now.unseen == 0
-        else { return false }
-        return now.processes.allSatisfy { pid in
-            guard let member = known.members[pid], proc.directoryOwner(of: pid) == owner else { return false }
-            return member == main || !isForeign(member)
-        }
-    }
-
     /// With the cgroup frozen and announced: whether it is still to be. If not, all go on, and the next stop is made
     /// by signal.
     public func verify(isForeign: (ProcessIdentity) -> Bool) -> Bool {
         guard case .freezer(let cgroup, isOurs: true) = means else { return true }
-        if isOwn(cgroup, isForeign) { return true }
+        if isOwn(cgroup, isForeign) {
+            judged?.hold(proc: proc)
+            return true
+        }
         judged = nil
         release()
         return false
