@@ -24,6 +24,8 @@ struct FallbackTests {
         let waiting: Int32
         let path: String
         private let fifo: String
+        /// Open until the scene is over: a reader that is stopped while it opens the FIFO begins anew afterwards.
+        private var writer: Int32 = -1
 
         init() throws {
             daemon = try TestDaemon()
@@ -54,6 +56,10 @@ struct FallbackTests {
             try client.settle()
         }
 
+        deinit {
+            if writer >= 0 { close(writer) }
+        }
+
         private static let script = """
             import os, subprocess, sys
             sys.stdin.read()
@@ -67,9 +73,9 @@ struct FallbackTests {
 
         /// Lets the child of vfork(2) execute, and with it its parent go on.
         func open() throws {
-            let writer = Glibc.open(fifo, O_RDWR | O_CLOEXEC)
+            guard writer < 0 else { return }
+            writer = Glibc.open(fifo, O_RDWR | O_CLOEXEC)
             guard writer >= 0 else { throw TestFailure("open the FIFO: \(errno)") }
-            close(writer)
         }
 
         /// `Suspend` whose answer nobody waits for.
