@@ -100,7 +100,7 @@ final class Stops {
     func stop(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
         if isByPolicy(number), let why = objections(to: application).first {
-            report(.objected(number, why))
+            giveWay(application, to: why)
             return
         }
         if isComplete(number, application.suspender.stop(isForeign: isForeign)) { return }
@@ -127,8 +127,7 @@ final class Stops {
             }
             // It stands: what speaks against it now, spoke against it before (§ 2).
             if let why = objections(to: application).first {
-                application.suspender.release()
-                report(.objected(number, why))
+                giveWay(application, to: why)
                 return true
             }
             report(.stopped(number, holder: nil))
@@ -144,6 +143,13 @@ final class Stops {
             report(.stopFailed(number, failure.description))
             return true
         }
+    }
+
+    /// It may stand: a daemon before this one stopped it.
+    private func giveWay(_ application: Registered, to why: String) {
+        application.suspender.release()
+        report(.objected(application.number, why))
+        reportIfRunning(application)
     }
 
     /// In a turn of its own, after the announcement, which need not wait for it: who stands changes no more.

@@ -84,6 +84,21 @@ struct LockTests {
         try waiter.waitForLine(containing: "got it")
     }
 
+    @Test("waited for while it is suspended and there is no daemon: the next one resumes it")
+    func withoutDaemon() throws {
+        let scene = try Scene()
+        try scene.acknowledge()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.daemon.end(SIGKILL)
+        let waiter = try scene.waiter()
+        try scene.waitForWaiter(waiter)
+        try scene.daemon.start()
+        #expect(try scene.client.holds(scene.path) == [])
+        #expect(try scene.client.state(scene.path) == "background")
+        try scene.app.ask("unlock")
+        try waiter.waitForLine(containing: "got it")
+    }
+
     @Test("a person's request stands, whoever waits")
     func requested() throws {
         let scene = try Scene()
