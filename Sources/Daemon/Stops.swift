@@ -305,6 +305,12 @@ final class Stops {
         return isStopped || freezes?.frozenCgroup(of: number) != nil
     }
 
+    /// Whether it executes, and no SIGSTOP waits for it to do so, as after a thaw.
+    private func runs(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool {
+        // Asked for the signal first: one that works in between is seen in the state.
+        (try? proc.hasPendingStop(process.pid)) == false && stands(number, process) == false
+    }
+
     /// Whether somebody else's SIGSTOP waits for a frozen process to run, to stop it then.
     func hasPendingStop(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool {
         freezes?.frozenCgroup(of: number) != nil && (try? proc.hasPendingStop(process.pid)) == true
@@ -321,7 +327,7 @@ final class Stops {
             }
         case (let cgroup?, .none) where !application.isStopped:
             report(.stopped(number, holder: "cgroup \(cgroup.name)"))
-        case (nil, _) where application.isStopped && stands(number, registered.process) == false:
+        case (nil, _) where application.isStopped && runs(number, registered.process):
             report(.continued(number))
         case (_?, .none), (_, .stopped), (_, .continuing), (nil, .none):
             break

@@ -174,6 +174,28 @@ struct FreezeTests {
         try scene.client.wait("the stop") { try isStopped(scene.app.pid) }
     }
 
+    @Test(
+        "SIGSTOP beneath a freeze of policy's: a focus thaws it, and it stays stopped",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func stopOutlivesThaw() throws {
+        let scene = try CgroupScene(
+            "[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        scene.app.process.kill(SIGSTOP)
+        let stop = "signal pid \(getpid())"
+        try scene.client.wait("the second hold") {
+            try scene.client.holds(scene.path) == ["policy appstated", stop]
+        }
+        try scene.client.setFocus(scene.app.pid)
+        #expect(try !scene.cgroup.wantsFrozen())
+        try waitUntilStopped(scene.app.pid)
+        try scene.client.settle()
+        #expect(try scene.client.state(scene.path) == "suspended")
+        #expect(try scene.client.holds(scene.path) == [stop])
+        scene.app.process.kill(SIGCONT)
+        try scene.client.wait(for: scene.path, toBe: "active")
+    }
+
     @Test("somebody who thaws it against a hold sees it frozen again, and wins in the end")
     func contest() throws {
         let scene = try CgroupScene()
