@@ -86,11 +86,12 @@ public final class StoppedExtent {
     public var stoppedByUs: [ProcessIdentity] { held.filter(\.isOurs).map(\.process.identity) }
 
     /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
-    /// continue. What is gone, or no longer stopped, is passed over.
+    /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < Extent.limit {
+            // Asked for the signal first: one that works in between is seen in the state.
             guard let process = try? HeldProcess(identity, proc: proc),
-                (try? proc.isStopped(identity)) == true
+                (try? proc.hasPendingStop(identity.pid)) == true || (try? proc.isStopped(identity)) == true
             else { continue }
             known.insert(identity)
             held.append(Member(process, .stopped(byUs: true)))

@@ -167,6 +167,31 @@ struct FallbackTests {
         try scene.daemon.start()
         try scene.expectHeldThenFree()
     }
+
+    @Test(
+        "Resume was written down, its SIGCONT not sent: a stop that has yet to work is taken back all the same"
+    )
+    func resumedBeforeItStood() throws {
+        let scene = try Scene()
+        // So that the cgroup is not all of it.
+        let elsewhere = try TestCgroup("other")
+        defer { withExtendedLifetime(elsewhere) {} }
+        try elsewhere.take(scene.other)
+        try scene.tellSuspend()
+        try scene.client.wait("the stop of the child") { try isStopped(scene.other) }
+        #expect(try Proc().hasPendingStop(scene.main.pid))
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.rewrite(scene.path) { line in
+            if line.hasPrefix("hold=") { return nil }
+            return line.hasPrefix("enforcement=") ? "enforcement=continuing request" : line
+        }
+        try scene.daemon.start()
+        #expect(try !Proc().hasPendingStop(scene.main.pid))
+        try scene.client.wait("the child to run") { try !isStopped(scene.other) }
+        try scene.open()
+        try scene.main.waitForLine(containing: "spawned")
+        #expect(try scene.client.state(scene.path) == "background")
+    }
 }
 
 /// A file that nobody can write to, root neither: mounted over itself.

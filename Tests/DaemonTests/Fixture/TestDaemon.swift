@@ -74,6 +74,16 @@ final class TestDaemon {
         process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities)
     }
 
+    /// Changes what a daemon that has ended wrote down of an application.
+    ///
+    /// - Parameter change: what becomes of each line; nil: it goes.
+    func rewrite(_ path: String, _ change: (String) -> String?) throws {
+        let file = runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
+        let lines = try String(contentsOfFile: file, encoding: .utf8)
+            .split(separator: "\n", omittingEmptySubsequences: false).compactMap { change(String($0)) }
+        try lines.joined(separator: "\n").write(toFile: file, atomically: true, encoding: .utf8)
+    }
+
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
     var configurationFile: String { bus.directory + "/appstated.conf" }
 
