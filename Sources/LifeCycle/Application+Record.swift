@@ -22,6 +22,7 @@ extension Application {
         record.add("enforcement", "\(enforcement.rawValue) \(enforcementCause.rawValue)")
         for hold in holds { record.add("hold", "\(hold.reason.rawValue) \(hold.holder.escaped)") }
         record.add("foreign-stop", ifPresent: foreignStop?.escaped)
+        record.add("lifts-foreign-stop", ifPresent: liftsForeignStop ? liftsForeignStop.digit : nil)
         record.add("launch", ifPresent: launch?.recorded)
         record.add("grace", ifPresent: grace.recorded)
         record.add("termination", ifPresent: termination?.recorded)
@@ -64,6 +65,7 @@ extension Application {
         enforcementCause = enforced.1
         holds = try record.all("hold", Hold.init(recorded:))
         foreignStop = try record.optional("foreign-stop", String.init(escaped:))
+        liftsForeignStop = try record.optional("lifts-foreign-stop", Bool.init(digit:)) ?? false
         launch = try record.optional("launch", Countdown.init(recorded:))
         grace = try record.optional("grace", Grace.init(recorded:)) ?? .none
         termination = try record.optional("termination", Termination.init(recorded:))

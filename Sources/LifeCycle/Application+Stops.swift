@@ -10,6 +10,7 @@ extension Application {
     /// A live task of the process is in the state T. `holder`: somebody else who was seen to stop it.
     mutating func sawStopped(by holder: String?, at now: Microseconds) {
         isStopped = true
+        liftsForeignStop = false
         if breath == .closing, holder == nil { breath = .none }
         // A stop voids an acknowledgement that is awaited (§ 2); the grace went with the state.
         termination?.serial = 0
@@ -35,6 +36,7 @@ extension Application {
     mutating func sawContinued(at now: Microseconds) {
         // It breathes: that is no change of its state.
         if enforcement == .stopped, breath.isUnderWay { return }
+        liftsForeignStop = false
         switch enforcement {
         case .continuing:
             enforcement = .none

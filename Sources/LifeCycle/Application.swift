@@ -52,6 +52,8 @@ public struct Application: Equatable, Sendable {
     var toldState = LifeCycleState.notRunning
     var contest = Contest()
     var breath = Breath.none
+    /// `Resume()` ends another's stop too, and was not seen to work yet.
+    var liftsForeignStop = false
     /// What made us order the stop or continuation that is under way.
     var enforcementCause = StateChangeReason.signal
     var lastSerial: UInt64 = 0

@@ -69,6 +69,7 @@ extension Machine {
         guard let application = applications[number] else { return [] }
         let view = view(of: application)
         let settings = settings
+        if application.liftsForeignStop { effects.append(.continueForeign(number)) }
         update(number, application.enforcementCause, at: now, &effects) {
             $0.apply(settings)
             $0.windowLevel = view.level

@@ -207,6 +207,7 @@ extension Machine {
             // What the daemon decided by itself gives way to a person; only another's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.foreignStop = nil
+            if continues { $0.liftsForeignStop = true }
             if continues, $0.enforcement == .none {
                 $0.enforcement = .continuing
                 $0.enforcementCause = .request
