@@ -148,7 +148,14 @@ public final class Daemon {
                 message: "another appstated has it")
         }
         // Whoever has the name has the files too. Calls wait until the loop runs.
-        if let state { restore(from: state) }
+        if let state {
+            // What is reported of one application waits until all are there.
+            isStepping = true
+            let restored = restore(from: state)
+            isStepping = false
+            step()
+            lookAgain(at: restored)
+        }
         configurePressure()
         try loop.watchdog(enabled: true)
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")

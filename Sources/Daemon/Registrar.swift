@@ -126,6 +126,7 @@ extension Daemon {
                         unit: Login.unit(ofProcess: identity.pid) ?? "",
                         launchOptions: options.launchOptions,
                         suspender: stops.suspender(identity, user)))
+                stops.freezeChanged(number)
             } _: { answer in
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))

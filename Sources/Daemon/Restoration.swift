@@ -7,7 +7,7 @@ import Linux
 /// Taking up what a killed daemon left: the same applications at the same paths, in the same states, with the
 /// same holds; what cannot be taken up is resumed (§ 5).
 extension Daemon {
-    func restore(from state: RuntimeState) {
+    func restore(from state: RuntimeState) -> [ApplicationNumber] {
         core.machine.skipNumbers(through: state.lastGivenNumber())
         let bus = (try? self.bus.id()) ?? ""
         let boot = (try? proc.bootID()) ?? ""
@@ -15,7 +15,7 @@ extension Daemon {
         let found = state.found()
         state.noteBus(bus, boot: boot)
         var kept = Dictionary(Service.takeStored().map { ($0.name, $0.descriptor) }) { old, _ in old }
-        var adopted: [ApplicationNumber] = []
+        var adopted: [(number: ApplicationNumber, record: Record)] = []
         for entry in found {
             switch entry {
             case .whole(let name, let record):
@@ -26,7 +26,7 @@ extension Daemon {
                 }
                 do {
                     if let number = try adopt(record, state, &kept) {
-                        adopted.append(number)
+                        adopted.append((number, record))
                     } else {
                         release(record)
                         state.remove(named: name)
@@ -38,6 +38,10 @@ extension Daemon {
                 abandon(name, why, rest, state)
             }
         }
+        // Only now is it known where each extent ends.
+        for (number, record) in adopted {
+            if let application = executor.registered[number] { stops.adopt(application, record) }
+        }
         for (name, descriptor) in kept {
             close(descriptor)
             Service.dropStored(name)
@@ -47,11 +51,16 @@ extension Daemon {
         for name in machine.connections where origin?.bus != bus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
-        for number in adopted { take(core.machine.reassert(number, at: Self.now)) }
-        if !adopted.isEmpty { sensor.rescan() }
-        step()
-        guard !adopted.isEmpty else { return }
-        journal.log(.info, "took up \(adopted.count) applications of the daemon before")
+        for (number, _) in adopted { take(core.machine.reassert(number, at: Self.now)) }
+        return adopted.map(\.number)
+    }
+
+    /// What others have stopped, continued, frozen or thawed since the daemon before was killed.
+    func lookAgain(at restored: [ApplicationNumber]) {
+        guard !restored.isEmpty else { return }
+        for number in restored { stops.freezeChanged(number) }
+        sensor.rescan()
+        journal.log(.info, "took up \(restored.count) applications of the daemon before")
     }
 
     /// nil: its process has ended meanwhile.
@@ -65,7 +74,6 @@ extension Daemon {
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
         executor.enroll(application)
-        stops.adopt(application, record)
         resources.adopt(state.resources(of: number), for: application)
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)

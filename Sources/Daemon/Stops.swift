@@ -76,7 +76,6 @@ final class Stops {
         let number = application.number
         application.suspender.fellBack = { [unowned self] in writeDown(number) }
         freezes?.watch(number, application.process)
-        freezeChanged(number)
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
         frozen = frozen.filter { find($0)?.suspender.isFreezeOurs == true }
         guard !frozen.isEmpty, let hierarchy,
@@ -316,7 +315,8 @@ final class Stops {
         freezes?.frozenCgroup(of: number) != nil && (try? proc.hasPendingStop(process.pid)) == true
     }
 
-    private func freezeChanged(_ number: ApplicationNumber) {
+    /// Looks at the cgroup of an application, and reports what has become of it.
+    func freezeChanged(_ number: ApplicationNumber) {
         guard let registered = find(number), let application = application(number) else { return }
         let cgroup = freezes?.frozenCgroup(of: number)
         switch (cgroup, application.enforcement) {

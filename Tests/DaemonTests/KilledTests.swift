@@ -1,0 +1,93 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// What the daemon that was killed had done and not written down, or written down and not done, and what others did
+/// to its applications before there was another.
+@Suite("Killed in between", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct KilledTests {
+    @Test(
+        "thawed and not written down: what is frozen after that is somebody else's freeze",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func thawed() throws {
+        let scene = try CgroupScene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.rewrite(scene.path, Self.asResumed)
+        try scene.cgroup.thaw()
+        try scene.daemon.start()
+        #expect(try scene.client.state(scene.path) == "background")
+        try scene.cgroup.freeze()
+        try scene.client.wait("the freeze") { try scene.client.state(scene.path) == "suspended" }
+        #expect(try scene.client.holds(scene.path) == ["signal cgroup \(scene.cgroup.name)"])
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.wantsFrozen())
+        try scene.app.settle()
+    }
+
+    @Test("stopped by signal and not written down: Resume lets the children go too")
+    func stopped() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        try client.application(path, "Suspend")
+        try daemon.end(SIGKILL)
+        try daemon.rewrite(path, Self.asBeforeStop)
+        try daemon.start()
+        try client.wait("the stop") { try client.state(path) == "suspended" }
+        #expect(try client.holds(path) == ["request uid:\(getuid())"])
+        #expect(try isStopped(child))
+        try client.application(path, "Resume")
+        try app.settle()
+        #expect(try !isStopped(child))
+    }
+
+    @Test(
+        "a child that is an application of its own, and that somebody stopped, is not its parent's to let go")
+    func registeredChild() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        let inner = try client.register("org.example.Viewer", child)
+        kill(child, SIGSTOP)
+        try client.wait("the stop") { try client.state(inner) == "suspended" }
+        try client.application(path, "Suspend")
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        try client.application(path, "Resume")
+        try app.settle()
+        #expect(try isStopped(child))
+        #expect(try client.state(inner) == "suspended")
+        #expect(try client.holds(inner).allSatisfy { $0.hasPrefix("signal") })
+    }
+
+    /// As a record stands when `Suspend` is written down, and nothing is done yet.
+    private static func asBeforeStop(_ line: String) -> String? {
+        switch line.prefix(while: { $0 != "=" }) {
+        case "state": "state=background"
+        case "stopped": "stopped=0"
+        case "enforcement": "enforcement=stopping request"
+        case "stopped-process": nil
+        default: line
+        }
+    }
+
+    /// As a record stands when `Resume` is written down, and nothing is done yet.
+    private static func asResumed(_ line: String) -> String? {
+        switch line.prefix(while: { $0 != "=" }) {
+        case "hold", "foreign-stop": nil
+        case "enforcement": "enforcement=continuing request"
+        default: line
+        }
+    }
+}
