@@ -86,6 +86,7 @@ public final class Daemon {
         executor.use(stops)
         sensor.stands = { [unowned stops] in stops.stands($0, $1) }
         sensor.hasPendingStop = { [unowned stops] in stops.hasPendingStop($0, $1) }
+        sensor.hasStopBeneath = { [unowned stops] in stops.hasStopBeneath($0, $1) }
         resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
         self.executor = executor
         self.stops = stops

@@ -28,6 +28,8 @@ final class StopSensor {
     var stands: (ApplicationNumber, ProcessIdentity) -> Bool?
     /// Whether a stop waits for a frozen process.
     var hasPendingStop: (ApplicationNumber, ProcessIdentity) -> Bool = { _, _ in false }
+    /// Whether somebody else's stop holds a process beneath our freeze; nil: it is not frozen by us.
+    var hasStopBeneath: (ApplicationNumber, ProcessIdentity) -> Bool? = { _, _ in nil }
     private var trace: StopTrace?
     private var sources: [Source] = []
     private let retries: Retries<ApplicationNumber>
@@ -84,13 +86,24 @@ final class StopSensor {
     func rescan() -> Bool {
         var hasChanged = false
         for (number, process) in watched {
-            guard let isStopped = stands(number, process), let application = application(number),
-                isStopped != application.isStopped
-            else { continue }
-            // A stop of ours that is on its way is reported when it is complete.
-            if isStopped && application.enforcement == .stopping { continue }
-            hasChanged = true
-            report(isStopped ? .stopped(number, holder: nil) : .continued(number))
+            guard let application = application(number) else { continue }
+            // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen.
+            let isComing =
+                trace != nil && application.enforcement == .none
+                && (try? proc.hasPendingStop(process.pid)) == true
+            guard let isStopped = stands(number, process) else { continue }
+            if let isForeign = hasStopBeneath(number, process),
+                isForeign != (application.foreignStop != nil)
+            {
+                hasChanged = true
+                report(isForeign ? .stopped(number, holder: "") : .foreignStopEnded(number))
+            } else if isStopped != application.isStopped {
+                // A stop of ours that is on its way is reported when it is complete.
+                if isStopped && application.enforcement == .stopping { continue }
+                hasChanged = true
+                report(isStopped ? .stopped(number, holder: nil) : .continued(number))
+            }
+            if isComing, !isStopped, !retries.contains(number) { waitForStop(number, SIGSTOP, by: "") }
         }
         return hasChanged
     }
@@ -111,9 +124,15 @@ final class StopSensor {
         if hint.signal == SIGCONT {
             retries.cancel(number)
             confirmContinued(number)
-        } else if !confirmStopped(number, hint) {
-            let patience = hint.signal == SIGSTOP ? Self.longPatience : Self.shortPatience
-            retries.start(number, for: patience) { [weak self] in self?.confirmStopped(number, hint) ?? true }
+        } else if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
+            waitForStop(number, hint.signal, by: "pid \(hint.sender)")
+        }
+    }
+
+    private func waitForStop(_ number: ApplicationNumber, _ signal: Int32, by holder: String) {
+        let patience = signal == SIGSTOP ? Self.longPatience : Self.shortPatience
+        retries.start(number, for: patience) { [weak self] in
+            self?.confirmStopped(number, signal, by: holder) ?? true
         }
     }
 
@@ -140,13 +159,13 @@ final class StopSensor {
     }
 
     /// Answers whether there is nothing more to wait for.
-    private func confirmStopped(_ number: ApplicationNumber, _ hint: StopTrace.Hint) -> Bool {
+    private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
         guard let process = watched[number], let application = application(number) else { return true }
         // It is stopped already: only SIGSTOP, which nothing can ignore, adds somebody who wants it so.
-        if application.isStopped && hint.signal != SIGSTOP { return true }
+        if application.isStopped && signal != SIGSTOP { return true }
         guard let isStopped = try? proc.isStopped(process) else { return true }
         if isStopped || hasPendingStop(number, process) {
-            report(.stopped(number, holder: "pid \(hint.sender)"))
+            report(.stopped(number, holder: holder))
             return true
         }
         return false

@@ -315,6 +315,16 @@ final class Stops {
         freezes?.frozenCgroup(of: number) != nil && (try? proc.hasPendingStop(process.pid)) == true
     }
 
+    /// Whether somebody else's stop holds a process beneath our freeze: it is stopped as well, or will be once it is
+    /// thawed. nil: it is not frozen by us.
+    func hasStopBeneath(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
+        guard let suspender = find(number)?.suspender, suspender.isFreezeOurs,
+            let cgroup = freezes?.frozenCgroup(of: number), cgroup == suspender.frozen,
+            let isStopped = try? proc.isStopped(process)
+        else { return nil }
+        return isStopped || (try? proc.hasPendingStop(process.pid)) == true
+    }
+
     /// Looks at the cgroup of an application, and reports what has become of it.
     func freezeChanged(_ number: ApplicationNumber) {
         guard let registered = find(number), let application = application(number) else { return }

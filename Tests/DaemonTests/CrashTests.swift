@@ -306,6 +306,8 @@ private final class Churn {
         let stands = try subject.stands
         let isRequested = holds.contains("request uid:\(getuid())")
         let isForeign = holds.contains { $0.hasPrefix("signal") }
+        // What follows of that is not to be seen yet.
+        if try !stands && Proc().hasPendingStop(subject.process.pid) { wrong.append("is about to stop") }
         if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
         if stands == holds.isEmpty { wrong.append("stopped: \(stands), holds \(holds)") }
         if subject.request == .yes, !isRequested { wrong.append("the request is lost: \(holds)") }

@@ -192,6 +192,22 @@ struct FallbackTests {
         try scene.main.waitForLine(containing: "spawned")
         #expect(try scene.client.state(scene.path) == "background")
     }
+
+    @Test("somebody's stop that was sent while there was no daemon, and works when there is one, is seen")
+    func stopYetToWork() throws {
+        let scene = try Scene()
+        try scene.daemon.end(SIGKILL)
+        scene.main.kill(SIGSTOP)
+        try scene.daemon.start()
+        #expect(try scene.client.state(scene.path) == "background")
+        try scene.open()
+        try scene.client.wait("the stop to be seen") {
+            try scene.client.state(scene.path) == "suspended"
+        }
+        #expect(try scene.client.holds(scene.path).allSatisfy { $0.hasPrefix("signal") })
+        try scene.client.application(scene.path, "Resume")
+        try scene.main.waitForLine(containing: "spawned")
+    }
 }
 
 /// A file that nobody can write to, root neither: mounted over itself.

@@ -11,6 +11,57 @@ import Testing
 @Suite("Killed in between", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct KilledTests {
     @Test(
+        "SIGSTOP to a frozen application that no daemon heard of is a hold of its own, and Resume ends it too",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func stoppedBeneathFreeze() throws {
+        let scene = try CgroupScene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.daemon.end(SIGKILL)
+        scene.app.process.kill(SIGSTOP)
+        try scene.daemon.start()
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())", "signal "])
+        try scene.client.application(scene.path, "Resume")
+        try scene.app.settle()
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test(
+        "SIGCONT to a frozen application that no daemon heard of ends the stop that waited for the thaw",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func continuedBeneathFreeze() throws {
+        let scene = try CgroupScene()
+        try scene.client.application(scene.path, "Suspend")
+        scene.app.process.kill(SIGSTOP)
+        try scene.client.wait("the second hold") { try scene.client.holds(scene.path).count == 2 }
+        try scene.daemon.end(SIGKILL)
+        scene.app.process.kill(SIGCONT)
+        try scene.daemon.start()
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
+        #expect(try scene.client.state(scene.path) == "suspended")
+    }
+
+    @Test(
+        "Resume that was written down and not carried out ends somebody else's stop too",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func resumed() throws {
+        let scene = try CgroupScene()
+        let children = scene.others
+        try scene.client.application(scene.path, "Suspend")
+        for pid in [scene.app.pid] + children { kill(pid, SIGSTOP) }
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.rewrite(scene.path) { line in
+            line.hasPrefix("enforcement=")
+                ? "enforcement=continuing request\nlifts-foreign-stop=1" : Self.asResumed(line)
+        }
+        try scene.daemon.start()
+        try scene.app.settle()
+        #expect(try scene.noneIsStopped)
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test(
         "thawed and not written down: what is frozen after that is somebody else's freeze",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func thawed() throws {
