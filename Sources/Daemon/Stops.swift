@@ -161,17 +161,22 @@ final class Stops {
     /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by
     /// signal then.
     private func verify() {
-        for number in unverified {
+        let numbers = unverified
+        unverified = []
+        for number in numbers {
             // Who dies is in no cgroup any more.
             guard let application = find(number), self.application(number)?.isTerminating != true,
                 !application.suspender.verify(isForeign: isForeign)
             else { continue }
+            if application.suspender.isFreezeOurs {
+                releaseLater(number, sparingMain: false)
+                continue
+            }
             let why = application.suspender.objection ?? "its cgroup is no longer its own"
             journal.log(
                 .notice, "application \(number) (\(application.id)): thawed: \(why)", application.fields)
             report(.continued(number))
         }
-        unverified = []
     }
 
     private func giveUp(_ number: ApplicationNumber) {
@@ -221,20 +226,22 @@ final class Stops {
         locks?.unwatch(number)
         application.suspender.release(sparing: sparingMain ? [application.process] : [])
         logFailures(of: application)
-        if application.suspender.isFreezeOurs {
-            retries.start(number, for: .max / 2) { [weak self] in
-                guard let self, let application = find(number) else { return true }
-                application.suspender.release(sparing: sparingMain ? [application.process] : [])
-                if application.suspender.isFreezeOurs { return false }
-                if !sparingMain { reportIfRunning(application) }
-                return true
-            }
-            return
-        }
+        if application.suspender.isFreezeOurs { return releaseLater(number, sparingMain: sparingMain) }
         if sparingMain { return }
         // It may have been stopped before we did, by somebody who has given it up since.
         if (try? proc.isStopped(application.process)) == true { continueMain(application) }
         reportIfRunning(application)
+    }
+
+    /// A cgroup that cannot be thawed just now, for want of descriptors, say, is once it can be.
+    private func releaseLater(_ number: ApplicationNumber, sparingMain: Bool) {
+        retries.start(number, for: .max / 2) { [weak self] in
+            guard let self, let application = find(number) else { return true }
+            application.suspender.release(sparing: sparingMain ? [application.process] : [])
+            if application.suspender.isFreezeOurs { return false }
+            if !sparingMain { reportIfRunning(application) }
+            return true
+        }
     }
 
     /// Ends another's stop, because somebody who may has asked for it.
