@@ -265,7 +265,12 @@ final class Subscriber {
         }.readObjectPath()
     }
 
-    func suspend(_ path: String) throws { try call(path, BusNames.application, "Suspend") { _ in } }
+    /// Does not wait for the answer, which follows the signals.
+    func send(suspend path: String) throws {
+        try bus.send(
+            bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend"))
+    }
 
     func resume(_ path: String) throws { try call(path, BusNames.application, "Resume") { _ in } }
 

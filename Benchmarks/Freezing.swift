@@ -38,7 +38,7 @@ extension Bench {
                 try client.wait(for: "background")
                 pause()
                 begin = now
-                try client.suspend(path)
+                try client.send(suspend: path)
                 try client.wait(for: "suspended")
                 ours.append(now - begin)
                 try client.resume(path)

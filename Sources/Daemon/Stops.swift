@@ -29,6 +29,9 @@ final class Stops {
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
 
+    /// A look at two hundred processes takes milliseconds of a processor that others wait for.
+    private static let verificationLag: Microseconds = 5_000
+
     /// Called before an application is stopped in another way than was written down.
     var writeDown: (ApplicationNumber) -> Void = { _ in }
 
@@ -92,7 +95,6 @@ final class Stops {
     /// Chooses how it will be stopped: to be written down before it is.
     func prepare(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        freezes?.watch(number, application.process)
         application.suspender.prepare(isForeign: isForeign)
     }
 
@@ -102,7 +104,10 @@ final class Stops {
             giveWay(application, to: why)
             return
         }
-        if isComplete(number, application.suspender.stop(isForeign: isForeign)) { return }
+        let progress = application.suspender.stop(isForeign: isForeign)
+        // While it freezes: its cgroup may be another than before.
+        freezes?.watch(number, application.process)
+        if isComplete(number, progress) { return }
         // The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for
         // as long as it may take.
         let patience = application.suspender.frozen == nil ? .max / 2 : Self.longestFreeze
@@ -151,11 +156,11 @@ final class Stops {
         reportIfRunning(application)
     }
 
-    /// In a turn of its own, after the announcement, which need not wait for it: who stands changes no more.
+    /// Not before those whom the announcement wakes have had their turn: who stands changes no more.
     private func verifySoon(_ number: ApplicationNumber) {
+        if unverified.isEmpty { verification?.arm(at: now() + Self.verificationLag) }
         unverified.insert(number)
         frozen.insert(number)
-        verification?.arm(at: now())
     }
 
     /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by

@@ -20,11 +20,12 @@ public final class DescriptorBudget {
 final class JudgedCgroup {
     let cgroup: Cgroup
     private let identifier: UInt64
-    private let members: [Int32: ProcessIdentity]
+    /// In ascending order of their ids, as the cgroup's processes are read.
+    private let members: [ProcessIdentity]
     private let owner: UInt32
     /// All members, or nobody: where the kernel tells a pidfd's user ids (Linux 6.13), that is ten times as fast as a
     /// look at its directory in /proc.
-    private var held: [Int32: HeldProcess] = [:]
+    private var held: [HeldProcess] = []
     private let budget: DescriptorBudget
 
     init(
@@ -32,7 +33,7 @@ final class JudgedCgroup {
     ) throws(KernelFailure) {
         self.cgroup = cgroup
         identifier = try cgroup.identifier()
-        self.members = Dictionary(members.map { ($0.identity.pid, $0.identity) }) { $1 }
+        self.members = members.map(\.identity)
         self.owner = owner
         self.budget = budget
     }
@@ -47,18 +48,18 @@ final class JudgedCgroup {
     /// Holds the members, so that the next look is quick; not while somebody waits.
     func hold(proc: Proc) {
         guard held.isEmpty, budget.take(members.count) else { return }
-        for member in members.values {
+        for member in members {
             guard let process = try? HeldProcess(member, proc: proc), process.owner != nil else {
                 budget.giveBack(members.count - held.count)
                 return letGo()
             }
-            held[member.pid] = process
+            held.append(process)
         }
     }
 
     private func letGo() {
         budget.giveBack(held.count)
-        held = [:]
+        held = []
     }
 
     /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's.
@@ -66,15 +67,20 @@ final class JudgedCgroup {
         guard (try? cgroup.identifier()) == identifier, (try? cgroup.owner()) == owner,
             let now = try? cgroup.members(), !now.isPartial, now.unseen == 0
         else { return false }
-        return now.processes.allSatisfy { pid in
-            guard let member = members[pid], isOwners(pid, proc) else { return false }
-            return member == main || !isForeign(member)
+        var index = 0
+        for pid in now.processes {
+            // Those that have ended since are no matter.
+            while index < members.count, members[index].pid < pid { index += 1 }
+            guard index < members.count, members[index].pid == pid, isOwners(index, proc),
+                members[index] == main || !isForeign(members[index])
+            else { return false }
         }
+        return true
     }
 
     /// By its directory in /proc: that is root's for whoever executes a set-user-ID program (proc_pid(5)).
-    private func isOwners(_ pid: Int32, _ proc: Proc) -> Bool {
-        guard let process = held[pid] else { return proc.directoryOwner(of: pid) == owner }
-        return process.owner?.isWholly(owner) == true
+    private func isOwners(_ index: Int, _ proc: Proc) -> Bool {
+        guard !held.isEmpty else { return proc.directoryOwner(of: members[index].pid) == owner }
+        return held[index].owner?.isWholly(owner) == true
     }
 }

@@ -159,11 +159,9 @@ public final class Suspender {
     /// With the cgroup frozen and announced: whether it is still to be. If not, all go on, and the next stop is made
     /// by signal.
     public func verify(isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        defer { judged?.hold(proc: proc) }
         guard case .freezer(let cgroup, isOurs: true) = means else { return true }
-        if isOwn(cgroup, isForeign) {
-            judged?.hold(proc: proc)
-            return true
-        }
+        if isOwn(cgroup, isForeign) { return true }
         judged = nil
         release()
         return false
