@@ -37,7 +37,9 @@ let package = Package(
             swiftSettings: settings),
         .systemLibrary(
             name: "CXCB", pkgConfig: "xcb-res", providers: [.apt(["libxcb1-dev", "libxcb-res0-dev"])]),
-        .target(name: "Windows", dependencies: ["CXCB"], swiftSettings: settings),
+        .systemLibrary(
+            name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
+        .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session", dependencies: ["AppStateContract", "AppStateBus", "Windows"],
             swiftSettings: settings),

@@ -7,6 +7,8 @@ struct SocketDiagnosis: ~Copyable {
     enum Question {
         /// Every socket of our network namespace that is connected or listens, with what waits in it.
         case all
+        /// The same, with their names instead of what waits.
+        case names
         /// One socket, with its name.
         case one(UInt32)
     }
@@ -93,9 +95,16 @@ struct SocketDiagnosis: ~Copyable {
 }
 
 extension SocketDiagnosis.Question {
+    private var isAboutNames: Bool {
+        switch self {
+        case .names: true
+        case .all, .one: false
+        }
+    }
+
     fileprivate var isSingle: Bool {
         switch self {
-        case .all: false
+        case .all, .names: false
         case .one: true
         }
     }
@@ -106,10 +115,11 @@ extension SocketDiagnosis.Question {
         request.header.nlmsg_type = UInt16(SOCK_DIAG_BY_FAMILY)
         request.body.sdiag_family = UInt8(AF_UNIX)
         switch self {
-        case .all:
+        case .all, .names:
             request.header.nlmsg_flags = UInt16(NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH)
             request.body.udiag_states = 1 << SocketReports.established | 1 << SocketReports.listening
-            request.body.udiag_show = UInt32(UDIAG_SHOW_RQLEN | UDIAG_SHOW_PEER)
+            request.body.udiag_show = UInt32(
+                UDIAG_SHOW_PEER | (isAboutNames ? UDIAG_SHOW_NAME : UDIAG_SHOW_RQLEN))
         case .one(let inode):
             request.header.nlmsg_flags = UInt16(NLM_F_REQUEST)
             request.body.udiag_ino = inode

@@ -146,7 +146,7 @@ private struct OpenSockets {
 extension Proc {
     /// The inode numbers of the sockets among the process's open files; false where there are more files
     /// than `left`, from which those looked at are taken.
-    fileprivate func sockets(
+    func sockets(
         of pid: Int32, left: inout Int
     ) throws(KernelFailure) -> (inodes: Set<UInt32>, isWhole: Bool) {
         let numbers: [Int32]

@@ -15,6 +15,12 @@ public protocol WindowObserver: AnyObject {
     ///
     /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
     func dispatch() throws(ObserverFailure)
+    /// What a person should know of how the windows were understood, each sentence once.
+    func takeNotices() -> [String]
+}
+
+extension WindowObserver {
+    public func takeNotices() -> [String] { [] }
 }
 
 /// The kinds of observers. The value goes into the numbers that reporters give to windows, so that those of two
@@ -23,6 +29,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case x11 = 1
     case sway = 2
     case i3 = 3
+    case foreignToplevel = 4
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {
@@ -32,15 +39,17 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
 
 /// Why windows cannot be watched, or can be no more.
 public enum ObserverFailure: Error, Equatable, Sendable, CustomStringConvertible {
-    /// There is no such server, or it does not let us in, or lacks what is needed.
+    /// There is no such server, or it does not let us in, or lacks what is needed: perhaps not for long.
     case unreachable(String)
+    /// There is a server, and it will never tell of windows in a way that is understood.
+    case unsupported(String)
     /// The server has ended, or has cut us off.
     case ended(String)
 
     /// One sentence.
     public var description: String {
         switch self {
-        case .unreachable(let sentence), .ended(let sentence): sentence
+        case .unreachable(let sentence), .unsupported(let sentence), .ended(let sentence): sentence
         }
     }
 }

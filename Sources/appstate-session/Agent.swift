@@ -80,6 +80,7 @@ final class Agent {
     }
 
     private func report() {
+        for notice in observers.flatMap({ $0.takeNotices() }) { journal.log(.notice, notice) }
         var windows = observers.flatMap { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }

@@ -16,15 +16,17 @@ enum Arguments: Equatable {
         appstate-session [--session ID] [--verbose]
 
         Watches the windows of this session and reports them to appstated. Takes no
-        arguments in normal use; the desktop is found by SWAYSOCK, I3SOCK and DISPLAY.
+        arguments in normal use; the desktop is found by SWAYSOCK, WAYLAND_DISPLAY and
+        DISPLAY.
 
           --session ID  the logind session to report for, instead of one's own
           --verbose     print each report
           --version     print the version
           --help        print this
 
-        Ends when the display server does. Exit status: 0 that, or asked to end; 1 there
-        is nothing to watch, or no system bus; 2 wrong usage.
+        Ends when the display server does. Exit status: 0 that, or asked to end; 1 no
+        display server answers, or no system bus; 2 wrong usage; 3 the desktop is of a
+        kind that cannot be watched.
         """
 
     init(_ words: some Sequence<String>) {

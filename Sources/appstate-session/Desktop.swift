@@ -5,37 +5,64 @@ import Windows
 enum Desktop {
     /// The observers that answer; several where one does not see all windows.
     ///
-    /// - Throws: where none answers, with all that was tried.
+    /// - Throws: where none answers, with all that was tried; `unsupported` where that will be so the next time too.
     static func observers() throws(ObserverFailure) -> [any WindowObserver] {
         var tried: [String] = []
-        // sway and i3 tell of all windows, Xwayland's included, and know workspaces on several monitors.
-        for candidate in [sway, i3, x11] {
-            do {
-                if let observer = try candidate() { return [observer] }
+        var isUnsupported = false
+        for candidate in Candidate.allCases {
+            do throws(ObserverFailure) {
+                if let observer = try observer(candidate) { return [observer] }
             } catch {
+                if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }
             }
         }
-        throw .unreachable(
-            tried.isEmpty ? "neither SWAYSOCK nor DISPLAY is set" : tried.joined(separator: "; "))
-    }
-
-    private static func sway() throws -> (any WindowObserver)? {
-        try variable("SWAYSOCK").map { try SwayObserver(sway: $0) }
-    }
-
-    private static func i3() throws -> (any WindowObserver)? {
-        guard variable("WAYLAND_DISPLAY") == nil, variable("DISPLAY") != nil else { return nil }
-        return try SwayObserver.i3Socket().map { try SwayObserver(i3: $0) }
-    }
-
-    private static func x11() throws -> (any WindowObserver)? {
-        // Alone it would take every Wayland application for one without a window.
-        if let name = variable("WAYLAND_DISPLAY") {
-            throw ObserverFailure.unreachable(
-                "the compositor at WAYLAND_DISPLAY=\(name) is of no kind that can be watched")
+        guard !tried.isEmpty else {
+            throw .unreachable("none of SWAYSOCK, WAYLAND_DISPLAY and DISPLAY is set")
         }
-        return try variable("DISPLAY").map { try X11Observer(display: $0) }
+        let all = tried.joined(separator: "; ")
+        throw isUnsupported ? .unsupported(all) : .unreachable(all)
+    }
+
+    /// What may answer, in the order in which it is tried. sway and i3 tell of all windows, Xwayland's included, and know
+    /// workspaces on several monitors; a Wayland compositor tells of all windows too.
+    private enum Candidate: CaseIterable {
+        case sway
+        case wayland
+        case i3
+        case x11
+    }
+
+    private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
+        switch candidate {
+        case .sway: try sway()
+        case .wayland: try wayland()
+        case .i3: try i3()
+        case .x11: try x11()
+        }
+    }
+
+    private static func sway() throws(ObserverFailure) -> (any WindowObserver)? {
+        guard let path = variable("SWAYSOCK") else { return nil }
+        return try SwayObserver(sway: path)
+    }
+
+    private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
+        guard let name = variable("WAYLAND_DISPLAY") else { return nil }
+        return try ForeignToplevelObserver(display: name, x11Display: variable("DISPLAY"))
+    }
+
+    private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {
+        guard variable("WAYLAND_DISPLAY") == nil, variable("DISPLAY") != nil,
+            let path = try SwayObserver.i3Socket()
+        else { return nil }
+        return try SwayObserver(i3: path)
+    }
+
+    private static func x11() throws(ObserverFailure) -> (any WindowObserver)? {
+        // Beside a compositor it would take every Wayland application for one without a window.
+        guard variable("WAYLAND_DISPLAY") == nil, let name = variable("DISPLAY") else { return nil }
+        return try X11Observer(display: name)
     }
 
     private static func variable(_ name: String) -> String? {

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Windows
 
 /// The session agent's main: arguments, start with a sentence of refusal, loop.
 @main
@@ -27,10 +28,15 @@ enum Main {
             let agent = Agent(loop: loop, options: options, journal: journal)
             try agent.start()
             return try withExtendedLifetime(agent) { try loop.run() }
+        } catch ObserverFailure.unsupported(let why) {
+            refuse("cannot watch this desktop: \(why)", status: unsupported)
         } catch {
             refuse("cannot watch this session: \(error)", status: 1)
         }
     }
+
+    /// Trying again would lead to the same: RestartPreventExitStatus= of the unit names it.
+    private static let unsupported: Int32 = 3
 
     private static func refuse(_ sentence: String, status: Int32) -> Never {
         Journal(identifier: "appstate-session").log(.error, sentence)

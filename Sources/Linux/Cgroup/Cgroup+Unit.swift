@@ -22,6 +22,23 @@ extension Cgroup {
         return found
     }
 
+    /// The application's id in the name of the outermost application's unit of a path: `app[-LAUNCHER]-ID-RANDOM.scope`
+    /// or `app[-LAUNCHER]-ID[@RANDOM].service`; nil where there is none.
+    ///
+    /// - Parameter path: as `/proc/PID/cgroup` has it.
+    public static func application(ofPath path: String) -> String? {
+        for unit in path.split(separator: "/") where unit.hasPrefix("app-") {
+            if unit.hasSuffix(".scope") {
+                let parts = unit.dropLast(".scope".count).split(separator: "-")
+                if parts.count >= 3 { return unescape(String(parts[parts.count - 2])) }
+            } else if unit.hasSuffix(".service") {
+                let parts = unit.dropLast(".service".count).prefix { $0 != "@" }.split(separator: "-")
+                if parts.count >= 2 { return unescape(String(parts[parts.count - 1])) }
+            }
+        }
+        return nil
+    }
+
     /// Whether it lies below the service manager of a user, `user@UID.service`.
     public func isBelowManager(ofUser uid: UInt32) -> Bool {
         ancestors.contains { $0.name == "user@\(uid).service" }

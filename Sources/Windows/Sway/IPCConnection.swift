@@ -26,23 +26,7 @@ final class IPCConnection {
 
     /// - Parameter path: as in SWAYSOCK or I3SOCK.
     init(path: String) throws(ObserverFailure) {
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        let room = MemoryLayout.size(ofValue: address.sun_path) - 1
-        guard path.utf8.count <= room else { throw .unreachable("the path \(path) is too long for a socket") }
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
-        let size = socklen_t(MemoryLayout<sockaddr_un>.size)
-        let result = withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(number, $0, size) }
-        }
-        guard result == 0 else {
-            let reason = String(cString: strerror(errno))
-            close(number)
-            throw .unreachable("nobody answers at \(path): \(reason)")
-        }
-        descriptor = number
+        descriptor = try LocalSocket.connect(to: path)
     }
 
     deinit { close(descriptor) }

@@ -1,5 +1,3 @@
-import Glibc
-
 /// Watches the windows of sway or i3 over their IPC socket. Each event has the whole tree read again, once for all that
 /// came in the meantime: a switch of the workspace, for one, is not announced window by window.
 ///
@@ -50,10 +48,9 @@ public final class SwayObserver: WindowObserver {
         connection = try IPCConnection(path: path)
         // A binding may change a layout, which nothing else tells of.
         try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
-        let deadline = Self.now + Self.patience
+        let deadline = Patience.deadline
         while !isKnown {
-            var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
-            guard poll(&ready, 1, Int32(max(0, deadline - Self.now))) != 0 else {
+            guard Patience.wait(for: connection.descriptor, until: deadline) else {
                 throw .unreachable("\(subject) does not answer")
             }
             try dispatch()
@@ -108,14 +105,4 @@ public final class SwayObserver: WindowObserver {
 
     /// What `ObservedWindow.number` may be.
     private static let numbers: UInt64 = 1 << 48 - 1
-
-    /// How long a window manager may take for its first answer, in milliseconds.
-    private static let patience: Int64 = 5_000
-
-    /// CLOCK_MONOTONIC, in milliseconds.
-    private static var now: Int64 {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
-    }
 }

@@ -1,0 +1,64 @@
+import Glibc
+
+/// Which processes are connected to a service by its local socket (unix(7)), as sock_diag(7) and their open files tell.
+///
+/// What was found out of a connection is remembered, so that asking again costs little while no other comes. Clients
+/// in another network namespace are not seen: their connections are theirs. Nor are those whose open files we may not
+/// read (proc_pid_fd(5)).
+public struct SocketClients {
+    private let proc: Proc
+    /// Who holds the client's end, by its number; nil where that cannot be found out.
+    private var holders: [UInt32: ProcessIdentity?] = [:]
+
+    /// The most open files, of all processes, that are looked at for one answer.
+    public static let mostDescriptors = 65_536
+
+    public init(proc: Proc = Proc()) {
+        self.proc = proc
+    }
+
+    /// The processes that are connected to one of these services, each once, the oldest first. Where several hold one
+    /// connection, having inherited it, the oldest of them stands for all.
+    ///
+    /// - Parameter services: as they are bound: a path, or `@` and an abstract name.
+    /// - Throws: where the kernel answers nothing at all, as in `UnixSockets.unread`.
+    public mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
+        var ends: Set<UInt32> = []
+        var seen = 0
+        try SocketDiagnosis().ask(.names) { report in
+            seen += 1
+            // What the service has accepted has the service's name.
+            if !report.isListening, let name = report.name, services.contains(name), let peer = report.peer {
+                ends.insert(peer)
+            }
+            return seen < UnixSockets.mostSockets
+        }
+        holders = holders.filter { end, holder in
+            ends.contains(end) && (holder.map { isAlive($0) } ?? true)
+        }
+        let unknown = ends.filter { holders[$0] == nil }
+        if !unknown.isEmpty { look(for: unknown) }
+        return Set(holders.values.compactMap(\.self)).sorted {
+            ($0.startTime, $0.pid) < ($1.startTime, $1.pid)
+        }
+    }
+
+    private func isAlive(_ process: ProcessIdentity) -> Bool {
+        (try? proc.identity(of: process.pid)) == process
+    }
+
+    private mutating func look(for ends: Set<UInt32>) {
+        for end in ends { holders[end] = .some(nil) }
+        var left = Self.mostDescriptors
+        for pid in (try? proc.processes()) ?? [] where left > 0 {
+            // Others' open files are not ours to read.
+            guard let sockets = try? proc.sockets(of: pid, left: &left).inodes else { continue }
+            let held = sockets.intersection(ends)
+            guard !held.isEmpty, let process = try? proc.identity(of: pid) else { continue }
+            for end in held {
+                if let other = holders[end] ?? nil, other.startTime <= process.startTime { continue }
+                holders[end] = process
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+import Glibc
+
+/// Sockets of servers on this machine: unix(7).
+enum LocalSocket {
+    /// How long a server may take to accept, in seconds: one that hangs lets its queue fill.
+    private static let patience = 5
+
+    /// A connection to the socket at `path`, for the caller to close.
+    static func connect(to path: String) throws(ObserverFailure) -> Int32 {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        let room = MemoryLayout.size(ofValue: address.sun_path) - 1
+        guard path.utf8.count <= room else { throw .unreachable("the path \(path) is too long for a socket") }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
+        // It holds for connect(2) too: socket(7), "SO_SNDTIMEO".
+        var time = timeval(tv_sec: patience, tv_usec: 0)
+        setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
+        let size = socklen_t(MemoryLayout<sockaddr_un>.size)
+        let result = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.connect(number, $0, size) }
+        }
+        guard result == 0 else {
+            let reason = String(cString: strerror(errno))
+            close(number)
+            throw .unreachable("nobody answers at \(path): \(reason)")
+        }
+        return number
+    }
+
+    /// What the server has bound its end to; nil where it has no path.
+    static func service(of descriptor: Int32) -> String? {
+        var address = sockaddr_un()
+        var size = socklen_t(MemoryLayout<sockaddr_un>.size)
+        let result = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(descriptor, $0, &size) }
+        }
+        guard result == 0 else { return nil }
+        let path = withUnsafeBytes(of: address.sun_path) { Array($0.prefix { $0 != 0 }) }
+        return path.isEmpty ? nil : String(decoding: path, as: UTF8.self)
+    }
+}
+
+/// What observers wait for at their start, and no longer than this.
+enum Patience {
+    /// How long a server may take for its first answer, in milliseconds.
+    private static let span: Int64 = 5_000
+
+    /// When it is used up, in milliseconds of `now`.
+    static var deadline: Int64 { now + span }
+
+    /// Waits until the descriptor can be read; false when the deadline has passed.
+    static func wait(for descriptor: Int32, until deadline: Int64) -> Bool {
+        var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&ready, 1, Int32(clamping: max(0, deadline - now))) != 0
+    }
+
+    /// CLOCK_MONOTONIC, in milliseconds.
+    private static var now: Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+    }
+}

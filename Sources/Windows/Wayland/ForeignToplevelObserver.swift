@@ -1,0 +1,174 @@
+import CWayland
+import Glibc
+import Linux
+
+/// Watches the windows of a Wayland compositor that speaks zwlr_foreign_toplevel_manager_v1, as those built on wlroots
+/// do: labwc, Wayfire and others. Xwayland's windows are among them.
+///
+/// Visible is what is not minimized: the protocol tells nothing of workspaces. It does not tell either whose a window
+/// is: `WindowOwners` finds out.
+public final class ForeignToplevelObserver: WindowObserver {
+    public let system = WindowSystem.foreignToplevel
+    public private(set) var windows: [ObservedWindow] = []
+    private let connection: WaylandConnection
+    private var owners: WindowOwners
+    private var toplevels: [OpaquePointer: Toplevel] = [:]
+    private var lastNumber: UInt64 = 0
+    private var activations: UInt64 = 0
+    private var isFinished = false
+    private var changes = Changes()
+    private var notices: [String] = []
+    private var doubted: Set<String> = []
+
+    /// What has happened to windows since their owners were looked for.
+    private struct Changes {
+        var hasCome = false
+        var hasGone = false
+        var isNamed = false
+    }
+
+    /// The most windows that are watched; those beyond are let go, and never told of.
+    private static let mostToplevels = 4 * ObservedWindow.mostWindows
+
+    /// Connects, and reads the present set.
+    ///
+    /// - Parameters:
+    ///   - display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
+    ///   - x11Display: as in DISPLAY, of the compositor's Xwayland, whose clients have windows here too; nil: none.
+    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol.
+    public init(display: String? = nil, x11Display: String? = nil) throws(ObserverFailure) {
+        do throws(ObserverFailure) {
+            connection = try WaylandConnection(display: display)
+        } catch .ended(let why) {
+            throw .unreachable("the compositor lets nobody in: \(why)")
+        }
+        owners = WindowOwners(services: [connection.service] + WindowOwners.services(ofX11: x11Display))
+        guard let manager = connection.bind(cwayland_toplevel_manager_interface()) else {
+            throw .unsupported(
+                "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks zwlr_foreign_toplevel_manager_v1")
+        }
+        connection.listen(to: manager) { [unowned self] event, arguments in
+            switch event {
+            case CWAYLAND_TOPLEVEL_MANAGER_TOPLEVEL.rawValue: welcome(arguments[0].o)
+            case CWAYLAND_TOPLEVEL_MANAGER_FINISHED.rawValue: isFinished = true
+            default: break
+            }
+        }
+        do throws(ObserverFailure) {
+            try connection.synchronize()
+            try dispatch()
+        } catch .ended(let why) {
+            throw .unreachable(why)
+        }
+    }
+
+    public var subject: String { "Wayland display \(connection.name)" }
+    public var descriptor: Int32 { connection.descriptor }
+
+    public func dispatch() throws(ObserverFailure) {
+        do throws(ObserverFailure) {
+            try connection.receive()
+        } catch {
+            throw .ended("\(subject) has ended: \(error)")
+        }
+        guard !isFinished else { throw .ended("\(subject) tells of windows no more") }
+        attribute()
+        windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))
+    }
+
+    public func takeNotices() -> [String] {
+        defer { notices = [] }
+        return notices
+    }
+
+    private var inOrder: [Toplevel] { toplevels.values.sorted { $0.number < $1.number } }
+
+    // MARK: What has happened
+
+    private func welcome(_ handle: OpaquePointer?) {
+        guard let handle else { return }
+        guard toplevels.count < Self.mostToplevels else {
+            connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
+            return
+        }
+        lastNumber += 1
+        toplevels[handle] = Toplevel(number: lastNumber)
+        connection.listen(to: handle) { [unowned self] event, arguments in take(event, arguments, handle) }
+    }
+
+    private func take(
+        _ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>, _ handle: OpaquePointer
+    ) {
+        switch event {
+        case CWAYLAND_TOPLEVEL_TITLE.rawValue: toplevels[handle]?.pending.title = Self.text(arguments[0])
+        case CWAYLAND_TOPLEVEL_APP_ID.rawValue: toplevels[handle]?.pending.appID = Self.text(arguments[0])
+        case CWAYLAND_TOPLEVEL_STATE.rawValue:
+            let states = Self.numbers(arguments[0])
+            toplevels[handle]?.pending.isMinimized = states.contains(
+                CWAYLAND_TOPLEVEL_STATE_MINIMIZED.rawValue)
+            toplevels[handle]?.pending.isActivated = states.contains(
+                CWAYLAND_TOPLEVEL_STATE_ACTIVATED.rawValue)
+        case CWAYLAND_TOPLEVEL_DONE.rawValue:
+            let before = toplevels[handle]?.state
+            toplevels[handle]?.commit(&activations)
+            if before == nil { changes.hasCome = true }
+            if before?.appID != toplevels[handle]?.state?.appID { changes.isNamed = true }
+        case CWAYLAND_TOPLEVEL_CLOSED.rawValue:
+            toplevels[handle] = nil
+            changes.hasGone = true
+            connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
+        default: break
+        }
+    }
+
+    private static func text(_ argument: wl_argument) -> String {
+        guard let text = argument.s else { return "" }
+        return ObservedWindow.text(
+            UnsafeBufferPointer(start: text, count: strlen(text)).map { UInt8(bitPattern: $0) })
+    }
+
+    private static func numbers(_ argument: wl_argument) -> [UInt32] {
+        guard let array = argument.a?.pointee, let data = array.data else { return [] }
+        return Array(
+            UnsafeRawBufferPointer(start: data, count: array.size / 4 * 4).bindMemory(to: UInt32.self))
+    }
+
+    // MARK: Whose they are
+
+    /// Finds out whose the windows are that have come or got another name, and of those in doubt, who is left.
+    private func attribute() {
+        let inDoubt = changes.hasGone && toplevels.values.contains { $0.owners.count > 1 }
+        guard changes.hasCome || changes.isNamed || inDoubt else {
+            changes = Changes()
+            return
+        }
+        changes = Changes()
+        do throws(KernelFailure) {
+            try owners.refresh()
+        } catch {
+            say("cannot tell whose windows are: \(error)")
+        }
+        for (handle, toplevel) in toplevels {
+            guard let state = toplevel.state else { continue }
+            let candidates = toplevel.candidates?.filter(owners.clients.contains) ?? owners.clients
+            let found = owners.of(state.appID, among: candidates)
+            toplevels[handle]?.candidates = candidates
+            toplevels[handle]?.owners = found
+            guard found.count != 1 else { continue }
+            let pids = found.map { "\($0.pid)" }.joined(separator: ", ")
+            say(
+                found.isEmpty
+                    ? "nobody knows whose the windows of \"\(state.appID)\" are"
+                    : """
+                    windows of "\(state.appID)" may be of any of the processes \(pids): as long as one is visible, all \
+                    of them count as visible, and none as focused
+                    """, about: state.appID)
+        }
+    }
+
+    /// Once for each subject.
+    private func say(_ sentence: String, about subject: String = "") {
+        guard doubted.count < ObservedWindow.mostWindows, doubted.insert(subject).inserted else { return }
+        notices.append(sentence)
+    }
+}

@@ -1,0 +1,77 @@
+import Linux
+
+/// A window as zwlr_foreign_toplevel_handle_v1 tells of it: what changes counts from `done` on.
+struct Toplevel {
+    /// What is told of it.
+    struct State: Equatable {
+        var appID = ""
+        var title = ""
+        var isMinimized = false
+        var isActivated = false
+    }
+
+    let number: UInt64
+    /// What was told since the last `done`.
+    var pending = State()
+    /// Nil before the first `done`.
+    private(set) var state: State?
+    /// When it was activated, by the count of activations; nil while it is not.
+    private(set) var activation: UInt64?
+    /// Who may have made it: the clients that there were when it came, and still are. Nil until they were asked for.
+    var candidates: Set<ProcessIdentity>?
+    /// Those of them that the app id speaks for.
+    var owners: [ProcessIdentity] = []
+
+    init(number: UInt64) { self.number = number }
+
+    /// Takes over what was told. wlroots says `done` to all clients whenever another one binds: that changes nothing.
+    ///
+    /// - Parameter activations: the count, which goes up when it becomes activated.
+    mutating func commit(_ activations: inout UInt64) {
+        if !pending.isActivated {
+            activation = nil
+        } else if activation == nil {
+            activations += 1
+            activation = activations
+        }
+        state = pending
+    }
+}
+
+extension Sequence<Toplevel> {
+    /// The windows as they are told of.
+    ///
+    /// One that may be several processes' is told of as theirs: for each such process one window in place of all of
+    /// these, visible while one of them is. So none is taken for hidden that may not be. The focus of such a window is
+    /// nobody's.
+    var picture: [ObservedWindow] {
+        // Each seat and, for some compositors, each output has one that is activated: the last one counts.
+        let focus = self.max { ($0.activation ?? 0) < ($1.activation ?? 0) }.flatMap(\.activation)
+        var picture: [ObservedWindow] = []
+        var shares: [Int32: ObservedWindow] = [:]
+        for toplevel in self {
+            guard let state = toplevel.state else { continue }
+            if toplevel.owners.count > 1 {
+                for owner in toplevel.owners {
+                    shares[owner.pid] = share(state, owner.pid, shares[owner.pid])
+                }
+            } else {
+                picture.append(
+                    ObservedWindow(
+                        number: toplevel.number, process: toplevel.owners.first?.pid, appID: state.appID,
+                        title: state.title, focused: focus != nil && toplevel.activation == focus,
+                        minimized: state.isMinimized))
+            }
+        }
+        return picture + shares.sorted { $0.key < $1.key }.map(\.value)
+    }
+
+    private func share(_ state: Toplevel.State, _ process: Int32, _ before: ObservedWindow?) -> ObservedWindow
+    {
+        let appID = before.map { $0.appID == state.appID ? $0.appID : "" } ?? state.appID
+        return ObservedWindow(
+            // Above all numbers that are given to windows.
+            number: 1 << 47 | UInt64(UInt32(bitPattern: process)), process: process, appID: appID,
+            minimized: state.isMinimized && before?.minimized ?? true)
+    }
+}

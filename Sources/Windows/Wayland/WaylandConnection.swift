@@ -1,0 +1,149 @@
+import CWayland
+import Glibc
+
+/// A connection to a Wayland compositor. Objects' events go to whoever listens to the object. Nothing waits, but `init`
+/// for the socket to accept and `synchronize()` for an answer, and both not for ever.
+final class WaylandConnection {
+    /// Gets an event: its number in the object's interface, and its arguments, valid for the call.
+    typealias Listener = (_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) -> Void
+
+    /// An object of the compositor's that anybody can bind.
+    struct Global {
+        let name: UInt32
+        let version: UInt32
+    }
+
+    /// As in WAYLAND_DISPLAY.
+    let name: String
+    /// Where the compositor says that it listens.
+    let service: String
+    let descriptor: Int32
+    /// The first global of each interface.
+    private(set) var globals: [String: Global] = [:]
+    private let display: OpaquePointer
+    private var registry: OpaquePointer?
+    private var listeners: [OpaquePointer: Listener] = [:]
+
+    /// The most that one `receive()` takes, in reads of 4 KiB each: somebody who never stops must not keep us.
+    private static let mostReads = 1_024
+    /// The most interfaces that are remembered; compositors have some fifty.
+    private static let mostGlobals = 1_024
+
+    /// Connects, and learns of the globals.
+    ///
+    /// - Parameter display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY itself.
+    init(display name: String?) throws(ObserverFailure) {
+        let name = name ?? Self.variable("WAYLAND_DISPLAY")
+        guard !name.isEmpty else { throw .unreachable("WAYLAND_DISPLAY is not set") }
+        let directory = Self.variable("XDG_RUNTIME_DIR")
+        guard name.hasPrefix("/") || !directory.isEmpty else {
+            throw .unreachable("WAYLAND_DISPLAY=\(name) is in XDG_RUNTIME_DIR, which is not set")
+        }
+        let path = name.hasPrefix("/") ? name : "\(directory)/\(name)"
+        let socket = try LocalSocket.connect(to: path)
+        // It is libwayland's from here on.
+        guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
+        self.name = name
+        self.display = display
+        descriptor = socket
+        service = LocalSocket.service(of: socket) ?? path
+        guard let registry = wl_display_get_registry(display) else { throw .unreachable("out of memory") }
+        self.registry = registry
+        listen(to: registry) { [unowned self] event, arguments in take(event, arguments) }
+        try synchronize()
+    }
+
+    deinit {
+        for object in listeners.keys { wl_proxy_destroy(object) }
+        wl_display_disconnect(display)
+    }
+
+    private static func variable(_ name: String) -> String {
+        getenv(name).map { String(cString: $0) } ?? ""
+    }
+
+    private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
+        // wl_registry.global: name, interface, version.
+        guard event == 0, let interface = arguments[1].s, globals.count < Self.mostGlobals else { return }
+        let text = String(cString: interface)
+        if globals[text] == nil { globals[text] = Global(name: arguments[0].u, version: arguments[2].u) }
+    }
+
+    // MARK: Objects
+
+    /// Binds a global; nil where the compositor has none. `interface` says the newest version that is understood.
+    func bind(_ interface: UnsafePointer<wl_interface>) -> OpaquePointer? {
+        guard let registry, let global = globals[String(cString: interface.pointee.name)] else { return nil }
+        let version = min(global.version, UInt32(clamping: interface.pointee.version))
+        return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
+    }
+
+    /// Has `listener` get the events of an object, until that is let go.
+    func listen(to object: OpaquePointer, _ listener: @escaping Listener) {
+        listeners[object] = listener
+        let own = Unmanaged.passUnretained(self).toOpaque()
+        wl_proxy_add_dispatcher(
+            object,
+            { _, object, event, _, arguments in
+                guard let object = object.map({ OpaquePointer($0) }), let arguments,
+                    let own = wl_proxy_get_user_data(object)
+                else { return 0 }
+                let connection = Unmanaged<WaylandConnection>.fromOpaque(own).takeUnretainedValue()
+                connection.listeners[object]?(event, arguments)
+                return 0
+            }, nil, own)
+    }
+
+    /// Tells the compositor, by this request, that an object is not needed any more.
+    func release(_ object: OpaquePointer, by request: UInt32) {
+        listeners[object] = nil
+        wl_proxy_marshal_array_flags(
+            object, request, nil, wl_proxy_get_version(object), UInt32(WL_MARSHAL_FLAG_DESTROY), nil)
+    }
+
+    // MARK: Messages
+
+    /// Takes what has come, without waiting, and sends what its listeners have asked.
+    func receive() throws(ObserverFailure) {
+        for _ in 0..<Self.mostReads {
+            while wl_display_prepare_read(display) != 0 { try check(wl_display_dispatch_pending(display)) }
+            // What there is no room for is sent the next time.
+            wl_display_flush(display)
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            guard poll(&ready, 1, 0) > 0 else {
+                wl_display_cancel_read(display)
+                return
+            }
+            try check(wl_display_read_events(display))
+            try check(wl_display_dispatch_pending(display))
+        }
+    }
+
+    /// Waits until the compositor has done all that was asked of it so far, and has told of it.
+    func synchronize() throws(ObserverFailure) {
+        guard let callback = wl_display_sync(display) else { throw .unreachable("out of memory") }
+        defer {
+            listeners[callback] = nil
+            wl_proxy_destroy(callback)
+        }
+        var isDone = false
+        listen(to: callback) { _, _ in isDone = true }
+        let deadline = Patience.deadline
+        try receive()
+        while !isDone {
+            guard Patience.wait(for: descriptor, until: deadline) else {
+                throw .unreachable("the compositor at WAYLAND_DISPLAY=\(name) does not answer")
+            }
+            try receive()
+        }
+    }
+
+    private func check(_ result: Int32) throws(ObserverFailure) {
+        guard result < 0 else { return }
+        let number = wl_display_get_error(display)
+        switch number {
+        case EPIPE, ECONNRESET, 0: throw .ended("it has closed the connection")
+        default: throw .ended(String(cString: strerror(number)))
+        }
+    }
+}
