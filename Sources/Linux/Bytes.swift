@@ -100,8 +100,8 @@ struct Bytes {
     }
 }
 
-/// The number that a file's or directory's name is, if it is a process id.
-func processID(named name: UnsafePointer<CChar>) -> Int32? {
+/// The number that a file's or directory's name is: a process's, a thread's, an open file's.
+func number(named name: UnsafePointer<CChar>) -> Int32? {
     var value: Int32 = 0
     var next = name
     guard next.pointee != 0 else { return nil }
@@ -113,5 +113,5 @@ func processID(named name: UnsafePointer<CChar>) -> Int32? {
         value = sum
         next += 1
     }
-    return value > 0 ? value : nil
+    return value
 }

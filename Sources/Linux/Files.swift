@@ -97,7 +97,7 @@ enum Files {
             errno = 0
             guard let entry = readdir(directory) else { break }
             let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
-                name.withMemoryRebound(to: CChar.self, capacity: 256) { processID(named: $0) }
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
             }
             if let number { found.append(number) }
         }
