@@ -68,11 +68,15 @@ let package = Package(
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
             name: "WindowActor", dependencies: ["CXCB"], path: "Tests/WindowActor", swiftSettings: settings),
+        .executableTarget(
+            name: "WaylandActor", dependencies: ["CWayland"], path: "Tests/WaylandActor",
+            swiftSettings: settings),
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "AppStateBus", "AppStateContract", "TestSupport", "appstated", "appstate-session",
-                "WindowActor",
+                "Windows", "Linux", "AppStateBus", "AppStateContract", "TestSupport", "appstated",
+                "appstate-session",
+                "WindowActor", "WaylandActor",
             ],
             swiftSettings: settings),
         .testTarget(

@@ -7,8 +7,3 @@
 // Names, and the numbers of their messages, are the protocol's; what is written here is only its form on the wire. A
 // signature has a letter for each argument (wayland-util.h, "wl_message"). `types` names the interface of each object
 // among the arguments.
-
-// What is declared of libwayland's own interfaces is a variable each: Swift would take the address of a copy.
-static inline const struct wl_interface *cwayland_callback_interface(void) { return &wl_callback_interface; }
-
-static inline const struct wl_interface *cwayland_seat_interface(void) { return &wl_seat_interface; }

@@ -21,7 +21,8 @@ struct HouseTests {
         ("CLinux", []),
         ("Linux", ["CLinux", "Glibc"]),
         ("CXCB", []),
-        ("Windows", ["CXCB", "Glibc"]),
+        ("CWayland", []),
+        ("Windows", ["CXCB", "CWayland", "Linux", "Glibc"]),
         ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Linux", "Glibc"]),
         ("appstated", ["AppStateContract", "AppStateBus", "Linux", "Daemon", "Glibc"]),
         ("appstate-session", ["AppStateContract", "AppStateBus", "Windows", "Glibc"]),
@@ -68,7 +69,7 @@ struct HouseTests {
         }
     }
 
-    @Test("only one room includes systemd's headers, one the kernel's, and one the display's")
+    @Test("only one room includes systemd's headers, one the kernel's, and one the displays'")
     func headers() throws {
         for room in Self.rooms {
             let modules = try Self.imports(of: room.name).values.reduce(into: Set<String>()) {
@@ -77,6 +78,7 @@ struct HouseTests {
             #expect(modules.contains("CSystemd") == (room.name == "AppStateBus"), "\(room.name)")
             #expect(modules.contains("CLinux") == (room.name == "Linux"), "\(room.name)")
             #expect(modules.contains("CXCB") == (room.name == "Windows"), "\(room.name)")
+            #expect(modules.contains("CWayland") == (room.name == "Windows"), "\(room.name)")
         }
     }
 

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -202,7 +203,7 @@ extension SessionTests {
             (["--version"], Int32(0), "appstate-session 0.1.0"), (["--help"], 0, "--verbose"),
             (["--nonsense"], 2, "there is no argument \"--nonsense\""),
             (["--session"], 2, "--session needs an id"),
-            ([], 1, "neither SWAYSOCK nor DISPLAY is set"),
+            ([], 1, "none of SWAYSOCK, WAYLAND_DISPLAY and DISPLAY is set"),
         ])
     func words(_ arguments: [String], _ status: Int32, _ words: String) throws {
         let agent = try Child(
@@ -216,9 +217,29 @@ extension SessionTests {
     func wayland() throws {
         let agent = try Child(
             try #require(Programs.built("appstate-session")),
-            environment: ["DISPLAY": ":0", "WAYLAND_DISPLAY": "wayland-0", "SWAYSOCK": nil])
+            environment: [
+                "DISPLAY": ":0", "XDG_RUNTIME_DIR": "/nonexistent", "WAYLAND_DISPLAY": "wayland-0",
+                "SWAYSOCK": nil,
+            ])
         #expect(try agent.waitForExit() == .exited(1))
-        #expect(agent.errors.contains("WAYLAND_DISPLAY=wayland-0 is of no kind that can be watched"))
+        #expect(agent.errors.contains("nobody answers at /nonexistent/wayland-0"))
+    }
+
+    @Test(
+        "a desktop of a kind that cannot be watched has an exit status of its own, which the unit does not restart",
+        .enabled(if: Cage.isAvailable, Cage.whatIsMissing))
+    func unsupported() throws {
+        let cage = try Cage()
+        let agent = try Child(
+            try #require(Programs.built("appstate-session")),
+            environment: ["DISPLAY": nil, "WAYLAND_DISPLAY": cage.display, "SWAYSOCK": nil])
+        #expect(try agent.waitForExit() == .exited(3))
+        #expect(agent.errors.contains("lacks zwlr_foreign_toplevel_manager_v1"))
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().path
+        let unit = try String(
+            contentsOfFile: root + "/systemd/user/appstate-session.service", encoding: .utf8)
+        #expect(unit.contains("\nRestartPreventExitStatus=3\n"))
     }
 }
 
@@ -269,5 +290,64 @@ struct TilerSessionTests {
         // The X server is still there, perhaps for another window manager.
         case .i3: try station.agent?.waitForLine(containing: "watching X11 display \(tiler.display)")
         }
+    }
+}
+
+/// The same of Wayland compositors.
+@Suite(
+    "Session agent, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct WaylandSessionTests {
+    @Test(
+        "what is done to windows reaches a subscriber as the right walk", arguments: Compositor.Kind.present)
+    func walks(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try beta.ask("bar activate first")
+        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
+        if kind == .labwc {
+            try beta.ask("bar minimize first")
+            try station.wait(
+                forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
+            try beta.ask("bar activate first")
+            try station.wait(
+                forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
+        }
+        try beta.ask("bar close first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+        beta.process.kill(SIGKILL)
+        #expect(try station.waitForRemoval(of: b) == "killed")
+
+        try compositor.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    @Test(
+        "two processes with the same name: both are seen, neither has the focus",
+        arguments: Compositor.Kind.present)
+    func twins(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        let (first, second) = (try compositor.app("Alpha"), try compositor.app("Alpha"))
+        let paths = try [first, second].map { try station.register("org.example.Alpha", $0.pid) }
+        _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        try station.agent?.waitForLine(
+            containing: "may be of any of the processes \(first.pid), \(second.pid)")
+        for path in paths { try station.wait(for: path, toBe: "inactive") }
+        first.process.kill(SIGKILL)
+        try station.wait(for: paths[1], toBe: "active")
     }
 }

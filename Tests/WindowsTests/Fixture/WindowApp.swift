@@ -2,7 +2,8 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// A process of the program WindowActor (Tests/WindowActor): an application with windows. It ends when it is let go.
+/// A process of the program WindowActor (Tests/WindowActor) or WaylandActor (Tests/WaylandActor): an application with
+/// windows. It ends when it is let go.
 final class WindowApp {
     let process: Child
     private let input: Int32
@@ -10,15 +11,19 @@ final class WindowApp {
 
     /// Starts it and waits until it is a client of the display.
     ///
-    /// - Parameter prefix: a command that starts it.
-    init(environment: [String: String?], prefix: [String] = [], uid: UInt32? = nil) throws {
+    /// - Parameters:
+    ///   - prefix: a command that starts it.
+    ///   - program: nil: WindowActor.
+    init(
+        environment: [String: String?], prefix: [String] = [], uid: UInt32? = nil, program: String? = nil
+    ) throws {
         var ends: [Int32] = [-1, -1]
         // A socket, so that writing to one that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
         else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
         input = ends[0]
         defer { close(ends[1]) }
-        let command = prefix + [Programs.built("WindowActor") ?? "WindowActor"]
+        let command = prefix + [program ?? Programs.built("WindowActor") ?? "WindowActor"]
         process = try Child(
             command[0], Array(command.dropFirst()), environment: environment, uid: uid,
             descriptors: [STDIN_FILENO: ends[1]])
@@ -38,13 +43,13 @@ final class WindowApp {
         return child
     }
 
-    /// Has it do something, as Tests/WindowActor/Main.swift lists; answers the words of its answer.
+    /// Has it do something, as its Main.swift lists; answers the words of its answer.
     @discardableResult
     func ask(_ command: String) throws -> String {
         asked += 1
         let line = Array("\(asked) \(command)\n".utf8)
         guard send(input, line, line.count, Int32(MSG_NOSIGNAL)) == line.count else {
-            throw TestFailure("WindowActor (\(pid)) takes no command\n\(process.errors)")
+            throw TestFailure("the actor (\(pid)) takes no command\n\(process.errors)")
         }
         let mark = "#\(asked) "
         let answer = try process.waitForLine(containing: mark).dropFirst(mark.count)

@@ -1,0 +1,99 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Linux
+
+@Suite("SocketClients")
+struct SocketClientsTests {
+    /// A listening socket at a path, or with an abstract name.
+    private final class Service {
+        let name: String
+        let descriptor: Int32
+        private(set) var accepted: [Int32] = []
+        private let address: sockaddr_un
+        private let size: socklen_t
+
+        init(abstract: Bool) throws {
+            let path = "\(NSTemporaryDirectory())service-\(getpid())-\(UInt32.random(in: 0 ... .max))"
+            name = abstract ? "@" + path : path
+            var address = sockaddr_un()
+            address.sun_family = sa_family_t(AF_UNIX)
+            let bytes = abstract ? [0] + Array(path.utf8) : Array(path.utf8) + [0]
+            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: bytes) }
+            self.address = address
+            size = socklen_t(MemoryLayout<sa_family_t>.size + bytes.count)
+            descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+            let bound = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, size) }
+            }
+            guard bound == 0, listen(descriptor, 8) == 0 else {
+                throw TestFailure("cannot listen at \(name)")
+            }
+        }
+
+        deinit {
+            for connection in accepted { close(connection) }
+            close(descriptor)
+            unlink(name)
+        }
+
+        /// A connection of our own, which children inherit; the caller closes it.
+        func connection() throws -> Int32 {
+            let client = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+            var address = address
+            let result = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(client, $0, size) }
+            }
+            guard result == 0 else { throw TestFailure("nobody listens at \(name)") }
+            accepted.append(accept(descriptor, nil, nil))
+            return client
+        }
+    }
+
+    @Test("who is connected, to a path or an abstract name", arguments: [false, true])
+    func connected(_ abstract: Bool) throws {
+        let service = try Service(abstract: abstract)
+        let other = try Service(abstract: abstract)
+        var clients = SocketClients()
+        #expect(try clients.connected(to: [service.name]) == [])
+        let (first, second) = (try service.connection(), try other.connection())
+        defer { close(second) }
+        let own = try Proc().identity(of: getpid())
+        #expect(try clients.connected(to: [service.name]) == [own])
+        #expect(try clients.connected(to: [service.name, other.name]) == [own])
+
+        // A child that inherits the connection: the older of both stands for it, then who is left.
+        let child = try TestSupport.Child("cat", descriptors: [0: first])
+        #expect(try clients.connected(to: [service.name]) == [own])
+        close(first)
+        var anew = SocketClients()
+        let identity = try Proc().identity(of: child.pid)
+        #expect(try anew.connected(to: [service.name]) == [identity])
+        child.kill(SIGKILL)
+        try child.waitForExit()
+        #expect(try anew.connected(to: [service.name]) == [])
+        #expect(try anew.connected(to: ["/nonexistent", ""]) == [])
+    }
+
+    @Test("the program of a process, and the application of its unit")
+    func program() throws {
+        let child = try TestSupport.Child("sleep", ["1000"])
+        #expect(try Proc().program(of: child.pid) == "sleep")
+        child.kill(SIGKILL)
+        try child.waitForExit()
+        #expect(throws: KernelFailure.self) { try Proc().program(of: child.pid) }
+        let below = "/user.slice/user-1000.slice/user@1000.service/app.slice/"
+        for (unit, application) in [
+            ("app-gnome-org.example.App-1234.scope", "org.example.App"),
+            ("app-org.example.App-1.scope/x", "org.example.App"),
+            ("app-flatpak-org.a\\x2db-1.scope", "org.a-b"),
+            ("app-org.example.App@1.service", "org.example.App"),
+            ("app-a-org.example.App.service", "org.example.App"), ("app-1.scope", nil), ("app-.service", nil),
+            ("foot.service", nil), ("app-a-b-1.scope/app-c-2.scope", "b"), ("app-.scope", nil),
+        ] as [(String, String?)] {
+            #expect(Cgroup.application(ofPath: below + unit) == application, "\(unit)")
+        }
+    }
+}

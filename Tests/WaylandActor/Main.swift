@@ -1,0 +1,37 @@
+import Glibc
+
+/// A Wayland application for tests: windows on the compositor that WAYLAND_DISPLAY names, told what to do line by line
+/// on standard input. It is a taskbar as well: it asks the compositor to do something to any client's window.
+///
+/// A line is `NUMBER COMMAND WORD…`; it is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT`, when the compositor
+/// has taken what was asked. It ends with its input. A window that is asked to close closes.
+///
+///     open ID [TITLE…]         a window of that application id, `-`: of none; answers with its number
+///     open-many COUNT ID       so many, with the titles `window 0` and so on; answers with their numbers
+///     name WINDOW ID           gives it another application id
+///     title WINDOW TEXT…
+///     put-away WINDOW          asks to be minimized
+///     close WINDOW             destroys it
+///     bar DEED TITLE…          as a taskbar: minimize, restore, activate or close the window of that title
+///     bar-each DEED TITLE…     the same to all windows whose title begins so, in one message after the other
+@main
+enum Main {
+    static func main() {
+        guard let application = Application() else {
+            print("no compositor")
+            exit(1)
+        }
+        application.run()
+    }
+}
+
+/// Writes a line at once.
+func say(_ line: String) {
+    let bytes = Array((line + "\n").utf8)
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        let count = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+        guard count > 0 else { return }
+        rest = rest.dropFirst(count)
+    }
+}

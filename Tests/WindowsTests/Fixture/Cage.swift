@@ -1,0 +1,35 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// cage without a screen: a compositor for one application, which tells nobody of windows.
+final class Cage {
+    /// As in WAYLAND_DISPLAY, with its directories.
+    let display: String
+    private let directory: String
+    private let process: Child
+
+    static let isAvailable =
+        Programs.inPath("cage") != nil && (getuid() != 0 || Programs.inPath("setpriv") != nil)
+    static let whatIsMissing: Comment =
+        "needs cage, a compositor that tells nobody of windows, and as root setpriv: scripts/setup test"
+
+    init() throws {
+        directory = try Compositor.temporaryDirectory()
+        // It refuses to be root.
+        let uid = getuid() == 0 ? Compositor.nobody : nil
+        if let uid { chown(directory, uid, uid) }
+        process = try Child(
+            "cage", ["--", "sh", "-c", "echo STARTED $WAYLAND_DISPLAY; exec tail --pid=$PPID -f /dev/null"],
+            environment: Compositor.headless(in: directory), uid: uid)
+        let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
+        display = "\(directory)/\(names.last ?? "")"
+    }
+
+    deinit {
+        process.kill(SIGTERM)
+        _ = try? process.waitForExit()
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+}

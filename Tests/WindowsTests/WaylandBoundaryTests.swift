@@ -1,0 +1,186 @@
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+@testable import Windows
+
+/// Servers that are none, or not what is needed.
+@Suite("Wayland, boundaries", .serialized)
+struct WaylandBoundaryTests {
+    @Test("nobody is there")
+    func nobody() throws {
+        for display in ["/nonexistent", "/" + String(repeating: "x", count: 200)] {
+            guard case .unreachable? = Self.failure(display) else {
+                Issue.record("\(display)")
+                return
+            }
+        }
+    }
+
+    @Test("one that takes connections and never answers")
+    func silent() throws {
+        let server = try Listener()
+        guard case .unreachable(let why)? = Self.failure(server.path) else {
+            Issue.record("it answered")
+            return
+        }
+        #expect(why.contains("does not answer"))
+    }
+
+    @Test(
+        "one that says what no compositor says",
+        arguments: [
+            [UInt8](repeating: 0xFF, count: 4_096), [UInt8](repeating: 0, count: 64), [1], [],
+            // wl_display.error about nothing; wl_registry.global whose text is longer than its message.
+            [1, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            [2, 0, 0, 0, 0, 0, 20, 0, 1, 0, 0, 0, 255, 255, 0, 0, 0, 0, 0, 0],
+        ])
+    func nonsense(_ bytes: [UInt8]) throws {
+        let server = try Listener()
+        server.serve(bytes)
+        guard case .unreachable? = Self.failure(server.path) else {
+            Issue.record("\(bytes)")
+            return
+        }
+    }
+
+    @Test(
+        "a compositor without the protocol",
+        .enabled(if: Cage.isAvailable, Cage.whatIsMissing))
+    func unsupported() throws {
+        let cage = try Cage()
+        guard case .unsupported(let why)? = Self.failure(cage.display) else {
+            Issue.record("it has")
+            return
+        }
+        #expect(why.contains("lacks zwlr_foreign_toplevel_manager_v1"))
+    }
+
+    private static func failure(_ display: String) -> ObserverFailure? {
+        do throws(ObserverFailure) {
+            _ = try ForeignToplevelObserver(display: display)
+            return nil
+        } catch {
+            return error
+        }
+    }
+}
+
+/// What the windows of a compositor are told as.
+@Suite("Toplevels")
+struct ToplevelTests {
+    private func toplevel(
+        _ number: UInt64, _ appID: String, _ owners: [Int32], minimized: Bool = false,
+        activated: Bool = false,
+        _ activations: inout UInt64
+    ) -> Toplevel {
+        var toplevel = Toplevel(number: number)
+        toplevel.pending.appID = appID
+        toplevel.pending.isMinimized = minimized
+        toplevel.pending.isActivated = activated
+        toplevel.commit(&activations)
+        toplevel.owners = owners.map { ProcessIdentity(pid: $0, startTime: 1) }
+        return toplevel
+    }
+
+    @Test("what was told counts from done on")
+    func done() {
+        var activations: UInt64 = 0
+        var window = Toplevel(number: 1)
+        window.pending.appID = "a"
+        #expect([window].picture == [])
+        window.commit(&activations)
+        window.pending.appID = "b"
+        #expect([window].picture.map(\.appID) == ["a"])
+        window.commit(&activations)
+        #expect([window].picture.map(\.appID) == ["b"])
+    }
+
+    @Test("of several that are activated the last has the focus, and done again changes nothing")
+    func focus() {
+        var activations: UInt64 = 0
+        let first = toplevel(1, "a", [10], activated: true, &activations)
+        var second = toplevel(2, "b", [20], activated: true, &activations)
+        #expect([first, second].picture.map(\.focused) == [false, true])
+        var again = first
+        again.commit(&activations)
+        #expect([again, second].picture == [first, second].picture)
+        second.pending.isActivated = false
+        second.commit(&activations)
+        #expect([first, second].picture.map(\.focused) == [true, false])
+    }
+
+    @Test("one that may be several processes' is all of theirs, and the focus nobody's")
+    func doubt() {
+        var activations: UInt64 = 0
+        let sure = toplevel(1, "a", [10], minimized: true, &activations)
+        let visible = toplevel(2, "a", [10, 20], activated: true, &activations)
+        let minimized = toplevel(3, "b", [20, 30], minimized: true, &activations)
+        let nobody = toplevel(4, "c", [], &activations)
+        let picture = [sure, visible, minimized, nobody].picture
+        #expect(picture.map(\.process) == [10, nil, 10, 20, 30])
+        #expect(picture.map(\.appID) == ["a", "c", "a", "", "b"])
+        #expect(picture.map(\.visible) == [false, true, true, true, false])
+        #expect(picture.map(\.minimized) == [true, false, false, false, true])
+        #expect(!picture.contains { $0.focused })
+        #expect(Set(picture.map(\.number)).count == 5 && picture.allSatisfy { $0.number < 1 << 48 })
+    }
+}
+
+/// By what a process is known to be an application.
+@Suite("Program names")
+struct ProgramNameTests {
+    @Test(
+        "names, units and commands",
+        arguments: [
+            ("foot", "foot", "", nil, ProgramName.Match.program), ("Foot", "foot", "", nil, .program),
+            ("org.gnome.Nautilus", "nautilus", "", nil, .program),
+            ("org.gnome.Nautilus", "python3", "", nil, .none),
+            ("org.example.App", "python3", "org.example.app", nil, .unit),
+            ("org.example.App", "example-app", "", "example-app", .program),
+            ("org.example.Longer", "org.example.lon", "", nil, .program), ("", "foot", "", nil, .none),
+            ("org.example.", "foot", "", nil, .none), ("foot", "footclient", "", nil, .none),
+        ])
+    func match(
+        _ appID: String, _ name: String, _ unit: String, _ command: String?, _ match: ProgramName.Match
+    ) {
+        #expect(ProgramName(names: [name], unit: unit).match(appID, command: command) == match)
+    }
+
+    @Test(
+        "what a desktop entry starts",
+        arguments: [
+            ("[Desktop Entry]\nExec=/usr/bin/foot --server %U\n", "foot"),
+            ("[Desktop Action new]\nExec=other\n[Desktop Entry]\nName=x\nExec = foot\n", "foot"),
+            ("[Desktop Entry]\nExec=env A=b \"/opt/some/program\" --x\n", "program"),
+            ("[Desktop Entry]\nExec=/usr/bin/env A=b\n", nil), ("[Desktop Entry]\nTryExec=foot\n", nil),
+            ("", nil),
+            ("Exec=foot\n", nil),
+        ])
+    func command(_ text: String, _ command: String?) {
+        #expect(DesktopEntries.command(in: text) == command)
+    }
+
+    @Test("entries are looked for in their directories, one after the other")
+    func entries() throws {
+        let directory = try Compositor.temporaryDirectory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        for (place, id, command) in [("b", "org.example.App", "second"), ("a", "org.example.App", "first")] {
+            let applications = "\(directory)/\(place)/applications"
+            try FileManager.default.createDirectory(atPath: applications, withIntermediateDirectories: true)
+            try "[Desktop Entry]\nExec=\(command)\n".write(
+                toFile: "\(applications)/\(id).desktop", atomically: true, encoding: .utf8)
+        }
+        // Opening it would wait for its writer.
+        mkfifo("\(directory)/a/applications/pipe.desktop", 0o600)
+        var entries = DesktopEntries(directories: ["\(directory)/a", "\(directory)/b"])
+        #expect(entries.command(of: "org.example.App") == "first")
+        for id in [
+            "pipe", "../a/applications/org.example.App", "", "missing", String(repeating: "x", count: 300),
+        ] {
+            #expect(entries.command(of: id) == nil)
+        }
+    }
+}

@@ -1,0 +1,227 @@
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// zwlr_foreign_toplevel_manager_v1. What is done to windows is asked of the compositor as taskbars do.
+@Suite("Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
+struct WaylandTests {
+    @Test("labwc is here", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc and Xwayland"))
+    func labwc() {}
+
+    @Test(
+        "sway is here",
+        .enabled(if: Compositor.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
+    func sway() {}
+
+    @Test("windows with their processes, names and the focus", arguments: Compositor.Kind.present)
+    func focus(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        #expect(watch.observer.windows == [])
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        _ = try alpha.open("Alpha", "The first")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try watch.window("Alpha").process == alpha.pid)
+        #expect(try watch.window("Alpha").title == "The first")
+        #expect(try watch.window("Beta").process == beta.pid)
+        try beta.ask("bar activate The first")
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        // One that comes later learns the same; the compositor tells all others again.
+        let other = try compositor.watch()
+        try other.wait(for: ["Alpha focused", "Beta"])
+        #expect(try other.window("Alpha").process == alpha.pid)
+        try beta.ask("title 1 The last")
+        try watch.wait("the title") { $0.contains { $0.title == "The last" } }
+        #expect(watch.history.allSatisfy { windows in windows.count { $0.focused } <= 1 })
+        #expect(watch.observer.takeNotices() == [])
+    }
+
+    @Test(
+        "minimized and back",
+        .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc: the others minimize nothing"))
+    func minimize() throws {
+        let compositor = try Compositor(.labwc)
+        let watch = try compositor.watch()
+        let app = try compositor.app()
+        _ = (try app.open("Alpha", "first"), try app.open("Beta", "second"))
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try app.ask("bar minimize second")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try app.ask("put-away 1")
+        try watch.wait(for: ["Alpha minimized", "Beta minimized"])
+        try app.ask("bar restore first")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try app.ask("bar activate second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(watch.observer.windows.allSatisfy { $0.process == app.pid })
+    }
+
+    @Test("closed, crashed", arguments: Compositor.Kind.present)
+    func ends(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Gamma"))
+        _ = (try alpha.open("Alpha", "a"), try alpha.open("Alpha", "b"), try beta.open("Gamma", "c"))
+        try watch.wait("three windows") { $0.count == 3 }
+        #expect(watch.observer.windows.map(\.process) == [alpha.pid, alpha.pid, beta.pid])
+        try beta.ask("bar close b")
+        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        alpha.process.kill(SIGKILL)
+        try watch.wait(for: ["Gamma focused"])
+    }
+
+    /// sway tells the name that a window has when it is shown.
+    @Test("another name", arguments: Compositor.Kind.present.filter { $0 != .sway })
+    func rename(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        _ = try alpha.open("-", "first")
+        try watch.wait("a window without a name: whose is not known") {
+            $0.map(\.process) == [alpha.pid, beta.pid] && $0.allSatisfy { $0.appID == "" && !$0.focused }
+        }
+        try alpha.ask("name 1 org.example.Alpha")
+        try watch.wait(for: ["org.example.Alpha focused"])
+        #expect(try watch.window("org.example.Alpha").process == alpha.pid)
+        #expect(watch.observer.takeNotices().count == 1)
+    }
+
+    @Test("of 200 windows that take the focus in turn the last counts", arguments: Compositor.Kind.present)
+    func burst(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let app = try compositor.app()
+        try app.ask("open-many 200 Alpha")
+        try watch.wait("200 windows") { $0.count == 200 }
+        _ = try app.open("Last", "last")
+        try watch.wait("one more") { $0.count == 201 }
+        watch.forget()
+        try app.ask("bar-each activate window")
+        try app.ask("bar activate last")
+        try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
+        if kind == .labwc {
+            try app.ask("bar-each minimize window")
+            try watch.wait("200 are minimized") { windows in windows.count { $0.minimized } == 200 }
+        }
+        try app.ask("bar-each close window")
+        try watch.wait(for: ["Last focused"])
+        #expect(watch.history.allSatisfy { windows in windows.count { $0.focused } <= 1 })
+        #expect(watch.history.joined().allSatisfy { $0.process == app.pid })
+    }
+
+    @Test("Xwayland's windows are among them", arguments: Compositor.Kind.present)
+    func xwayland(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let app = try compositor.x11App()
+        _ = try app.open("Alpha", "The first")
+        // The instance on labwc, the class elsewhere.
+        try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
+        #expect(watch.observer.windows.first?.process == app.pid)
+        app.process.kill(SIGKILL)
+        try watch.wait(for: [])
+    }
+
+    @Test("it ends", arguments: Compositor.Kind.present, [SIGTERM, SIGKILL])
+    func end(_ kind: Compositor.Kind, _ signal: Int32) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let app = try compositor.app()
+        _ = try app.open("Alpha")
+        try watch.wait(for: ["Alpha focused"])
+        try compositor.end(signal)
+        var failure: ObserverFailure?
+        do {
+            try watch.wait("the end") { _ in false }
+        } catch let error as ObserverFailure {
+            failure = error
+        }
+        guard case .ended? = failure else {
+            Issue.record("\(String(describing: failure))")
+            return
+        }
+    }
+}
+
+/// Whose the windows are: the protocol does not say.
+@Suite("Wayland, processes", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
+struct WaylandProcessTests {
+    @Test("two processes with the same name, one after the other", arguments: Compositor.Kind.present)
+    func twins(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let first = try compositor.app("Alpha")
+        _ = try first.open("Alpha", "a")
+        try watch.wait(for: ["Alpha focused"])
+        #expect(try watch.window("Alpha").process == first.pid)
+        // Either may have made the second window; the first is older than the second process.
+        let second = try compositor.app("Alpha")
+        _ = try second.open("Alpha", "b")
+        try watch.wait("both are told of") { $0.count == 3 }
+        #expect(watch.observer.windows.map(\.process) == [first.pid, first.pid, second.pid])
+        #expect(watch.observer.windows.allSatisfy { $0.visible && !$0.focused })
+        let notices = watch.observer.takeNotices()
+        #expect(notices.count == 1)
+        #expect(notices.first?.contains("processes \(first.pid), \(second.pid)") == true, "\(notices)")
+        if kind == .labwc {
+            try first.ask("bar minimize a")
+            try watch.wait(for: ["Alpha", "Alpha minimized"])
+            #expect(watch.observer.windows.map(\.process) == [first.pid, first.pid, second.pid])
+            try first.ask("bar minimize b")
+            try watch.wait(for: ["Alpha minimized"])
+            try first.ask("bar activate b")
+            try watch.wait("the second is visible") { $0.count { $0.visible } == 2 }
+        }
+        // Who is left is the one.
+        first.process.kill(SIGKILL)
+        try watch.wait(for: ["Alpha focused"])
+        #expect(try watch.window("Alpha").process == second.pid)
+        #expect(watch.observer.takeNotices() == [])
+    }
+
+    @Test("windows that were there before", arguments: Compositor.Kind.present)
+    func before(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        _ = (try alpha.open("Alpha"), try beta.open("org.example.Beta"))
+        let watch = try compositor.watch()
+        #expect(try watch.window("Alpha").process == alpha.pid)
+        #expect(try watch.window("org.example.Beta").process == beta.pid)
+    }
+
+    @Test(
+        "a client in a PID namespace of its own",
+        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
+        arguments: Compositor.Kind.present.filter { $0 != .sway })
+    func namespace(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let (alpha, beta) = (
+            try compositor.app("Alpha", prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"]),
+            try compositor.app("Beta")
+        )
+        _ = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try watch.window("Alpha").process == alpha.child())
+    }
+
+    @Test(
+        "a terminal",
+        .enabled(if: Programs.inPath("foot") != nil, "needs foot"), arguments: Compositor.Kind.present)
+    func terminal(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let other = try compositor.app("Other")
+        _ = try other.open("Other")
+        let app = try Child(
+            "foot", ["--title=A terminal", "sleep", "1000"], environment: compositor.environment,
+            uid: compositor.uid)
+        try watch.wait(for: ["Other", "foot focused"])
+        #expect(try watch.window("foot").process == app.pid)
+        app.kill(SIGKILL)
+        try watch.wait(for: ["Other focused"])
+    }
+}
