@@ -22,9 +22,9 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     /// What has happened to windows since their owners were looked for.
     private struct Changes {
-        var hasCome = false
         var hasGone = false
-        var isNamed = false
+        /// Those that have come, or have got another name.
+        var named: Set<OpaquePointer> = []
     }
 
     /// The most windows that are watched; those beyond are let go, and never told of.
@@ -111,10 +111,10 @@ public final class ForeignToplevelObserver: WindowObserver {
         case CWAYLAND_TOPLEVEL_DONE.rawValue:
             let before = toplevels[handle]?.state
             toplevels[handle]?.commit(&activations)
-            if before == nil { changes.hasCome = true }
-            if before?.appID != toplevels[handle]?.state?.appID { changes.isNamed = true }
+            if before?.appID != toplevels[handle]?.state?.appID { changes.named.insert(handle) }
         case CWAYLAND_TOPLEVEL_CLOSED.rawValue:
             toplevels[handle] = nil
+            changes.named.remove(handle)
             changes.hasGone = true
             connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
         default: break
@@ -138,36 +138,53 @@ public final class ForeignToplevelObserver: WindowObserver {
     /// Finds out whose the windows are that have come or got another name, and of those in doubt, who is left.
     private func attribute() {
         let inDoubt = changes.hasGone && toplevels.values.contains { $0.owners.count > 1 }
-        guard changes.hasCome || changes.isNamed || inDoubt else {
+        guard !changes.named.isEmpty || inDoubt else {
             changes = Changes()
             return
         }
-        changes = Changes()
         do throws(KernelFailure) {
             try owners.refresh()
         } catch {
-            say("cannot tell whose windows are: \(error)")
+            // Asked again with the next window.
+            say("cannot tell whose windows are: \(error)", about: "")
+            return
         }
+        let named = changes.named
+        changes = Changes()
+        var known: [Question: [ProcessIdentity]] = [:]
         for (handle, toplevel) in toplevels {
             guard let state = toplevel.state else { continue }
-            let candidates = toplevel.candidates?.filter(owners.clients.contains) ?? owners.clients
-            let found = owners.of(state.appID, among: candidates)
+            if toplevel.owners.count == 1, !named.contains(handle) { continue }
+            let candidates = toplevel.candidates?.intersection(owners.clients) ?? owners.clients
+            let question = Question(appID: state.appID, candidates: candidates)
+            let found = known[question] ?? owners.of(state.appID, among: candidates)
+            known[question] = found
             toplevels[handle]?.candidates = candidates
             toplevels[handle]?.owners = found
-            guard found.count != 1 else { continue }
-            let pids = found.map { "\($0.pid)" }.joined(separator: ", ")
+            sayDoubts(about: state.appID, found, isNew: toplevel.candidates == nil)
+        }
+    }
+
+    private struct Question: Hashable {
+        let appID: String
+        let candidates: Set<ProcessIdentity>
+    }
+
+    private func sayDoubts(about appID: String, _ owners: [ProcessIdentity], isNew: Bool) {
+        if owners.count > 1 {
+            let pids = owners.map { "\($0.pid)" }.joined(separator: ", ")
             say(
-                found.isEmpty
-                    ? "nobody knows whose the windows of \"\(state.appID)\" are"
-                    : """
-                    windows of "\(state.appID)" may be of any of the processes \(pids): as long as one is visible, all \
-                    of them count as visible, and none as focused
-                    """, about: state.appID)
+                """
+                windows of "\(appID)" may be of any of the processes \(pids): as long as one is visible, all of them \
+                count as visible, and none as focused
+                """, about: appID)
+        } else if owners.isEmpty, isNew {
+            say("nobody knows whose the windows of \"\(appID)\" are", about: appID)
         }
     }
 
     /// Once for each subject.
-    private func say(_ sentence: String, about subject: String = "") {
+    private func say(_ sentence: String, about subject: String) {
         guard doubted.count < ObservedWindow.mostWindows, doubted.insert(subject).inserted else { return }
         notices.append(sentence)
     }
