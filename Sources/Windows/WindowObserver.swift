@@ -30,6 +30,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case sway = 2
     case i3 = 3
     case foreignToplevel = 4
+    case plasma = 5
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {

@@ -25,9 +25,10 @@ enum Desktop {
     }
 
     /// What may answer, in the order in which it is tried. sway and i3 tell of all windows, Xwayland's included, and know
-    /// workspaces on several monitors; a Wayland compositor tells of all windows too.
+    /// workspaces on several monitors; Wayland compositors tell of all windows too, KWin of desktops.
     private enum Candidate: CaseIterable {
         case sway
+        case plasma
         case wayland
         case i3
         case x11
@@ -36,6 +37,7 @@ enum Desktop {
     private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
+        case .plasma: try plasma()
         case .wayland: try wayland()
         case .i3: try i3()
         case .x11: try x11()
@@ -45,6 +47,11 @@ enum Desktop {
     private static func sway() throws(ObserverFailure) -> (any WindowObserver)? {
         guard let path = variable("SWAYSOCK") else { return nil }
         return try SwayObserver(sway: path)
+    }
+
+    private static func plasma() throws(ObserverFailure) -> (any WindowObserver)? {
+        guard let name = variable("WAYLAND_DISPLAY") else { return nil }
+        return try PlasmaObserver(display: name)
     }
 
     private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {

@@ -19,6 +19,7 @@ final class Application {
     private let compositor: OpaquePointer
     private let buffer: OpaquePointer
     private var taskbar: Taskbar?
+    private var plasma: PlasmaBar?
     private var windows: [Int: Window] = [:]
     private var lastWindow = 0
     private var unread: [UInt8] = []
@@ -114,6 +115,7 @@ final class Application {
             _ = try window(words)
             close(Int(words[0]) ?? 0)
         case "bar": try bar(words) { $0 == rest }
+        case "plasma": try plasma(words)
         case "bar-each": try bar(words) { $0.hasPrefix(rest) }
         default: throw Mistake(text: "there is no command \(command)")
         }
@@ -121,11 +123,19 @@ final class Application {
     }
 
     private func bar(_ words: [String], where matches: (String) -> Bool) throws {
-        guard let deed = words.first.flatMap(Taskbar.Deed.init) else { throw Mistake(text: "do what?") }
-        if taskbar == nil { taskbar = Taskbar(connection) }
+        guard let deed = words.first.flatMap(Deed.init) else { throw Mistake(text: "do what?") }
+        if plasma == nil { plasma = PlasmaBar(connection) }
+        if plasma == nil, taskbar == nil { taskbar = Taskbar(connection) }
         // What others have done meanwhile.
-        guard let taskbar, connection.synchronize(), taskbar.perform(deed, where: matches) > 0 else {
-            throw Mistake(text: "there is no such window")
+        guard connection.synchronize() else { throw Mistake(text: "the compositor is gone") }
+        let count = plasma?.perform(deed, where: matches) ?? taskbar?.perform(deed, where: matches) ?? 0
+        guard count > 0 else { throw Mistake(text: "there is no such window") }
+    }
+
+    private func plasma(_ words: [String]) throws {
+        if plasma == nil { plasma = PlasmaBar(connection) }
+        guard let plasma, connection.synchronize(), plasma.perform(words) else {
+            throw Mistake(text: "not with this compositor")
         }
     }
 

@@ -14,6 +14,9 @@ import Glibc
 ///     close WINDOW             destroys it
 ///     bar DEED TITLE…          as a taskbar: minimize, restore, activate or close the window of that title
 ///     bar-each DEED TITLE…     the same to all windows whose title begins so, in one message after the other
+///     plasma show-desktop 0|1  with KWin: shows the desktop, or the windows again
+///     plasma desktop NUMBER    with KWin: shows that virtual desktop, from 1; as many are made as are missing
+///     plasma move NUMBER TITLE…  with KWin: puts the window on that desktop alone
 @main
 enum Main {
     static func main() {

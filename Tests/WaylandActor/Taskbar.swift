@@ -1,14 +1,15 @@
 import CWayland
 
+/// What a taskbar asks for.
+enum Deed: String {
+    case minimize
+    case restore
+    case activate
+    case close
+}
+
 /// All windows of the compositor, and what can be asked to be done to them.
 final class Taskbar {
-    enum Deed: String {
-        case minimize
-        case restore
-        case activate
-        case close
-    }
-
     private let connection: Connection
     private let seat: OpaquePointer
     private var titles: [OpaquePointer: String] = [:]

@@ -1,5 +1,4 @@
 import CWayland
-import Glibc
 import Linux
 
 /// Watches the windows of a Wayland compositor that speaks zwlr_foreign_toplevel_manager_v1, as those built on wlroots
@@ -100,10 +99,10 @@ public final class ForeignToplevelObserver: WindowObserver {
         _ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>, _ handle: OpaquePointer
     ) {
         switch event {
-        case CWAYLAND_TOPLEVEL_TITLE.rawValue: toplevels[handle]?.pending.title = Self.text(arguments[0])
-        case CWAYLAND_TOPLEVEL_APP_ID.rawValue: toplevels[handle]?.pending.appID = Self.text(arguments[0])
+        case CWAYLAND_TOPLEVEL_TITLE.rawValue: toplevels[handle]?.pending.title = arguments[0].text
+        case CWAYLAND_TOPLEVEL_APP_ID.rawValue: toplevels[handle]?.pending.appID = arguments[0].text
         case CWAYLAND_TOPLEVEL_STATE.rawValue:
-            let states = Self.numbers(arguments[0])
+            let states = arguments[0].numbers
             toplevels[handle]?.pending.isMinimized = states.contains(
                 CWAYLAND_TOPLEVEL_STATE_MINIMIZED.rawValue)
             toplevels[handle]?.pending.isActivated = states.contains(
@@ -119,18 +118,6 @@ public final class ForeignToplevelObserver: WindowObserver {
             connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
         default: break
         }
-    }
-
-    private static func text(_ argument: wl_argument) -> String {
-        guard let text = argument.s else { return "" }
-        return ObservedWindow.text(
-            UnsafeBufferPointer(start: text, count: strlen(text)).map { UInt8(bitPattern: $0) })
-    }
-
-    private static func numbers(_ argument: wl_argument) -> [UInt32] {
-        guard let array = argument.a?.pointee, let data = array.data else { return [] }
-        return Array(
-            UnsafeRawBufferPointer(start: data, count: array.size / 4 * 4).bindMemory(to: UInt32.self))
     }
 
     // MARK: Whose they are

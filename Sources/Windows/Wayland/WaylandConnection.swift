@@ -94,6 +94,22 @@ final class WaylandConnection {
             }, nil, own)
     }
 
+    /// Asks for a new object.
+    func make(
+        _ interface: UnsafePointer<wl_interface>, by request: UInt32, of object: OpaquePointer,
+        _ arguments: [wl_argument]
+    ) -> OpaquePointer? {
+        var arguments = arguments
+        return wl_proxy_marshal_array_flags(
+            object, request, interface, wl_proxy_get_version(object), 0, &arguments)
+    }
+
+    /// Lets go of an object that the compositor has let go of already, or cannot be told about.
+    func drop(_ object: OpaquePointer) {
+        listeners[object] = nil
+        wl_proxy_destroy(object)
+    }
+
     /// Tells the compositor, by this request, that an object is not needed any more.
     func release(_ object: OpaquePointer, by request: UInt32) {
         listeners[object] = nil
@@ -122,10 +138,7 @@ final class WaylandConnection {
     /// Waits until the compositor has done all that was asked of it so far, and has told of it.
     func synchronize() throws(ObserverFailure) {
         guard let callback = wl_display_sync(display) else { throw .unreachable("out of memory") }
-        defer {
-            listeners[callback] = nil
-            wl_proxy_destroy(callback)
-        }
+        defer { drop(callback) }
         var isDone = false
         listen(to: callback) { _, _ in isDone = true }
         let deadline = Patience.deadline
@@ -145,5 +158,21 @@ final class WaylandConnection {
         case EPIPE, ECONNRESET, 0: throw .ended("it has closed the connection")
         default: throw .ended(String(cString: strerror(number)))
         }
+    }
+}
+
+extension wl_argument {
+    /// A string as it may be passed on.
+    var text: String {
+        guard let text = s else { return "" }
+        return ObservedWindow.text(
+            UnsafeBufferPointer(start: text, count: strlen(text)).lazy.map { UInt8(bitPattern: $0) })
+    }
+
+    /// An array of numbers.
+    var numbers: [UInt32] {
+        guard let array = a?.pointee, let data = array.data else { return [] }
+        return Array(
+            UnsafeRawBufferPointer(start: data, count: array.size / 4 * 4).bindMemory(to: UInt32.self))
     }
 }

@@ -1,0 +1,41 @@
+/// What KWin says of its windows and desktops, and what that means.
+struct PlasmaDesk {
+    /// What is known of one window.
+    struct Client {
+        let number: UInt64
+        var appID = ""
+        var title = ""
+        var process: Int32?
+        var isActive = false
+        var isMinimized = false
+        var isOnAllDesktops = false
+        /// A panel and the like, which stays when the desktop is shown; some applications' windows too.
+        var skipsTaskbar = false
+        /// Those that it is on; none: on all.
+        var desktops: Set<String> = []
+        /// All of it has been told at least once.
+        var isComplete = false
+
+        init(number: UInt64) { self.number = number }
+    }
+
+    var clients: [OpaquePointer: Client] = [:]
+    /// The desktop that is shown; nil: unknown, or there are none.
+    var current: String?
+    /// “Show desktop” is on.
+    var isShown = false
+
+    var picture: [ObservedWindow] {
+        clients.values.filter(\.isComplete).sorted { $0.number < $1.number }.map { client in
+            ObservedWindow(
+                number: client.number, process: client.process, appID: client.appID, title: client.title,
+                focused: client.isActive, visible: isOnScreen(client), minimized: client.isMinimized)
+        }
+    }
+
+    private func isOnScreen(_ client: Client) -> Bool {
+        if isShown, !client.skipsTaskbar { return false }
+        guard !client.isOnAllDesktops, !client.desktops.isEmpty, let current else { return true }
+        return client.desktops.contains(current)
+    }
+}

@@ -1,0 +1,146 @@
+import CWayland
+
+/// Watches the windows of KWin on Wayland, by org_kde_plasma_window_management: Xwayland's too, and on which desktops
+/// they are.
+///
+/// KWin has this protocol for programs only whose desktop entry asks for it: `X-KDE-Wayland-Interfaces=` beside `Exec=`
+/// with the program's path.
+public final class PlasmaObserver: WindowObserver {
+    public let system = WindowSystem.plasma
+    public private(set) var windows: [ObservedWindow] = []
+    private let connection: WaylandConnection
+    private let manager: OpaquePointer
+    private var desk = PlasmaDesk()
+    private var desktops: [String: OpaquePointer] = [:]
+    private var lastNumber: UInt64 = 0
+
+    /// The most windows that are watched; those beyond are never told of.
+    private static let mostWindows = 4 * ObservedWindow.mostWindows
+    /// KWin has 20 at most.
+    private static let mostDesktops = 1_024
+    /// The version of the protocol from which windows are told of with their UUID, and only so.
+    private static let withUUID: UInt32 = 13
+
+    /// Connects, and reads the present set.
+    ///
+    /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
+    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol or has it
+    ///   for others only.
+    public init(display: String? = nil) throws(ObserverFailure) {
+        do throws(ObserverFailure) {
+            connection = try WaylandConnection(display: display)
+        } catch .ended(let why) {
+            throw .unreachable("the compositor lets nobody in: \(why)")
+        }
+        guard let manager = connection.bind(cwayland_plasma_management_interface()) else {
+            throw .unsupported(
+                "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks org_kde_plasma_window_management")
+        }
+        self.manager = manager
+        connection.listen(to: manager) { [unowned self] event, arguments in take(event, arguments) }
+        if let desktops = connection.bind(cwayland_plasma_desktops_interface()) {
+            connection.listen(to: desktops) { [unowned self] event, arguments in
+                takeDesktop(event, arguments, desktops)
+            }
+        }
+        do throws(ObserverFailure) {
+            // What there is, and then what was asked about it.
+            try connection.synchronize()
+            try connection.synchronize()
+            try dispatch()
+        } catch .ended(let why) {
+            throw .unreachable(why)
+        }
+    }
+
+    public var subject: String { "KWin at \(connection.name)" }
+    public var descriptor: Int32 { connection.descriptor }
+
+    public func dispatch() throws(ObserverFailure) {
+        do throws(ObserverFailure) {
+            try connection.receive()
+        } catch {
+            throw .ended("\(subject) has ended: \(error)")
+        }
+        windows = Array(desk.picture.prefix(ObservedWindow.mostWindows))
+    }
+
+    // MARK: Windows
+
+    private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
+        switch event {
+        case CWAYLAND_PLASMA_SHOW_DESKTOP_CHANGED.rawValue: desk.isShown = arguments[0].u == 1
+        case CWAYLAND_PLASMA_WINDOW.rawValue where wl_proxy_get_version(manager) < Self.withUUID:
+            welcome(CWAYLAND_PLASMA_GET_WINDOW.rawValue, wl_argument(u: arguments[0].u))
+        case CWAYLAND_PLASMA_WINDOW_WITH_UUID.rawValue:
+            welcome(CWAYLAND_PLASMA_GET_WINDOW_BY_UUID.rawValue, wl_argument(s: arguments[1].s))
+        default: break
+        }
+    }
+
+    private func welcome(_ request: UInt32, _ name: wl_argument) {
+        guard desk.clients.count < Self.mostWindows,
+            let window = connection.make(
+                cwayland_plasma_window_interface(), by: request, of: manager, [wl_argument(o: nil), name])
+        else { return }
+        lastNumber += 1
+        desk.clients[window] = PlasmaDesk.Client(number: lastNumber)
+        connection.listen(to: window) { [unowned self] event, arguments in take(event, arguments, window) }
+    }
+
+    private func take(
+        _ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>, _ window: OpaquePointer
+    ) {
+        switch event {
+        case CWAYLAND_PLASMA_WINDOW_TITLE.rawValue: desk.clients[window]?.title = arguments[0].text
+        case CWAYLAND_PLASMA_WINDOW_APP_ID.rawValue: desk.clients[window]?.appID = arguments[0].text
+        case CWAYLAND_PLASMA_WINDOW_PID.rawValue:
+            desk.clients[window]?.process = Int32(exactly: arguments[0].u).flatMap { $0 > 0 ? $0 : nil }
+        case CWAYLAND_PLASMA_WINDOW_STATE.rawValue:
+            let flags = arguments[0].u
+            func has(_ flag: cwayland_plasma_window_state) -> Bool { flags & flag.rawValue != 0 }
+            desk.clients[window]?.isActive = has(CWAYLAND_PLASMA_WINDOW_ACTIVE)
+            desk.clients[window]?.isMinimized = has(CWAYLAND_PLASMA_WINDOW_MINIMIZED)
+            desk.clients[window]?.isOnAllDesktops = has(CWAYLAND_PLASMA_WINDOW_ON_ALL_DESKTOPS)
+            desk.clients[window]?.skipsTaskbar = has(CWAYLAND_PLASMA_WINDOW_SKIP_TASKBAR)
+        case CWAYLAND_PLASMA_WINDOW_DESKTOP_ENTERED.rawValue:
+            guard let count = desk.clients[window]?.desktops.count, count < Self.mostDesktops else { return }
+            desk.clients[window]?.desktops.insert(arguments[0].text)
+        case CWAYLAND_PLASMA_WINDOW_DESKTOP_LEFT.rawValue:
+            desk.clients[window]?.desktops.remove(arguments[0].text)
+        case CWAYLAND_PLASMA_WINDOW_INITIAL_STATE.rawValue: desk.clients[window]?.isComplete = true
+        case CWAYLAND_PLASMA_WINDOW_UNMAPPED.rawValue:
+            desk.clients[window] = nil
+            connection.release(window, by: CWAYLAND_PLASMA_WINDOW_DESTROY.rawValue)
+        default: break
+        }
+    }
+
+    // MARK: Desktops
+
+    private func takeDesktop(
+        _ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>, _ manager: OpaquePointer
+    ) {
+        let id = arguments[0]
+        switch event {
+        case CWAYLAND_PLASMA_DESKTOPS_CREATED.rawValue:
+            guard desktops.count < Self.mostDesktops, desktops[id.text] == nil,
+                let desktop = connection.make(
+                    cwayland_plasma_desktop_interface(), by: CWAYLAND_PLASMA_DESKTOPS_GET.rawValue,
+                    of: manager,
+                    [wl_argument(o: nil), id])
+            else { return }
+            let name = id.text
+            desktops[name] = desktop
+            connection.listen(to: desktop) { [unowned self] event, _ in
+                // One that is deactivated stays the current one until another is.
+                if event == CWAYLAND_PLASMA_DESKTOP_ACTIVATED.rawValue { desk.current = name }
+            }
+        case CWAYLAND_PLASMA_DESKTOPS_REMOVED.rawValue:
+            guard let desktop = desktops.removeValue(forKey: id.text) else { return }
+            if desk.current == id.text { desk.current = nil }
+            connection.drop(desktop)
+        default: break
+        }
+    }
+}

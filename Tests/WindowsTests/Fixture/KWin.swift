@@ -1,0 +1,88 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// KWin on Wayland, without a screen. It ends when it is let go.
+final class KWin {
+    /// As in WAYLAND_DISPLAY, with its directories.
+    let display: String
+    let x11Display: String
+    private let directory: String
+    private let process: Child
+
+    static let isAvailable =
+        ["kwin_wayland", "Xwayland", "dbus-run-session", "mkfifo"].allSatisfy { Programs.inPath($0) != nil }
+        && Programs.built("WaylandActor") != nil
+    static let whatIsMissing: Comment =
+        "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
+
+    /// - Parameter checksPermissions: whether the protocol is only for those whose desktop entry asks for it.
+    init(checksPermissions: Bool = false) throws {
+        directory = try Compositor.temporaryDirectory()
+        display = directory + "/wayland-k"
+        let started = directory + "/started"
+        // A copy, without the capability that the file has and a machine may lack; it goes by its name.
+        let program = directory + "/kwin_wayland"
+        try FileManager.default.copyItem(atPath: Programs.inPath("kwin_wayland") ?? "", toPath: program)
+        let script = directory + "/application"
+        try "#!/bin/sh\necho STARTED $DISPLAY >\(started)\n".write(
+            toFile: script, atomically: true, encoding: .utf8)
+        chmod(script, 0o755)
+        mkfifo(started, 0o600)
+        let sign = try Child("cat", [started])
+        process = try Child(
+            "dbus-run-session",
+            [
+                "--", program, "--virtual", "--xwayland", "--no-lockscreen", "--no-global-shortcuts",
+                "--socket",
+                "wayland-k", script,
+            ],
+            environment: [
+                "XDG_RUNTIME_DIR": directory, "HOME": directory, "XDG_DATA_HOME": directory + "/data",
+                "KWIN_COMPOSE": "Q", "KWIN_WAYLAND_NO_PERMISSION_CHECKS": checksPermissions ? nil : "1",
+                "QT_LOGGING_RULES": "*=false", "DISPLAY": nil, "WAYLAND_DISPLAY": nil,
+            ])
+        do {
+            x11Display = String(try sign.waitForLine(containing: "STARTED :").dropFirst("STARTED ".count))
+        } catch {
+            _ = process.advance()
+            throw TestFailure("KWin starts no application\n\(process.errors)")
+        }
+    }
+
+    deinit {
+        try? end()
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    var environment: [String: String?] {
+        [
+            "XDG_RUNTIME_DIR": directory, "WAYLAND_DISPLAY": display, "DISPLAY": x11Display, "SWAYSOCK": nil,
+            "I3SOCK": nil,
+        ]
+    }
+
+    /// A Wayland application, as WaylandActor/Main.swift describes it.
+    func app(prefix: [String] = []) throws -> WindowApp {
+        try WindowApp(environment: environment, prefix: prefix, program: Programs.built("WaylandActor"))
+    }
+
+    /// An application on its X server.
+    func x11App() throws -> WindowApp { try WindowApp(environment: environment) }
+
+    /// An observer of its windows.
+    func watch() throws -> Watch { Watch(try PlasmaObserver(display: display)) }
+
+    /// Ends it, and the bus that was started for it.
+    func end(_ signal: Int32 = SIGTERM) throws {
+        let own = process.pid
+        let children = try String(contentsOfFile: "/proc/\(own)/task/\(own)/children", encoding: .utf8)
+        for pid in children.split(separator: " ").compactMap({ Int32($0) })
+        where (try? String(contentsOfFile: "/proc/\(pid)/comm", encoding: .utf8)) == "kwin_wayland\n" {
+            kill(pid, signal)
+        }
+        try process.waitForExit()
+    }
+}

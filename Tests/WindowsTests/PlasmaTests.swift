@@ -1,0 +1,191 @@
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Windows
+
+/// org_kde_plasma_window_management, with KWin. What is done to windows is asked of it as Plasma's taskbar does.
+@Suite("KWin on Wayland", .serialized, .enabled(if: KWin.isAvailable, KWin.whatIsMissing))
+struct PlasmaTests {
+    @Test("windows with their processes, names and the focus; minimized and back")
+    func focus() throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        #expect(watch.observer.windows == [])
+        let (alpha, beta) = (try kwin.app(), try kwin.app())
+        _ = try alpha.open("Alpha", "The first")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try watch.window("Alpha").process == alpha.pid)
+        #expect(try watch.window("Alpha").title == "The first")
+        #expect(try watch.window("Beta").process == beta.pid)
+        try beta.ask("bar activate The first")
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try beta.ask("bar minimize The first")
+        try watch.wait(for: ["Alpha minimized", "Beta focused"])
+        try beta.ask("put-away 1")
+        try watch.wait(for: ["Alpha minimized", "Beta minimized"])
+        try beta.ask("bar restore The first")
+        try watch.wait("it is back") { $0.contains { $0.appID == "Alpha" && $0.visible } }
+        try beta.ask("bar activate The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        let other = try kwin.watch()
+        try other.wait(for: ["Alpha", "Beta focused"])
+        #expect(other.observer.windows.map(\.process) == watch.observer.windows.map(\.process))
+    }
+
+    @Test("virtual desktops, and the desktop shown")
+    func desktops() throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        let app = try kwin.app()
+        _ = (try app.open("Alpha", "a"), try app.open("Beta", "b"))
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try app.ask("plasma desktop 2")
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try app.ask("plasma desktop 1")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try app.ask("plasma move 2 b")
+        try watch.wait("one is moved") { windows in
+            Set(windows.map { $0.visible ? $0.appID : "" }) == ["Alpha", ""]
+        }
+        try app.ask("bar activate b")
+        try watch.wait(for: ["Alpha hidden", "Beta focused"])
+        #expect(try kwin.watch().observer.windows.map(\.visible) == watch.observer.windows.map(\.visible))
+        try app.ask("plasma show-desktop 1")
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try app.ask("plasma show-desktop 0")
+        try watch.wait("it is back") { $0.contains { $0.appID == "Beta" && $0.visible } }
+    }
+
+    @Test("closed, crashed, another name, 40 windows that take the focus in turn")
+    func ends() throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        let (alpha, beta) = (try kwin.app(), try kwin.app())
+        _ = (try alpha.open("Alpha", "a"), try alpha.open("Alpha", "b"), try beta.open("Gamma", "c"))
+        try watch.wait("three windows") { $0.count == 3 }
+        try beta.ask("bar close b")
+        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        try beta.ask("name 1 Delta")
+        try watch.wait(for: ["Alpha", "Delta focused"])
+        alpha.process.kill(SIGKILL)
+        try watch.wait(for: ["Delta focused"])
+        // KWin tells much of each window, and cuts off who does not read: not too many at once.
+        let many = try kwin.app()
+        try many.ask("open-many 40 Many")
+        try watch.wait("41 windows") { $0.count == 41 }
+        try beta.ask("bar-each activate window")
+        try beta.ask("bar activate c")
+        try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Delta" }
+        try beta.ask("bar-each minimize window")
+        try watch.wait("40 are minimized") { windows in windows.count { $0.minimized } == 40 }
+        #expect(watch.observer.windows.allSatisfy { $0.process == ($0.appID == "Many" ? many : beta).pid })
+        try beta.ask("bar-each close window")
+        try watch.wait(for: ["Delta focused"])
+    }
+
+    @Test("Xwayland's windows are among them")
+    func xwayland() throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        let app = try kwin.x11App()
+        _ = try app.open("Alpha", "The first")
+        try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
+        #expect(watch.observer.windows.first?.process == app.pid)
+        app.process.kill(SIGKILL)
+        try watch.wait(for: [])
+    }
+
+    @Test(
+        "a client in a PID namespace of its own",
+        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"))
+    func namespace() throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        let app = try kwin.app(prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"])
+        _ = try app.open("Alpha")
+        try watch.wait(for: ["Alpha focused"])
+        #expect(try watch.window("Alpha").process == app.child())
+    }
+
+    @Test("it ends", arguments: [SIGTERM, SIGKILL])
+    func end(_ signal: Int32) throws {
+        let kwin = try KWin()
+        let watch = try kwin.watch()
+        let app = try kwin.app()
+        _ = try app.open("Alpha")
+        try watch.wait(for: ["Alpha focused"])
+        try kwin.end(signal)
+        var failure: ObserverFailure?
+        do {
+            try watch.wait("the end") { _ in false }
+        } catch let error as ObserverFailure {
+            failure = error
+        }
+        guard case .ended? = failure else {
+            Issue.record("\(String(describing: failure))")
+            return
+        }
+    }
+
+    @Test("a program whose desktop entry does not ask for it")
+    func forbidden() throws {
+        let kwin = try KWin(checksPermissions: true)
+        var failure: ObserverFailure?
+        do throws(ObserverFailure) {
+            _ = try PlasmaObserver(display: kwin.display)
+        } catch {
+            failure = error
+        }
+        guard case .unsupported(let why)? = failure else {
+            Issue.record("\(String(describing: failure))")
+            return
+        }
+        #expect(why.contains("lacks org_kde_plasma_window_management"))
+    }
+}
+
+/// From KWin to a subscriber. In the same suite: no two KWins at once.
+extension PlasmaTests {
+    @Test(
+        "what is done to windows reaches a subscriber as the right walk",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func walks() throws {
+        let kwin = try KWin()
+        let station = try Station()
+        try station.startAgent(environment: kwin.environment)
+        let (alpha, beta) = (try kwin.app(), try kwin.app())
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try beta.ask("bar activate first")
+        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
+        try beta.ask("bar minimize first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
+        try beta.ask("bar activate first")
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
+        try beta.ask("plasma desktop 2")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→background"]], "desktop")
+        try beta.ask("plasma desktop 1")
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["background→inactive"]], "back")
+        try beta.ask("bar close first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+        beta.process.kill(SIGKILL)
+        #expect(try station.waitForRemoval(of: b) == "killed")
+        try kwin.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+}
