@@ -86,11 +86,12 @@ install:
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
-	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir)
+	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir) $(DESTDIR)$(datadir)/applications
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
+	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
 	@# What the administrator wrote there stays.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
 	    $(DESTDIR)/etc/appstated/appstated.conf
@@ -116,6 +117,7 @@ uninstall:
 	    $(DESTDIR)$(libexecdir)/appstate-session \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
+	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish

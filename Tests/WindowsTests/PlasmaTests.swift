@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -187,5 +188,26 @@ extension PlasmaTests {
         #expect(try station.waitForRemoval(of: b) == "killed")
         try kwin.end()
         #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    @Test(
+        "the entry that is installed lets the agent in",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func entry() throws {
+        let agent = try #require(Programs.built("appstate-session"))
+        let path = URL(fileURLWithPath: agent).resolvingSymlinksInPath().path
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().path
+        let installed = try String(
+            contentsOfFile: root + "/systemd/user/appstate-session.desktop", encoding: .utf8)
+        let kwin = try KWin(
+            checksPermissions: true,
+            entry: installed.replacingOccurrences(of: "/usr/libexec/appstate-session", with: path))
+        let station = try Station()
+        try station.startAgent(environment: kwin.environment)
+        let app = try kwin.app()
+        let application = try station.register("org.example.Alpha", app.pid)
+        _ = try app.open("org.example.Alpha")
+        try station.wait(for: application, toBe: "active")
     }
 }

@@ -18,9 +18,17 @@ final class KWin {
     static let whatIsMissing: Comment =
         "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
 
-    /// - Parameter checksPermissions: whether the protocol is only for those whose desktop entry asks for it.
-    init(checksPermissions: Bool = false) throws {
+    /// - Parameters:
+    ///   - checksPermissions: whether the protocol is only for those whose desktop entry asks for it.
+    ///   - entry: a desktop entry.
+    init(checksPermissions: Bool = false, entry: String? = nil) throws {
         directory = try Compositor.temporaryDirectory()
+        if let entry {
+            let applications = directory + "/data/applications"
+            try FileManager.default.createDirectory(
+                atPath: applications, withIntermediateDirectories: true)
+            try entry.write(toFile: applications + "/entry.desktop", atomically: true, encoding: .utf8)
+        }
         display = directory + "/wayland-k"
         let started = directory + "/started"
         // A copy, without the capability that the file has and a machine may lack; it goes by its name.
