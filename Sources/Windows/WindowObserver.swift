@@ -17,10 +17,17 @@ public protocol WindowObserver: AnyObject {
     func dispatch() throws(ObserverFailure)
     /// What a person should know of how the windows were understood, each sentence once.
     func takeNotices() -> [String]
+    /// Whose some windows are is not clear, and names might help.
+    var isInDoubt: Bool { get }
+    /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be others
+    /// from then on.
+    func learn(names: [Int32: String])
 }
 
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
+    public var isInDoubt: Bool { false }
+    public func learn(names: [Int32: String]) {}
 }
 
 /// The kinds of observers. The value goes into the numbers that reporters give to windows, so that those of two

@@ -13,6 +13,7 @@ final class Agent {
     private var focus = Focus()
     private var bus: Bus?
     private var reporter: Reporter?
+    private var registry: Registry?
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
     private var signals: [Source] = []
@@ -86,6 +87,12 @@ final class Agent {
         }
         focus.settle(&windows)
         reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
+        registry?.want(observers.contains { $0.isInDoubt })
+    }
+
+    private func learn(_ names: [Int32: String]) {
+        for observer in observers { observer.learn(names: names) }
+        report()
     }
 
     // MARK: The bus
@@ -101,12 +108,14 @@ final class Agent {
         var log: ((Report) -> Void)?
         if options.isVerbose { log = { report in say("\(report)") } }
         reporter = try Reporter(bus: bus, session: options.session, journal: journal, log: log)
+        registry = Registry(bus: bus, journal: journal) { [unowned self] names in learn(names) }
         self.bus = bus
         report()
     }
 
     private func reconnect() {
         reporter = nil
+        registry = nil
         bus = nil
         do throws(BusFailure) {
             try connect()

@@ -92,6 +92,8 @@ struct PlasmaTests {
         let kwin = try KWin()
         let watch = try kwin.watch()
         let app = try kwin.x11App()
+        // It has started the X server, which takes windows before anybody manages them.
+        try app.ask("manager")
         _ = try app.open("Alpha", "The first")
         try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
         #expect(watch.observer.windows.first?.process == app.pid)

@@ -350,4 +350,25 @@ struct WaylandSessionTests {
         first.process.kill(SIGKILL)
         try station.wait(for: paths[1], toBe: "active")
     }
+
+    @Test(
+        "a name that no program has: what is registered so is the owner, before or after its window came",
+        arguments: Compositor.Kind.present, [false, true])
+    func registered(_ kind: Compositor.Kind, _ isRegisteredBefore: Bool) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        let id = "org.example.Strange"
+        let early = isRegisteredBefore ? try station.register(id, alpha.pid) : nil
+        _ = try alpha.open(id, "first")
+        try station.agent?.waitForLine(containing: "may be of any of the processes \(alpha.pid), \(beta.pid)")
+        let a = try early ?? station.register(id, alpha.pid)
+        try station.wait(for: a, toBe: "active")
+        // Then nobody is in doubt, and another may come.
+        let b = try station.register("org.example.Odd", beta.pid)
+        _ = try beta.open("org.example.Odd", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+    }
 }

@@ -117,6 +117,8 @@ struct WaylandTests {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
         let app = try compositor.x11App()
+        // It has started the X server, which takes windows before anybody manages them.
+        try app.ask("manager")
         _ = try app.open("Alpha", "The first")
         // The instance on labwc, the class elsewhere.
         try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }

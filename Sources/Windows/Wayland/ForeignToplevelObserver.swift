@@ -21,7 +21,8 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     /// What has happened to windows since their owners were looked for.
     private struct Changes {
-        var hasGone = false
+        /// What may end a doubt: a window has gone, names have come.
+        var isSettling = false
         /// Those that have come, or have got another name.
         var named: Set<OpaquePointer> = []
     }
@@ -71,8 +72,21 @@ public final class ForeignToplevelObserver: WindowObserver {
             throw .ended("\(subject) has ended: \(error)")
         }
         guard !isFinished else { throw .ended("\(subject) tells of windows no more") }
+        show()
+    }
+
+    private func show() {
         attribute()
         windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))
+    }
+
+    public var isInDoubt: Bool { toplevels.values.contains { $0.owners.count > 1 } }
+
+    public func learn(names: [Int32: String]) {
+        guard names != owners.registered else { return }
+        owners.registered = names
+        changes.isSettling = true
+        show()
     }
 
     public func takeNotices() -> [String] {
@@ -114,7 +128,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         case CWAYLAND_TOPLEVEL_CLOSED.rawValue:
             toplevels[handle] = nil
             changes.named.remove(handle)
-            changes.hasGone = true
+            changes.isSettling = true
             connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
         default: break
         }
@@ -124,8 +138,7 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     /// Finds out whose the windows are that have come or got another name, and of those in doubt, who is left.
     private func attribute() {
-        let inDoubt = changes.hasGone && toplevels.values.contains { $0.owners.count > 1 }
-        guard !changes.named.isEmpty || inDoubt else {
+        guard !changes.named.isEmpty || changes.isSettling && isInDoubt else {
             changes = Changes()
             return
         }

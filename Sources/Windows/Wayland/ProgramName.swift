@@ -35,7 +35,7 @@ struct ProgramName {
     /// - Parameters:
     ///   - appID: what the window says. The last component of a reversed domain name counts too.
     ///   - command: what the desktop entry of that id starts, if there is one.
-    func match(_ appID: String, command: String?) -> Match {
+    func match(_ appID: String, command: String? = nil) -> Match {
         let appID = appID.lowercased()
         guard !appID.isEmpty else { return .none }
         let forms = [appID, appID.split(separator: ".").last.map(String.init), command?.lowercased()]

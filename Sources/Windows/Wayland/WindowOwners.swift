@@ -5,11 +5,13 @@ import Linux
 ///
 /// The compositor knows its clients by their connections; the kernel tells of these. Which of them has made a window
 /// is taken from the application's id: the process whose program has that name, or the name that the desktop entry
-/// gives it; else one in the unit of that application. An id that speaks for nobody leaves all of them. Several that
+/// gives it, or that is registered so; else one in the unit of that application, or below one that is registered so. An id that speaks for nobody leaves all of them. Several that
 /// are left are several: nothing is guessed.
 struct WindowOwners {
     /// The clients, as of the last refresh; not ourselves.
     private(set) var clients: Set<ProcessIdentity> = []
+    /// The names under which processes are registered with the daemon, by pid, as far as they are known.
+    var registered: [Int32: String] = [:]
     private let services: Set<String>
     private let proc: Proc
     private var connections: SocketClients
@@ -53,11 +55,20 @@ struct WindowOwners {
         var found: [ProcessIdentity] = []
         let command = entries.command(of: appID)
         for candidate in candidates.sorted(by: { ($0.startTime, $0.pid) < ($1.startTime, $1.pid) }) {
-            let match = name(of: candidate).match(appID, command: command)
+            let match = max(
+                name(of: candidate).match(appID, command: command), registration(of: candidate).match(appID))
             if match > best { (best, found) = (match, []) }
             if match == best { found.append(candidate) }
         }
         return found
+    }
+
+    /// As what the process is registered, or the one nearest above it.
+    private func registration(of process: ProcessIdentity) -> ProgramName {
+        if let own = registered[process.pid] { return ProgramName(names: [own.lowercased()]) }
+        guard !registered.isEmpty else { return ProgramName(names: []) }
+        let name = proc.lineage(of: process.pid).lazy.compactMap { registered[$0.pid] }.first
+        return ProgramName(names: [], unit: name?.lowercased() ?? "")
     }
 
     private mutating func name(of process: ProcessIdentity) -> ProgramName {

@@ -1,0 +1,118 @@
+import AppStateBus
+import AppStateContract
+
+/// Under which names processes are registered with the daemon. It is asked, and tells of changes, only while somebody
+/// wants to know.
+final class Registry {
+    private let bus: Bus
+    private let journal: Journal
+    private let tell: ([Int32: String]) -> Void
+    private var names: [Int32: String] = [:]
+    private var isWanted = false
+    private var matches: [Slot] = []
+    private var calls: [Slot] = []
+
+    /// - Parameter tell: gets all names, by pid, whenever they are others.
+    init(bus: Bus, journal: Journal, tell: @escaping ([Int32: String]) -> Void) {
+        self.bus = bus
+        self.journal = journal
+        self.tell = tell
+    }
+
+    /// Begins or ends to ask.
+    func want(_ isWanted: Bool) {
+        guard isWanted != self.isWanted else { return }
+        self.isWanted = isWanted
+        calls = []
+        do {
+            if isWanted {
+                try listen()
+                try ask()
+            } else {
+                matches = []
+                names = [:]
+                try call("Unsubscribe") { _ in }
+            }
+        } catch {
+            // The connection is gone, which somebody else is told of.
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func listen() throws(BusFailure) {
+        let manager =
+            "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.manager)'"
+        matches = [
+            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'") {
+                [unowned self] message in
+                guard let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
+                else { return }
+                learn(row.1, row.2)
+            },
+            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'") {
+                [unowned self] message in
+                guard let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
+                else { return }
+                learn(nil, row.2)
+            },
+            try bus.match(
+                """
+                type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',\
+                interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(BusNames.service)'
+                """
+            ) { [unowned self] message in
+                guard let owner = try? (message.readString(), message.readString(), message.readString()).2,
+                    !owner.isEmpty
+                else { return }
+                // Another daemon.
+                calls = []
+                do {
+                    try ask()
+                } catch {
+                    journal.log(.debug, "\(error)")
+                }
+            },
+        ]
+    }
+
+    /// First the changes, then what there is: what changes in between is seen twice rather than never.
+    private func ask() throws(BusFailure) {
+        try call("Subscribe") { _ in }
+        try call("ListApplications") { [unowned self] reply in
+            guard let rows = try? Self.rows(of: reply) else { return }
+            names = rows
+            tell(names)
+        }
+    }
+
+    private static func rows(of message: borrowing Message) throws(BusFailure) -> [Int32: String] {
+        var rows: [Int32: String] = [:]
+        _ = try message.enter(.array, "(osuus)")
+        while try message.enter(.struct, "osuus") {
+            _ = try message.readObjectPath()
+            let name = try message.readString()
+            if let pid = Int32(exactly: try message.readUInt32()) { rows[pid] = name }
+            try message.skip("us")
+            try message.exit()
+        }
+        try message.exit()
+        return rows
+    }
+
+    private func learn(_ name: String?, _ pid: UInt32) {
+        guard let pid = Int32(exactly: pid) else { return }
+        names[pid] = name
+        tell(names)
+    }
+
+    private func call(
+        _ member: String, _ done: @escaping (borrowing Message) -> Void
+    ) throws(BusFailure) {
+        let message = try bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: member)
+        let slot = try bus.callAsync(message) { [journal] reply in
+            if let error = reply.error { journal.log(.debug, "\(member): \(error)") } else { done(reply) }
+        }
+        calls.append(slot)
+    }
+}
