@@ -28,7 +28,6 @@ enum Desktop {
     /// workspaces on several monitors; Wayland compositors tell of all windows too, KWin of desktops.
     private enum Candidate: CaseIterable {
         case sway
-        case plasma
         case wayland
         case i3
         case x11
@@ -37,7 +36,6 @@ enum Desktop {
     private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
-        case .plasma: try plasma()
         case .wayland: try wayland()
         case .i3: try i3()
         case .x11: try x11()
@@ -49,14 +47,21 @@ enum Desktop {
         return try SwayObserver(sway: path)
     }
 
-    private static func plasma() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let name = variable("WAYLAND_DISPLAY") else { return nil }
-        return try PlasmaObserver(display: name)
-    }
-
     private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = variable("WAYLAND_DISPLAY") else { return nil }
-        return try ForeignToplevelObserver(display: name, x11Display: variable("DISPLAY"))
+        // The next is tried only with one that answers: waiting for it twice would lead to nothing.
+        var lacks: [String] = []
+        do throws(ObserverFailure) {
+            return try PlasmaObserver(display: name)
+        } catch .unsupported(let why) {
+            lacks.append(why)
+        }
+        do throws(ObserverFailure) {
+            return try ForeignToplevelObserver(display: name, x11Display: variable("DISPLAY"))
+        } catch .unsupported(let why) {
+            lacks.append(why)
+        }
+        throw .unsupported(lacks.joined(separator: "; "))
     }
 
     private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {

@@ -1,0 +1,83 @@
+import Glibc
+import TestSupport
+import Testing
+
+/// From a Wayland compositor to a subscriber.
+@Suite(
+    "Session agent, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct WaylandSessionTests {
+    @Test(
+        "what is done to windows reaches a subscriber as the right walk", arguments: Compositor.Kind.present)
+    func walks(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try beta.ask("bar activate first")
+        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
+        if kind == .labwc {
+            try beta.ask("bar minimize first")
+            try station.wait(
+                forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
+            try beta.ask("bar activate first")
+            try station.wait(
+                forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
+        }
+        try beta.ask("bar close first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+        beta.process.kill(SIGKILL)
+        #expect(try station.waitForRemoval(of: b) == "killed")
+
+        try compositor.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    @Test(
+        "two processes with the same name: both are seen, neither has the focus",
+        arguments: Compositor.Kind.present)
+    func twins(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        let (first, second) = (try compositor.app("Alpha"), try compositor.app("Alpha"))
+        let paths = try [first, second].map { try station.register("org.example.Alpha", $0.pid) }
+        _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        try station.agent?.waitForLine(
+            containing: "may be of any of the processes \(first.pid), \(second.pid)")
+        for path in paths { try station.wait(for: path, toBe: "inactive") }
+        first.process.kill(SIGKILL)
+        try station.wait(for: paths[1], toBe: "active")
+    }
+
+    @Test(
+        "a name that no program has: what is registered so is the owner, before or after its window came",
+        arguments: Compositor.Kind.present, [false, true])
+    func registered(_ kind: Compositor.Kind, _ isRegisteredBefore: Bool) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        let id = "org.example.Strange"
+        let early = isRegisteredBefore ? try station.register(id, alpha.pid) : nil
+        _ = try alpha.open(id, "first")
+        try station.agent?.waitForLine(containing: "may be of any of the processes \(alpha.pid), \(beta.pid)")
+        let a = try early ?? station.register(id, alpha.pid)
+        try station.wait(for: a, toBe: "active")
+        // Then nobody is in doubt, and another may come.
+        let b = try station.register("org.example.Odd", beta.pid)
+        _ = try beta.open("org.example.Odd", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+    }
+}
