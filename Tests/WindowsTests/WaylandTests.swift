@@ -74,9 +74,9 @@ struct WaylandTests {
     }
 
     /// sway tells the name that a window has when it is shown.
-    @Test("another name", arguments: Compositor.Kind.present.filter { $0 != .sway })
-    func rename(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
+    @Test("another name", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc"))
+    func rename() throws {
+        let compositor = try Compositor(.labwc)
         let watch = try compositor.watch()
         let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
         _ = try alpha.open("-", "first")
@@ -196,10 +196,11 @@ struct WaylandProcessTests {
 
     @Test(
         "a client in a PID namespace of its own",
-        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
-        arguments: Compositor.Kind.present.filter { $0 != .sway })
-    func namespace(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
+        .enabled(
+            if: getuid() == 0 && Programs.inPath("unshare") != nil && Compositor.Kind.labwc.isPresent,
+            "needs root, unshare and labwc: sway is not root"))
+    func namespace() throws {
+        let compositor = try Compositor(.labwc)
         let watch = try compositor.watch()
         let (alpha, beta) = (
             try compositor.app("Alpha", prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"]),

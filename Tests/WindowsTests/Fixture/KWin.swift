@@ -13,7 +13,7 @@ final class KWin {
     private let process: Child
 
     static let isAvailable =
-        ["kwin_wayland", "Xwayland", "dbus-run-session", "mkfifo"].allSatisfy { Programs.inPath($0) != nil }
+        ["kwin_wayland", "Xwayland", "dbus-run-session"].allSatisfy { Programs.inPath($0) != nil }
         && Programs.built("WaylandActor") != nil
     static let whatIsMissing: Comment =
         "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
