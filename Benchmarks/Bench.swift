@@ -265,6 +265,8 @@ final class Subscriber {
         }.readObjectPath()
     }
 
+    func suspend(_ path: String) throws { try call(path, BusNames.application, "Suspend") { _ in } }
+
     /// Does not wait for the answer, which follows the signals.
     func send(suspend path: String) throws {
         try bus.send(

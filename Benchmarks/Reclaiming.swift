@@ -37,7 +37,7 @@ extension Bench {
                 // Each in a cgroup of its own, as desktops start them: it is frozen.
                 let own = try TestCgroup("app-\(number)", below: home.own.cgroup)
                 let sleeper = try hog(home, [each], own)
-                try client.send(suspend: client.register(sleeper.pid))
+                try client.suspend(client.register(sleeper.pid))
                 try client.wait(for: "suspended")
                 sleepers.append((sleeper, own))
             }
