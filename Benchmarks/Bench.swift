@@ -271,7 +271,8 @@ final class Subscriber {
     func send(suspend path: String) throws {
         try bus.send(
             bus.newCall(
-                destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend"))
+                destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend")
+        )
     }
 
     func resume(_ path: String) throws { try call(path, BusNames.application, "Resume") { _ in } }
