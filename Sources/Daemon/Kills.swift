@@ -13,7 +13,7 @@ final class Kills {
     private var extents: [ApplicationNumber: (application: Registered, extent: StoppedExtent)] = [:]
 
     /// One that does not stand by then, in vfork(2) or for want of CPU time, is killed as far as it is known.
-    private static let patience: Microseconds = 1_000_000
+    private static let patience: Microseconds = 2_000_000
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,

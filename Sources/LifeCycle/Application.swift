@@ -116,6 +116,9 @@ public struct Application: Equatable, Sendable {
         var verdict: ExitReason
         /// SIGTERM was sent, or never will be.
         var isExitRequested = false
+
+        /// Killed when it was asked for: nothing was announced.
+        var isAtOnce: Bool { serial == 0 && verdict != .reclaimed }
     }
 
     /// The breaths of an application that we hold for long: no changes of its state (§ 5).

@@ -70,6 +70,7 @@ extension Machine {
         let view = view(of: application)
         let settings = settings
         if application.liftsForeignStop { effects.append(.continueForeign(number)) }
+        if application.termination?.isAtOnce == true { effects.append(.kill(number)) }
         update(number, application.enforcementCause, at: now, &effects) {
             $0.apply(settings)
             $0.windowLevel = view.level

@@ -34,8 +34,8 @@ public final class StoppedExtent {
     private final class Member {
         enum Phase: Equatable {
             case found
-            /// In which call, and whether its children still wait for it to stand.
-            case signalled(call: Int, isAwaited: Bool)
+            /// In which call and when, and whether its children still wait for it to stand.
+            case signalled(call: Int, at: UInt64, isAwaited: Bool)
             case stopped(byUs: Bool)
         }
 
@@ -57,6 +57,8 @@ public final class StoppedExtent {
 
     /// After so many calls a member that does not stand is signalled again, and its children no longer wait.
     private static let patience = 32
+    /// And not before so many microseconds: on a busy machine a child of vfork(2) takes long to its program.
+    private static let leastPatience: UInt64 = 1_000_000
 
     /// What became of one member in one pass.
     private enum Step {
@@ -222,7 +224,7 @@ public final class StoppedExtent {
         case .found:
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: false)
-        case .signalled(_, let isAwaited):
+        case .signalled(_, _, let isAwaited):
             if isAwaited, try !proc.everyThreadStands(of: member.process.identity) {
                 return try press(member)
             }
@@ -234,13 +236,15 @@ public final class StoppedExtent {
 
     private func press(_ member: Member) throws(KernelFailure) -> Step {
         // One signal is enough, unless somebody's SIGCONT takes it away before it works.
-        if case .signalled(let before, let isAwaited) = member.phase, call - before < Self.patience {
+        if case .signalled(let before, let at, let isAwaited) = member.phase,
+            call - before < Self.patience || Clock.monotonicMicroseconds < at + Self.leastPatience
+        {
             return isAwaited ? .waiting : .stubborn
         }
         let isFirst: Bool
         if case .signalled = member.phase { isFirst = false } else { isFirst = true }
         try member.process.signal(SIGSTOP, owner: owner, proc: proc)
-        member.phase = .signalled(call: call, isAwaited: isFirst)
+        member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isFirst)
         return isFirst ? .changed : .stubborn
     }
 

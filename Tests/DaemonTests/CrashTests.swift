@@ -273,7 +273,7 @@ private final class Churn {
     /// With nothing under way: what is wrong.
     func compare() throws -> [String] {
         var wrong: [String] = []
-        let deadline = ContinuousClock.now + .seconds(10)
+        let deadline = ContinuousClock.now + .seconds(60)
         repeat {
             wrong = try look()
             try subscriber.settle()

@@ -35,6 +35,24 @@ struct EndTests {
         }
     }
 
+    @Test("a kill that was asked for, and perhaps not carried out, is ordered anew by the next daemon")
+    func killedAfterRestart() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: true))
+        let record = try #require(stage.machine.record(of: stage.number))
+        var next = Machine(settings: stage.machine.settings)
+        let number = try next.restore(record)
+        #expect(next.reassert(number, at: stage.now) == [.kill(number)])
+
+        // Nobody is killed for what was announced, before its time.
+        var announced = try Stage.launched()
+        try announced.perform(.terminate(announced.number, force: false))
+        let announcement = try #require(announced.machine.record(of: announced.number))
+        var other = Machine(settings: announced.machine.settings)
+        let restored = try other.restore(announcement)
+        #expect(other.reassert(restored, at: announced.now) == [])
+    }
+
     @Test("SIGTERM goes out once, and SIGKILL at the deadline all the same")
     func once() throws {
         var stage = try Stage.launched()

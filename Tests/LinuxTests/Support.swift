@@ -122,19 +122,19 @@ func socketPair() throws -> (Int32, Int32) {
     return (ends[0], ends[1])
 }
 
-/// Waits until the descriptor can be read; false after half a minute: a bound for a broken test.
+/// Waits until the descriptor can be read; false after two minutes: a bound for a broken test.
 func ready(_ descriptor: Int32) throws -> Bool {
     var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     while true {
-        let result = poll(&look, 1, 30_000)
+        let result = poll(&look, 1, 120_000)
         if result < 0, errno == EINTR { continue }
         return result > 0
     }
 }
 
-/// Looks again every millisecond, for what the kernel announces to nobody; false after half a minute.
+/// Looks again every millisecond, for what the kernel announces to nobody; false after two minutes.
 func eventually(_ condition: () throws -> Bool) rethrows -> Bool {
-    for _ in 0..<30_000 {
+    for _ in 0..<120_000 {
         if try condition() { return true }
         poll(nil, 0, 1)
     }

@@ -11,7 +11,7 @@ func isStopped(_ pid: Int32) throws -> Bool {
 /// Waits until a process that is not a child of the test's is stopped. Nobody but its parent is told, so it is
 /// looked at every millisecond.
 func waitUntilStopped(_ pid: Int32) throws {
-    let deadline = ContinuousClock.now + .seconds(30)
+    let deadline = ContinuousClock.now + .seconds(120)
     while try !isStopped(pid) {
         guard ContinuousClock.now < deadline else { throw TestFailure("process \(pid) does not stop") }
         poll(nil, 0, 1)

@@ -96,7 +96,7 @@ final class Station {
         let message = try connection.newCall(
             destination: BusNames.service, path: BusNames.root, interface: interface, member: member)
         try body(message)
-        return try connection.call(message, timeout: 30_000_000)
+        return try connection.call(message, timeout: 120_000_000)
     }
 
     /// Registers a process; answers its path.
@@ -113,7 +113,8 @@ final class Station {
             destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
         try message.append(BusNames.application)
         try message.append("State")
-        guard case .string(let state) = try connection.call(message, timeout: 30_000_000).readVariant() else {
+        guard case .string(let state) = try connection.call(message, timeout: 120_000_000).readVariant()
+        else {
             return nil
         }
         return state
@@ -146,7 +147,7 @@ final class Station {
     func forget() { edges = [:] }
 
     private func wait(_ what: String, until done: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(30)
+        let deadline = ContinuousClock.now + .seconds(120)
         while try !done() {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure(
