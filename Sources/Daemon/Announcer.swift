@@ -206,9 +206,11 @@ extension Announcement {
         switch self {
         case .willFinishLaunching:
             try message.appendDictionary(application.launchOptions)
-        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground:
+        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
+            .protectedDataDidBecomeAvailable:
             break
-        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline):
+        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
+            .protectedDataWillBecomeUnavailable(let serial, let deadline):
             try message.append(serial)
             try message.append(deadline)
         case .backgroundTaskWillExpire(let task, let deadline):

@@ -26,6 +26,7 @@ extension Application {
         record.add("launch", ifPresent: launch?.recorded)
         record.add("grace", ifPresent: grace.recorded)
         record.add("termination", ifPresent: termination?.recorded)
+        record.add("protection", ifPresent: protection?.recorded)
         record.add("breath", ifPresent: breath.deadline.map(String.init))
         record.add("serial", String(lastSerial))
         record.add("last-task", String(lastTask))
@@ -69,6 +70,7 @@ extension Application {
         launch = try record.optional("launch", Countdown.init(recorded:))
         grace = try record.optional("grace", Grace.init(recorded:)) ?? .none
         termination = try record.optional("termination", Termination.init(recorded:))
+        protection = try record.optional("protection", Protection.init(recorded:))
         breath = try record.optional("breath") { UInt64($0) }.map { .due(at: $0) } ?? .none
         lastSerial = try record.require("serial") { UInt64($0) }
         lastTask = try record.require("last-task") { UInt64($0) }
@@ -107,6 +109,19 @@ extension Application.Grace {
             let serial: UInt64 = words.number(), words.isAtEnd
         else { return nil }
         self = .running(serial: serial == 0 ? nil : serial, countdown)
+    }
+}
+
+extension Application.Protection {
+    fileprivate var recorded: String { "\(limit.recorded) \(serial)" }
+
+    fileprivate init?(recorded text: String) {
+        var words = Words(text)
+        guard let limit = words.next().flatMap(Countdown.init(recorded:)),
+            let serial: UInt64 = words.number(),
+            words.isAtEnd
+        else { return nil }
+        self.init(serial: serial, limit: limit)
     }
 }
 

@@ -54,6 +54,9 @@ public struct Application: Equatable, Sendable {
     var breath = Breath.none
     /// `Resume()` ends another's stop too, and was not seen to work yet.
     var liftsForeignStop = false
+    /// The screen of its session is locked: what it was told of its protected data, or began with.
+    var isLocked = false
+    var protection: Protection?
     /// What made us order the stop or continuation that is under way.
     var enforcementCause = StateChangeReason.signal
     var lastSerial: UInt64 = 0
@@ -119,6 +122,12 @@ public struct Application: Equatable, Sendable {
 
         /// Killed when it was asked for: nothing was announced.
         var isAtOnce: Bool { serial == 0 && verdict != .reclaimed }
+    }
+
+    /// It was told that its protected data becomes unavailable: policy waits for its acknowledgement.
+    struct Protection: Equatable, Sendable {
+        let serial: UInt64
+        let limit: Countdown
     }
 
     /// The breaths of an application that we hold for long: no changes of its state (§ 5).
@@ -221,6 +230,7 @@ public struct Application: Equatable, Sendable {
         var remaining: Microseconds = 0
         if case .running(_, let countdown) = grace { remaining = countdown.remaining(at: now) ?? .max }
         for task in tasks { remaining = max(remaining, task.limit.remaining(at: now) ?? .max) }
+        if let protection { remaining = max(remaining, protection.limit.remaining(at: now) ?? .max) }
         return remaining
     }
 
@@ -243,6 +253,7 @@ public struct Application: Equatable, Sendable {
         consider(termination?.requestExitAt)
         consider(termination?.killAt)
         consider(breath.deadline)
+        consider(protection?.limit.deadline)
         return earliest
     }
 

@@ -16,8 +16,11 @@ struct Backlog: Equatable, Sendable {
         case .didEnterBackground:
             // Serial and deadline of then mean nothing any more.
             replace(.didEnterBackground(serial: 0, deadline: 0))
+        case .protectedDataWillBecomeUnavailable:
+            replace(.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0))
         case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
-            .willEnterForeground, .willTerminate, .backgroundTaskWillExpire:
+            .willEnterForeground, .willTerminate, .backgroundTaskWillExpire,
+            .protectedDataDidBecomeAvailable:
             replace(announcement)
         case .didReceiveMemoryWarning:
             // What was short then may not be now (§ 3: to applications that are not suspended).
@@ -113,10 +116,11 @@ extension Announcement {
     fileprivate var recorded: String {
         switch self {
         case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
-            .willEnterForeground, .stateChanged:
+            .willEnterForeground, .protectedDataDidBecomeAvailable, .stateChanged:
             signal.rawValue
         case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
-            .backgroundTaskWillExpire(let serial, let deadline):
+            .backgroundTaskWillExpire(let serial, let deadline),
+            .protectedDataWillBecomeUnavailable(let serial, let deadline):
             "\(signal.rawValue) \(serial) \(deadline)"
         case .didReceiveMemoryWarning(let level):
             "\(signal.rawValue) \(level.rawValue)"
@@ -143,6 +147,10 @@ extension Announcement {
         case .willTerminate:
             guard let (serial, deadline) = numbers() else { return nil }
             self = .willTerminate(serial: serial, deadline: deadline)
+        case .protectedDataDidBecomeAvailable: self = .protectedDataDidBecomeAvailable
+        case .protectedDataWillBecomeUnavailable:
+            guard let (serial, deadline) = numbers() else { return nil }
+            self = .protectedDataWillBecomeUnavailable(serial: serial, deadline: deadline)
         case .backgroundTaskWillExpire:
             guard let (task, deadline) = numbers() else { return nil }
             self = .backgroundTaskWillExpire(task: task, deadline: deadline)

@@ -69,6 +69,9 @@ public enum Announcement: Hashable, Sendable {
     case willTerminate(serial: UInt64, deadline: Microseconds)
     case backgroundTaskWillExpire(task: UInt64, deadline: Microseconds)
     case didReceiveMemoryWarning(MemoryPressure)
+    /// Both 0: nobody waits for an acknowledgement.
+    case protectedDataWillBecomeUnavailable(serial: UInt64, deadline: Microseconds)
+    case protectedDataDidBecomeAvailable
     case stateChanged(Edge, StateChangeReason)
 
     /// The signal's name on the bus.
@@ -83,6 +86,8 @@ public enum Announcement: Hashable, Sendable {
         case .willTerminate: .willTerminate
         case .backgroundTaskWillExpire: .backgroundTaskWillExpire
         case .didReceiveMemoryWarning: .didReceiveMemoryWarning
+        case .protectedDataWillBecomeUnavailable: .protectedDataWillBecomeUnavailable
+        case .protectedDataDidBecomeAvailable: .protectedDataDidBecomeAvailable
         case .stateChanged: .stateChanged
         }
     }

@@ -29,8 +29,10 @@ public enum Fact: Equatable, Sendable {
     case spared(ApplicationNumber, String)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
-    /// logind: the session is in front and unlocked, or not.
-    case session(SessionKey, inFront: Bool)
+    /// logind: the session is in front and unlocked, or not; and, in front or not, whether its screen is locked.
+    case session(SessionKey, inFront: Bool, isLocked: Bool = false)
+    /// logind: there is no such session any more, so that nothing in it can be seen.
+    case sessionEnded(SessionKey)
     /// The configuration was read.
     case configured(Settings)
     /// The deadline that `nextDeadline` named has come.

@@ -105,7 +105,10 @@ extension Machine {
             }
         }
         for (number, view) in falling + others {
-            update(number, reason, at: now, &effects) {
+            let grace = settings.backgroundGrace
+            updateAnnouncing(number, reason, at: now, &effects) {
+                // Before the walk that comes of it (§ 3).
+                $0.setProtected(view.isLocked, within: grace, at: now, &$1)
                 $0.windowLevel = view.level
                 $0.isFocused = view.isFocused
                 $0.isMinimized = view.isMinimized
@@ -128,17 +131,21 @@ extension Machine {
             }.map(\.number))
     }
 
-    typealias View = (level: Application.WindowLevel, isFocused: Bool, isMinimized: Bool)
+    typealias View = (level: Application.WindowLevel, isFocused: Bool, isMinimized: Bool, isLocked: Bool)
 
     /// What the windows make of an application: the pure part of § 2.
     func view(of application: Application) -> View {
         var level = Application.WindowLevel.hidden
         var isFocused = false
         var isMinimized = !application.windows.isEmpty
+        // Its own session counts where none of its windows says otherwise.
+        var isLocked = application.windows.isEmpty && sessions[application.session]?.isLocked == true
         for key in application.windows {
-            guard let window = windows[key], !window.minimized else { continue }
-            isMinimized = false
+            guard let window = windows[key] else { continue }
             let session = sessions[window.session]
+            isLocked = isLocked || session?.isLocked == true
+            if window.minimized { continue }
+            isMinimized = false
             let hasFocus = session?.focus == key
             isFocused = isFocused || hasFocus
             guard session?.inFront ?? true else { continue }
@@ -147,12 +154,15 @@ extension Machine {
         if application.isAssumedVisible, sessions[application.session]?.inFront ?? true {
             level = max(level, .visible)
         }
-        return (level, isFocused, isMinimized)
+        return (level, isFocused, isMinimized, isLocked)
     }
 
-    /// Forgets a session of which nothing is known.
+    /// Forgets a session of which nothing is known, and one that is no more once nothing is left in it.
     mutating func tidy(_ session: SessionKey) {
-        if sessions[session] == Session() { sessions[session] = nil }
+        guard let known = sessions[session] else { return }
+        if known == Session() || known.hasEnded && !sessionsOfConcern.contains(session) {
+            sessions[session] = nil
+        }
     }
 
     /// The application that a window counts for, if its reporter may speak of it.

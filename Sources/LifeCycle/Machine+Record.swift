@@ -10,6 +10,12 @@ extension Machine {
             guard let window = windows[key] else { continue }
             record.add("window", recorded(window, key))
         }
+        for key in sessionKeys(of: application) {
+            guard let session = sessions[key] else { continue }
+            // Until logind has spoken again: or what is locked would come to the front meanwhile.
+            if !session.inFront { record.add("away", key.recorded) }
+            if session.isLocked { record.add("locked", key.recorded) }
+        }
         if hasLostReporter(application) { record.add("lost-reporter", application.session.recorded) }
         return record
     }
@@ -24,6 +30,8 @@ extension Machine {
             throw Record.Flaw("process", application.process.recorded)
         }
         let found = try record.all("window", RestoredWindow.init(recorded:))
+        let away = try record.all("away", SessionKey.init(recorded:))
+        let locked = try record.all("locked", SessionKey.init(recorded:))
         let lost = try record.optional("lost-reporter", SessionKey.init(recorded:))
 
         applications[number] = application
@@ -34,6 +42,8 @@ extension Machine {
             parts[connection, default: []].insert(number)
         }
         for entry in found { take(entry) }
+        for session in away { sessions[session, default: Session()].inFront = false }
+        for session in locked { sessions[session, default: Session()].isLocked = true }
         if let lost { sessions[lost, default: Session()].lostReporter = true }
         return number
     }
@@ -76,6 +86,7 @@ extension Machine {
             $0.windowLevel = view.level
             $0.isFocused = view.isFocused
             $0.isMinimized = view.isMinimized
+            $0.isLocked = view.isLocked
             // Whether it was carried out is not known: where no hold is left it is undone as if it was, ...
             if !$0.holds.isEmpty || $0.enforcement != .none { $0.enforcement = .stopped }
         }

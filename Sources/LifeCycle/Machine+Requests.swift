@@ -39,6 +39,8 @@ extension Machine {
                 $0.windowLevel = view.level
                 $0.isFocused = view.isFocused
                 $0.isMinimized = view.isMinimized
+                // It begins there: it is told of changes.
+                $0.isLocked = view.isLocked
             }
         }
         return number
@@ -97,6 +99,7 @@ extension Machine {
         let forgotten = Effect.forget(application.process)
         if !isConcerned(with: application.process), !effects.contains(forgotten) { effects.append(forgotten) }
         refresh(touched, .windows, at: now, &effects)
+        tidy(application.session)
         ended(number, at: now, &effects)
     }
 
@@ -159,6 +162,7 @@ extension Machine {
         // A late one, or one that a stop has voided, changes nothing and is no error.
         update(number, .policy, at: now, &effects) { application in
             if case .running(serial, _) = application.grace { application.grace = .over }
+            if application.protection?.serial == serial { application.protection = nil }
             if application.termination?.serial == serial, application.termination?.isExitRequested == false {
                 application.termination?.requestExitAt = now
             }
@@ -289,6 +293,9 @@ extension Machine {
         }
         if let deadline = applications[number]?.graceDeadline, deadline <= now {
             update(number, .policy, at: now, &effects) { $0.grace = .over }
+        }
+        if applications[number]?.protection?.limit.isOver(at: now) == true {
+            update(number, .policy, at: now, &effects) { $0.protection = nil }
         }
         breathe(number, at: now, &effects)
         guard let termination = applications[number]?.termination else { return }

@@ -30,6 +30,8 @@ extension Machine {
         at now: Microseconds, _ effects: inout [Effect]
     ) {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
+        // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
+        if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
                 effects.append(.announce(next.number, missed, to: .delegate))
@@ -104,8 +106,8 @@ extension Machine {
         if next.suspension == .automatic, next.grace == .none, !next.isTerminating, !next.isStopped {
             next.startGrace(settings, serial: nil, at: now)
         }
-        guard next.grace == .over, next.exemptions.isEmpty, !hasLostReporter(next), !next.isStopped,
-            !isRelinquished
+        guard next.grace == .over, next.protection == nil, next.exemptions.isEmpty, !hasLostReporter(next),
+            !next.isStopped, !isRelinquished
         else {
             next.wouldBeSuspended = false
             return
@@ -199,6 +201,27 @@ extension Application {
         state == .suspended ? .background : state
     }
 
+    /// The screen was locked or unlocked: says so, and has policy wait for the answer.
+    mutating func setProtected(
+        _ locked: Bool, within span: Microseconds?, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard locked != isLocked else { return }
+        isLocked = locked
+        protection = nil
+        guard locked else {
+            announce(.protectedDataDidBecomeAvailable, &effects)
+            return
+        }
+        var serial: UInt64 = 0
+        if delegate != nil, isReachable, suspension == .automatic, !isTerminating, span != nil {
+            serial = nextSerial()
+            protection = Protection(serial: serial, limit: Countdown(span, from: now))
+        }
+        announce(
+            .protectedDataWillBecomeUnavailable(serial: serial, deadline: protection?.limit.deadline ?? 0),
+            &effects)
+    }
+
     mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {
         guard suspension == .automatic, !isTerminating else {
             grace = .none
@@ -217,6 +240,7 @@ extension Application {
             guard let end = task.limit.deadline else { return nil }
             latest = max(latest, end)
         }
+        if let protection { latest = max(latest, protection.limit.deadline ?? latest) }
         return latest
     }
 

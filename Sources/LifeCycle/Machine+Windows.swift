@@ -132,9 +132,12 @@ extension Machine {
                 orphans[number, default: []].insert(key)
             }
         }
+        defer { tidy(reporter.session) }
         guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
         if sessions[reporter.session]?.lastingReporters.isEmpty == true {
-            sessions[reporter.session]?.lostReporter = true
+            // Of one that has ended it is known what is visible: nothing.
+            let hasEnded = sessions[reporter.session]?.hasEnded == true
+            sessions[reporter.session]?.lostReporter = !hasEnded
             refreshAll(in: reporter.session, .windows, at: now, &effects)
         }
     }

@@ -96,8 +96,16 @@ public struct Machine: Equatable, Sendable {
             spared(number, why, at: now, &effects)
         case .disconnected(let connection):
             disconnected(connection, at: now, &effects)
-        case .session(let key, let inFront):
+        case .session(let key, let inFront, let isLocked):
             sessions[key, default: Session()].inFront = inFront
+            sessions[key]?.isLocked = isLocked
+            sessions[key]?.hasEnded = false
+            refreshAll(in: key, .session, at: now, &effects)
+            tidy(key)
+        case .sessionEnded(let key):
+            sessions[key, default: Session()].inFront = false
+            sessions[key]?.hasEnded = true
+            sessions[key]?.lostReporter = false
             refreshAll(in: key, .session, at: now, &effects)
             tidy(key)
         case .configured(let settings):
@@ -185,6 +193,14 @@ public struct Machine: Equatable, Sendable {
         sessions[session]?.focus.flatMap { windows[$0] }.flatMap { $0.minimized ? nil : $0.owner }
     }
 
+    /// The sessions in which there are applications, windows or reporters.
+    public var sessionsOfConcern: Set<SessionKey> {
+        var found = Set(applications.values.lazy.map(\.session))
+        found.formUnion(windows.values.lazy.map(\.session))
+        found.formUnion(reporters.values.lazy.map(\.session))
+        return found
+    }
+
     /// The reporter's session, if it has said or reported something lasting.
     public func session(ofReporter connection: ConnectionName) -> SessionKey? {
         reporters[connection]?.session
@@ -208,6 +224,7 @@ public struct Machine: Equatable, Sendable {
         if application.isTerminating { reasons.append("is being terminated") }
         if application.suspension == .never { reasons.append("suspension is never") }
         reasons += application.exemptions
+        if application.protection != nil { reasons.append("protected data becomes unavailable") }
         if hasLostReporter(application) { reasons.append("the window reporter of its session is gone") }
         return reasons
     }
@@ -229,6 +246,22 @@ public struct Machine: Equatable, Sendable {
             if !window.title.isEmpty { words.append("\"\(window.title)\"") }
             return words.joined(separator: " ")
         }.sorted()
+    }
+
+    /// The sessions it is in that are not in front, and why, as `Explain` shows them.
+    public func awaySessions(of number: ApplicationNumber) -> [String] {
+        guard let application = applications[number] else { return [] }
+        return sessionKeys(of: application).compactMap { key in
+            guard let session = sessions[key], !session.inFront else { return nil }
+            return "\(key) "
+                + (session.hasEnded ? "has ended" : session.isLocked ? "is locked" : "is not in front")
+        }
+    }
+
+    /// Its own and those of its windows.
+    func sessionKeys(of application: Application) -> [SessionKey] {
+        Set([application.session] + application.windows.compactMap { windows[$0]?.session })
+            .sorted(by: SessionKey.inOrder)
     }
 
     func hasLostReporter(_ application: Application) -> Bool {

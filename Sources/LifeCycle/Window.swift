@@ -55,6 +55,10 @@ struct Session: Equatable, Sendable {
     var focus: WindowKey?
     /// logind's `Active` and not `LockedHint`.
     var inFront = true
+    /// logind's `LockedHint`.
+    var isLocked = false
+    /// It is kept for what is left in it, and not in front.
+    var hasEnded = false
     /// Connections that have reported windows and are still there.
     var lastingReporters: Set<ConnectionName> = []
     /// It had a lasting reporter and has none now: nothing in it is suspended by policy (§ 2).

@@ -20,6 +20,11 @@ struct Reports {
     var windows: [Key: Window] = [:]
     var focus: [SessionKey: Key] = [:]
     var isInFront: [SessionKey: Bool] = [:]
+    /// Of the sessions that have not ended.
+    var isLocked: [SessionKey: Bool] = [:]
+    var ended: [SessionKey] {
+        isInFront.keys.filter { isLocked[$0] == nil }.sorted { $0.description < $1.description }
+    }
     /// Applications of which something was said.
     var reportedOn: Set<ApplicationNumber> = []
 

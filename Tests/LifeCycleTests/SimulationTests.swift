@@ -62,6 +62,8 @@ struct Simulation {
         } else {
             try act()
         }
+        // The shell asks about each session that somebody comes to be in.
+        for key in reports.ended { try world.take(.sessionEnded(key)) }
         try check()
     }
 
@@ -281,10 +283,17 @@ struct Simulation {
 
     private mutating func session() throws {
         let key = session(of: generator.pick(Self.users) ?? 0)
-        let inFront = generator.chance(60)
-        note("\(key) in front: \(inFront)")
+        let isLocked = generator.chance(30)
+        let inFront = !isLocked && generator.chance(70)
         reports.isInFront[key] = inFront
-        try world.take(.session(key, inFront: inFront))
+        if !inFront, generator.chance(20) {
+            note("\(key) ends")
+            reports.isLocked[key] = nil
+            return
+        }
+        note("\(key) in front: \(inFront), locked: \(isLocked)")
+        reports.isLocked[key] = isLocked
+        try world.take(.session(key, inFront: inFront, isLocked: isLocked))
     }
 
     private mutating func crash() throws {
@@ -293,7 +302,8 @@ struct Simulation {
         try world.crash(&generator)
         reports.ownersChanged(world)
         for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
-            try world.take(.session(key, inFront: inFront))
+            guard let isLocked = reports.isLocked[key] else { continue }
+            try world.take(.session(key, inFront: inFront, isLocked: isLocked))
         }
     }
 

@@ -27,6 +27,8 @@ struct World {
         var delegateState: LifeCycleState?
         /// What must be announced next, after an edge or a will-signal.
         var owed: ApplicationSignal?
+        /// What was said last of its protected data.
+        var isProtected: Bool?
         var owedEdge: Edge?
     }
 
@@ -311,6 +313,13 @@ struct World {
                 application.owed == announcement.signal,
                 "\(number) was told \(announcement) in \(application.state)")
             application.owed = nil
+        case .protectedDataWillBecomeUnavailable, .protectedDataDidBecomeAvailable:
+            let isProtected = announcement.signal == .protectedDataWillBecomeUnavailable
+            try require(
+                application.isProtected != isProtected && application.owed == nil
+                    && application.owedEdge == nil,
+                "\(number) was told \(announcement) again, or in a walk")
+            application.isProtected = isProtected
         default:
             break
         }

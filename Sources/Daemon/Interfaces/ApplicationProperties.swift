@@ -87,6 +87,7 @@ extension Daemon {
             ("focused", .bool(application.isFocused)),
             ("minimized", .bool(application.isMinimized)),
             ("windows", .strings(machine.windowSummary(of: application.number))),
+            ("away", .strings(machine.awaySessions(of: application.number))),
             ("suspension", .string(application.suspension.rawValue)),
             ("holds", .holds(application)),
             ("exemptions", .strings(application.exemptions)),

@@ -1,0 +1,265 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Sessions that are locked, switched away and ended (§ 2, § 3).
+@Suite("Sessions")
+struct SessionTests {
+    static let home = SessionKey.login("c2")
+    static let away = Fact.session(home, inFront: false)
+    static let locked = Fact.session(home, inFront: false, isLocked: true)
+    static let unlocked = Fact.session(home, inFront: true)
+
+    /// An application with the focus in a login session, and its delegate.
+    private func focused(suspension: SuspensionPolicy = .automatic) throws -> Stage {
+        var stage = try Stage.launched(suspension: suspension) { $0.session = Self.home }
+        try stage.perform(
+            .setFocus(
+                stage.reported, ReporterIdentity(connection: ":1.9", user: Stage.user, session: Self.home)))
+        #expect(stage.state == .active)
+        stage.forget()
+        return stage
+    }
+
+    @Test("protected data goes before the walk of the lock, and is back before the walk back")
+    func order() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        let down = [
+            "ProtectedDataWillBecomeUnavailable", "WillResignActive", "active→inactive",
+            "inactive→background", "DidEnterBackground",
+        ]
+        #expect(stage.words(.delegate) == down)
+        #expect(stage.words(.subscribers) == down)
+        stage.take(Self.locked)
+        #expect(stage.words(.delegate) == down, "said once")
+        stage.forget()
+        stage.take(Self.unlocked)
+        let up = [
+            "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
+            "inactive→active", "DidBecomeActive",
+        ]
+        #expect(stage.words(.delegate) == up)
+        #expect(stage.words(.subscribers) == up)
+    }
+
+    @Test("a session that is only switched away keeps its protected data")
+    func switchedAway() throws {
+        var stage = try focused()
+        stage.take(Self.away)
+        #expect(stage.state == .background)
+        stage.take(Self.locked)
+        #expect(stage.words(.delegate).last == "ProtectedDataWillBecomeUnavailable")
+        stage.forget()
+        stage.take(Self.away)
+        #expect(stage.words(.delegate) == ["ProtectedDataDidBecomeAvailable"], "unlocked, and not in front")
+        #expect(stage.state == .background)
+    }
+
+    @Test("policy waits for both acknowledgements, or for the deadline")
+    func acknowledged() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        let grace: Microseconds = 5_000_000
+        guard case .protectedDataWillBecomeUnavailable(let lock, let until) = stage.heard(.delegate).first,
+            case .didEnterBackground(let background, let deadline) = stage.heard(.delegate).last
+        else {
+            Issue.record("\(stage.heard(.delegate))")
+            return
+        }
+        #expect((until, deadline) == (stage.now + grace, stage.now + grace))
+        var other = stage
+        try stage.perform(.acknowledge(stage.number, serial: background, by: Stage.delegate))
+        #expect(!stage.application.isPending)
+        #expect(stage.machine.objections(to: stage.number) == ["protected data becomes unavailable"])
+        #expect(stage.application.backgroundTimeRemaining(at: stage.now) == grace)
+        try stage.perform(.acknowledge(stage.number, serial: lock, by: Stage.delegate))
+        stage.settle()
+        #expect(stage.state == .suspended)
+
+        try other.perform(.acknowledge(other.number, serial: lock, by: Stage.delegate))
+        #expect(!other.application.isPending)
+        other.pass(grace)
+        other.settle()
+        #expect(other.state == .suspended, "its grace was over")
+        #expect(other.machine.nextDeadline() != other.now)
+    }
+
+    @Test("who never answers is suspended at the deadline")
+    func unanswered() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        stage.pass(4_999_999)
+        #expect(stage.state == .background)
+        stage.pass(1)
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
+    @Test(
+        "nobody is waited for who has no delegate, or is not suspended by policy",
+        arguments: [SuspensionPolicy.automatic, .manual, .never])
+    func notAwaited(suspension: SuspensionPolicy) throws {
+        var stage = try Stage.launched(delegate: suspension != .automatic, suspension: suspension) {
+            $0.session = Self.home
+        }
+        stage.take(Self.locked)
+        #expect(
+            stage.heard(.subscribers) == [.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0)])
+        #expect(stage.application.protection == nil)
+    }
+
+    @Test("the unlocking, a stop and the end of the delegate each end the wait")
+    func waitEnds() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        #expect(stage.application.protection != nil)
+        for end in [Self.unlocked, .stopped(stage.number, holder: "pid 7"), .disconnected(Stage.delegate)] {
+            var other = stage
+            other.take(end)
+            #expect(other.application.protection == nil, "\(end)")
+        }
+    }
+
+    @Test("a suspended application is told when it runs again, before the edges of its return")
+    func suspended() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        stage.pass(5_000_000)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.forget()
+        stage.take(Self.unlocked)
+        #expect(stage.words(.delegate) == [], "it stands")
+        #expect(stage.words(.subscribers) == ["ProtectedDataDidBecomeAvailable"])
+        stage.settle()
+        #expect(
+            stage.words(.delegate) == [
+                "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
+                "inactive→active", "DidBecomeActive",
+            ])
+    }
+
+    @Test("what it missed of a lock has nothing to acknowledge")
+    func missed() throws {
+        var stage = try Stage.launched { $0.session = Self.home }
+        stage.stopBySomebody()
+        stage.take(Self.locked)
+        stage.forget()
+        stage.take(.continued(stage.number))
+        #expect(
+            stage.heard(.delegate).contains(.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0)))
+        #expect(stage.application.protection == nil)
+    }
+
+    @Test("who is registered in a locked session begins there, and is told of the unlocking")
+    func bornLocked() throws {
+        var stage = Stage()
+        stage.take(Self.locked)
+        try stage.register {
+            $0.session = Self.home
+            $0.launchMode = .foreground
+        }
+        try stage.perform(.finishLaunching(stage.number, by: Stage.delegate))
+        #expect(stage.state == .background)
+        #expect(!stage.words(.delegate).contains("ProtectedDataWillBecomeUnavailable"))
+        stage.forget()
+        stage.take(Self.unlocked)
+        #expect(
+            stage.words(.delegate) == [
+                "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
+            ])
+    }
+
+    @Test("another user's session and the same user's second one are not disturbed")
+    func others() throws {
+        var desk = Desk()
+        let second = SessionKey.login("c3")
+        let theirs = SessionKey.login("c4")
+        let processes = [
+            desk.process(in: Self.home), desk.process(in: second), desk.process(user: 1001, in: theirs),
+        ]
+        let numbers = try processes.map { try desk.register($0) }
+        for (index, process) in processes.enumerated() {
+            let reporter = Desk.reporter(":1.\(20 + index)", user: process.user, in: process.session)
+            try desk.focus(process, by: reporter)
+        }
+        desk.forgetEffects()
+        desk.take(Self.locked)
+        #expect(numbers.map(desk.state) == [.background, .active, .active])
+        #expect(desk.announced(to: numbers[1]) == [] && desk.announced(to: numbers[2]) == [])
+        desk.take(.sessionEnded(theirs))
+        desk.take(Self.unlocked)
+        #expect(numbers.map(desk.state) == [.active, .active, .background])
+        #expect(desk.announced(to: numbers[1]) == [])
+    }
+
+    @Test("of two sessions that it has windows in, one that is locked is enough")
+    func twoSessions() throws {
+        var desk = Desk()
+        let second = SessionKey.login("c3")
+        let process = desk.process(in: Self.home)
+        let a = try desk.register(process)
+        desk.take(.session(Self.home, inFront: false, isLocked: true))
+        desk.forgetEffects()
+        try desk.update(1, process, by: Desk.reporter(in: second))
+        #expect(desk.announced(to: a).first == .protectedDataDidBecomeAvailable, "its window is elsewhere")
+        try desk.update(2, process, minimized: true, by: Desk.reporter(":1.10", in: Self.home))
+        #expect(desk.state(a) == .inactive)
+        #expect(
+            desk.announced(to: a).last == .protectedDataWillBecomeUnavailable(serial: 0, deadline: 0))
+    }
+
+    @Test("an ended session shows nothing, and is forgotten with the last that was in it")
+    func ended() throws {
+        var desk = Desk()
+        let process = desk.process(in: Self.home)
+        let a = try desk.register(process) { $0.suspension = .automatic }
+        try desk.update(1, process, focused: true, by: Desk.reporter(in: Self.home))
+        desk.take(.sessionEnded(Self.home))
+        #expect(desk.state(a) == .background)
+        desk.take(.disconnected(Desk.reporter().connection))
+        #expect(desk.machine.objections(to: a) == [], "nobody needs to tell what is visible in it")
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+        desk.take(.exited(process.lineage[0], .exited))
+        #expect(desk.machine.sessions.isEmpty)
+        desk.take(.sessionEnded(.login("c9")))
+        #expect(desk.machine.sessions.isEmpty, "nothing was in it")
+    }
+
+    @Test("a daemon that is killed in between brings nothing to the front, and says nothing twice")
+    func restored() throws {
+        var stage = try focused()
+        stage.take(Self.locked)
+        guard let record = stage.machine.record(of: stage.number) else {
+            Issue.record("no record")
+            return
+        }
+        var next = Machine()
+        #expect(try next.restore(record) == stage.number)
+        #expect(next.record(of: stage.number) == record)
+        stage.machine = next
+        stage.forget()
+        #expect(stage.machine.reassert(stage.number, at: stage.now) == [.changed(stage.number, [.focused])])
+        stage.take(Self.locked)
+        #expect(stage.words(.subscribers) == [])
+        #expect(stage.application.protection != nil)
+        stage.take(Self.unlocked)
+        #expect(stage.words(.subscribers).first == "ProtectedDataDidBecomeAvailable")
+        #expect(stage.state == .active)
+    }
+}
+
+extension Desk {
+    /// What was announced of an application, state changes left out.
+    fileprivate func announced(to number: ApplicationNumber) -> [Announcement] {
+        effects.compactMap { effect in
+            guard case .announce(number, let announcement, _) = effect else { return nil }
+            if case .stateChanged = announcement { return nil }
+            return announcement
+        }
+    }
+}
