@@ -23,6 +23,8 @@ public final class Daemon {
     let resources: Resources
     let pressure: PressureSensor
     private let lowMemory: LowMemoryMonitor
+    private let logind: Logind
+    let sessions: SessionSensor
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
@@ -73,6 +75,10 @@ public final class Daemon {
         let pressure = PressureSensor(loop: loop, proc: proc, journal: journal, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
+        logind = Logind(bus: bus, journal: journal)
+        sessions = SessionSensor(
+            logind: logind, journal: journal, report: core.report,
+            isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },
             available: { [unowned pressure] in pressure.available }, report: core.report)
@@ -135,11 +141,9 @@ public final class Daemon {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
-        slots.append(
-            try bus.match(
-                Self.sleepRule,
-                failed: { [journal] in journal.log(.warning, "the machine's sleep goes unseen: \($0)") },
-                handler: { [unowned self] in slept($0) }))
+        try logind.onSignal(Self.sleepRule) { [unowned self] in slept($0) }
+        try sessions.start()
+        try logind.start()
         try bus.attach(to: loop)
         do {
             try bus.requestName(BusNames.service)
@@ -156,6 +160,7 @@ public final class Daemon {
             isStepping = false
             step()
             lookAgain(at: restored)
+            for session in machine.sessionsOfConcern { sessions.attend(to: session) }
         }
         configurePressure()
         try loop.watchdog(enabled: true)
@@ -164,8 +169,7 @@ public final class Daemon {
 
     /// logind's word before and after the machine's sleep (org.freedesktop.login1(5)).
     private static let sleepRule =
-        "type='signal',sender='org.freedesktop.login1',path='/org/freedesktop/login1',"
-        + "interface='org.freedesktop.login1.Manager',member='PrepareForSleep'"
+        "path='\(Logind.path)',interface='\(Logind.manager)',member='PrepareForSleep'"
 
     /// systemd freezes sessions for the sleep and thaws them after it, and with them what we had frozen
     /// ourselves: that is put back.
@@ -381,9 +385,15 @@ public final class Daemon {
             ?? session(ofProcess: connection.pid, user: connection.user)
     }
 
+    /// Its own where that is its user's, else its user's display session. A process that runs as another user
+    /// than the one whose session it is in (su(1)) has no say there; root's may be shown anywhere.
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
-        (Login.session(ofProcess: pid) ?? Login.displaySession(ofUser: user)).map(SessionKey.login)
-            ?? .user(user)
+        if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
+            owner == user || user == 0
+        {
+            return .login(own)
+        }
+        return Login.displaySession(ofUser: user).map(SessionKey.login) ?? .user(user)
     }
 
     // MARK: Objects

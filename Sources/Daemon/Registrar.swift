@@ -115,6 +115,7 @@ extension Daemon {
         registration.stopped = subject.stat.state == .stopped
 
         try track(identity, subject.descriptor)
+        sessions.attend(to: registration.session)
         do {
             try perform(.register(registration)) { answer in
                 guard case .application(let number) = answer else { return }
@@ -192,9 +193,9 @@ extension Daemon {
         else { throw MethodError(.noSuchProcess, "No process \(pid)") }
         var lineage = proc.lineage(of: number).map(ProcessID.init)
         if lineage.first != ProcessID(stat.identity) { lineage = [ProcessID(stat.identity)] }
-        return ReportedProcess(
-            lineage: lineage, user: status.owner.effective,
-            session: session(ofProcess: number, user: status.owner.effective))
+        let session = session(ofProcess: number, user: status.owner.effective)
+        sessions.attend(to: session)
+        return ReportedProcess(lineage: lineage, user: status.owner.effective, session: session)
     }
 
     /// Holds the processes of reports by pidfd while `body` tells the life cycle of those that are still

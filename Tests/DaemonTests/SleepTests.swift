@@ -12,12 +12,9 @@ import Testing
 struct SleepTests {
     @Test("what we had frozen and the wake-up has thawed is frozen again")
     func reasserted() throws {
-        // logind's own name, on a bus of our own.
-        let daemon = try TestDaemon(
-            policy: "<policy user=\"\(getuid())\"><allow own=\"org.freedesktop.login1\"/></policy>")
+        let daemon = try TestDaemon(policy: LoginStandIn.policy)
         let client = try daemon.subscriber()
-        let logind = try daemon.client()
-        try logind.bus.requestName("org.freedesktop.login1")
+        let logind = try LoginStandIn(daemon, client)
         let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
         let home = try TestCgroup("app-sleeper")
         try home.take(children[0].pid)
@@ -25,28 +22,18 @@ struct SleepTests {
         for path in paths { try client.application(path, "Suspend") }
         #expect(try home.cgroup.isFrozen())
 
-        try logind.emitPrepareForSleep(true)
-        try logind.emitPrepareForSleep(false)
+        try logind.prepareForSleep(true)
+        try logind.prepareForSleep(false)
         try client.settle()
         #expect(try home.cgroup.isFrozen())
         // Thawed behind the kernel's own notification, as far as anybody can be.
         try home.cgroup.thaw()
         kill(children[1].pid, SIGCONT)
-        try logind.emitPrepareForSleep(false)
+        try logind.prepareForSleep(false)
         try client.wait("both to stand again") { try home.cgroup.isFrozen() && isStopped(children[1].pid) }
         try client.wait("both to be told so") {
             try paths.allSatisfy { try client.state($0) == "suspended" }
         }
         #expect(try paths.allSatisfy { try client.holds($0) == ["request uid:\(getuid())"] })
-    }
-}
-
-extension Client {
-    fileprivate func emitPrepareForSleep(_ begins: Bool) throws {
-        let signal = try bus.newSignal(
-            path: "/org/freedesktop/login1", interface: "org.freedesktop.login1.Manager",
-            member: "PrepareForSleep")
-        try signal.append(begins)
-        try bus.send(signal)
     }
 }

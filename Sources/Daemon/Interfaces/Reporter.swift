@@ -70,6 +70,7 @@ extension Daemon {
                         throw MethodError(
                             .accessDenied, "Session \(session.shortened) is not user \(reporter.user)'s")
                     }
+                    sessions.attend(to: .login(session))
                     try perform(.setSession(.login(session), reporter))
                     try call.reply()
                 },
@@ -79,9 +80,9 @@ extension Daemon {
     private func reporter(_ member: String) throws(MethodError) -> ReporterIdentity {
         let connection = try caller()
         try requireUnconfined(connection, member)
-        return ReporterIdentity(
-            connection: connection.name, user: connection.user,
-            session: session(ofProcess: connection.pid, user: connection.user))
+        let session = session(ofProcess: connection.pid, user: connection.user)
+        sessions.attend(to: session)
+        return ReporterIdentity(connection: connection.name, user: connection.user, session: session)
     }
 
     /// No desktop has so many windows; what is beyond is not even read.

@@ -11,6 +11,7 @@ final class TestDaemon {
     /// Where it writes down what is to survive it.
     let runtimeDirectory: String
     private let withoutCapabilities: [String]
+    private let hasSessions: Bool
     private let ready: NotifySocket
     private static let source = #filePath
 
@@ -32,7 +33,11 @@ final class TestDaemon {
     ///   - configuration: the text of its configuration file.
     ///   - policy: more of the bus's policy.
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
-    init(configuration: String = "", withoutCapabilities: [String] = [], policy: String = "") throws {
+    ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
+    init(
+        configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
+        hasSessions: Bool = false
+    ) throws {
         // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
         bus = try PrivateBus(
             policyDirectories: [Self.root + "/dbus"],
@@ -41,13 +46,28 @@ final class TestDaemon {
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
         ready = try NotifySocket(in: bus.directory)
         self.withoutCapabilities = withoutCapabilities
+        self.hasSessions = hasSessions
+        mkdir(bus.directory + "/login", 0o755)
         runtimeDirectory = bus.directory + "/run"
         mkdir(runtimeDirectory, 0o700)
-        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities)
+        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities, hasSessions)
     }
 
+    /// What the daemon's sd-login(3) takes for /run/systemd, if it `hasSessions`.
+    var loginDirectory: String { bus.directory + "/login" }
+
+    /// Whether a daemon can be shown sessions of a test's own.
+    static let canHaveSessions: Bool = {
+        guard canBeOthers, access("/run/systemd", X_OK) == 0,
+            let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/run/systemd"])
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+    static let whatSessionsNeed: String = "needs root, mount namespaces, and a directory /run/systemd"
+
     private static func launch(
-        _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ withoutCapabilities: [String]
+        _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ withoutCapabilities: [String],
+        _ hasSessions: Bool
     ) throws -> Child {
         var command = [
             Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf",
@@ -55,6 +75,10 @@ final class TestDaemon {
         if !withoutCapabilities.isEmpty {
             let list = withoutCapabilities.map { "-" + $0 }.joined(separator: ",")
             command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command
+        }
+        if hasSessions {
+            let bind = "mount --bind \"$0\" /run/systemd && exec \"$@\""
+            command = ["unshare", "--mount", "--", "sh", "-c", bind, bus.directory + "/login"] + command
         }
         let environment = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
         let process = try Child(
@@ -71,7 +95,7 @@ final class TestDaemon {
 
     /// Another one takes its place, on the same bus, with the same files.
     func start() throws {
-        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities)
+        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities, hasSessions)
     }
 
     /// Changes what a daemon that has ended wrote down of an application.

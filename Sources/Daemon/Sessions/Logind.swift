@@ -1,0 +1,96 @@
+import AppStateBus
+
+/// org.freedesktop.login1 on the system bus: the one place that knows who has the name, so that nobody else's
+/// signals are taken for logind's.
+///
+/// Nothing waits for it: it may be away, come back, or never answer.
+final class Logind {
+    static let name = "org.freedesktop.login1"
+    static let path = "/org/freedesktop/login1"
+    static let manager = "org.freedesktop.login1.Manager"
+    static let session = "org.freedesktop.login1.Session"
+    static let sessions = "/org/freedesktop/login1/session"
+    /// What logind answers about a session that is no more.
+    static let noSuchSession = "org.freedesktop.login1.NoSuchSession"
+
+    private let bus: Bus
+    private let journal: Journal
+    private var slots: [Slot] = []
+    private var question: Slot?
+    /// The connection that has the name; nil: nobody has it, or it is not known yet.
+    private(set) var owner: String?
+    /// Called when another connection has the name, or none.
+    var ownerChanged: () -> Void = {}
+
+    init(bus: Bus, journal: Journal) {
+        self.bus = bus
+        self.journal = journal
+    }
+
+    /// Watches the name, and asks who has it.
+    func start() throws(BusFailure) {
+        let rule =
+            "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+            + "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Self.name)'"
+        slots.append(
+            try match(rule) { [weak self] message in
+                guard (try? message.readString()) == Self.name, (try? message.readString()) != nil,
+                    let owner = try? message.readString()
+                else { return }
+                // It is newer than the answer that is under way.
+                self?.question = nil
+                self?.owned(by: owner)
+            })
+        let asked = try bus.newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "GetNameOwner")
+        try asked.append(Self.name)
+        question = try bus.callAsync(asked) { [weak self] reply in
+            self?.question = nil
+            guard !reply.isError, let owner = try? reply.readString() else { return }
+            self?.owned(by: owner)
+        }
+    }
+
+    private func owned(by connection: String) {
+        owner = connection.isEmpty ? nil : connection
+        ownerChanged()
+    }
+
+    /// Calls `handler` for logind's own signals of this kind.
+    ///
+    /// - Parameter rule: the rest of the match rule, after type and sender.
+    func onSignal(_ rule: String, _ handler: @escaping (borrowing Message) -> Void) throws(BusFailure) {
+        slots.append(
+            try match("type='signal',sender='\(Self.name)',\(rule)") { [weak self] message in
+                // The rule decides what the bus sends on; anybody may address a signal to us directly.
+                guard let self, let owner, message.sender == owner else { return }
+                handler(message)
+            })
+    }
+
+    /// A rule that the bus refuses would close the connection where nobody takes the error.
+    private func match(
+        _ rule: String, _ handler: @escaping (borrowing Message) -> Void
+    ) throws(BusFailure) -> Slot {
+        try bus.match(
+            rule,
+            failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
+            handler: handler)
+    }
+
+    /// Calls a method and goes on; a logind that the bus can start is started.
+    ///
+    /// - Parameters:
+    ///   - argument: the only one, of type `s`.
+    ///   - handler: gets the reply, or an error after at most 25 s.
+    func call(
+        _ path: String, _ interface: String, _ member: String, _ argument: String,
+        handler: @escaping (borrowing Message) -> Void
+    ) throws(BusFailure) -> Slot {
+        let message = try bus.newCall(
+            destination: Self.name, path: path, interface: interface, member: member)
+        try message.append(argument)
+        return try bus.callAsync(message, handler: handler)
+    }
+}

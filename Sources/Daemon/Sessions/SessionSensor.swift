@@ -1,0 +1,184 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// Which sessions are in front, and which are locked: logind's `Active` and `LockedHint` of those in which there are
+/// applications or reporters.
+///
+/// A session counts as in front until logind has said otherwise. Its last word holds while it says nothing new: while
+/// it hangs, or is being started again. Where there is no logind, every session is in front.
+final class SessionSensor {
+    private final class Watched {
+        /// nil until logind has named it.
+        var path: String?
+        /// The question under way.
+        var question: Slot?
+        var isActive = true
+        var isLocked = false
+        /// What was reported last.
+        var reported: (inFront: Bool, isLocked: Bool)?
+    }
+
+    private let logind: Logind
+    private let journal: Journal
+    private let report: (Fact) -> Void
+    /// Whether there is anything in the session.
+    private let isOfConcern: (SessionKey) -> Bool
+    private var watched: [String: Watched] = [:]
+
+    init(
+        logind: Logind, journal: Journal, report: @escaping (Fact) -> Void,
+        isOfConcern: @escaping (SessionKey) -> Bool
+    ) {
+        self.logind = logind
+        self.journal = journal
+        self.report = report
+        self.isOfConcern = isOfConcern
+    }
+
+    /// Watches logind; sessions as they are attended to.
+    func start() throws(BusFailure) {
+        logind.ownerChanged = { [weak self] in self?.askAll() }
+        let manager = "path='\(Logind.path)',interface='\(Logind.manager)'"
+        try logind.onSignal(manager + ",member='SessionNew'") { [weak self] in self?.appeared($0) }
+        try logind.onSignal(manager + ",member='SessionRemoved'") { [weak self] in self?.disappeared($0) }
+        try logind.onSignal(
+            "path_namespace='\(Logind.sessions)',interface='\(BusNames.properties)',"
+                + "member='PropertiesChanged',arg0='\(Logind.session)'"
+        ) { [weak self] in self?.changed($0) }
+    }
+
+    /// There is something in this session: what logind says of it is reported from now on.
+    func attend(to key: SessionKey) {
+        guard case .login(let id) = key, watched[id] == nil else { return }
+        watched[id] = Watched()
+        ask(about: id)
+    }
+
+    // MARK: Questions
+
+    private func askAll() {
+        for id in watched.keys.sorted() { ask(about: id) }
+    }
+
+    /// Its path first, then its properties. A question that is under way is asked anew.
+    private func ask(about id: String) {
+        watched[id]?.path = nil
+        question(about: id, Logind.path, Logind.manager, "GetSession", id) { sensor, session, reply throws in
+            session.path = try reply.readObjectPath()
+            sensor.askProperties(of: id)
+        }
+    }
+
+    private func askProperties(of id: String) {
+        guard let path = watched[id]?.path else { return ask(about: id) }
+        question(about: id, path, BusNames.properties, "GetAll", Logind.session) {
+            sensor, session, reply throws in
+            let properties = try reply.readDictionary()
+            guard case .bool(let isActive)? = properties.first(where: { $0.key == "Active" })?.value else {
+                throw MethodError(.invalidArgs, "no Active")
+            }
+            session.isActive = isActive
+            switch properties.first(where: { $0.key == "LockedHint" })?.value {
+            case .bool(let isLocked)?: session.isLocked = isLocked
+            // Before systemd 230 there was none.
+            case nil: session.isLocked = false
+            case _?: throw MethodError(.invalidArgs, "LockedHint is no boolean")
+            }
+            sensor.tell(id)
+        }
+    }
+
+    private func question(
+        about id: String, _ path: String, _ interface: String, _ member: String, _ argument: String,
+        _ answered: @escaping (SessionSensor, Watched, borrowing Message) throws -> Void
+    ) {
+        guard let session = watched[id] else { return }
+        do {
+            session.question = try logind.call(path, interface, member, argument) { [weak self] reply in
+                guard let self, let session = watched[id] else { return }
+                session.question = nil
+                if let error = reply.error { return failed(id, member, error) }
+                do {
+                    try answered(self, session, reply)
+                } catch {
+                    journal.log(.warning, "logind's answer about session \(id.shortened): \(error)")
+                }
+            }
+        } catch {
+            journal.log(.warning, "cannot ask logind about session \(id.shortened): \(error)")
+        }
+    }
+
+    private func failed(_ id: String, _ member: String, _ error: MethodError) {
+        let isGone = [Logind.noSuchSession, "org.freedesktop.DBus.Error.UnknownObject"].contains(error.name)
+        if isGone {
+            end(id)
+        } else if logind.owner == nil {
+            // Nobody can say that it is not in front.
+            watched[id]?.isActive = true
+            watched[id]?.isLocked = false
+            tell(id)
+        } else {
+            journal.log(.warning, "logind's \(member) of session \(id.shortened): \(error)")
+        }
+    }
+
+    // MARK: Signals
+
+    private func appeared(_ message: borrowing Message) {
+        guard let id = try? message.readString() else { return }
+        if watched[id] != nil {
+            ask(about: id)
+        } else if isOfConcern(.login(id)) {
+            attend(to: .login(id))
+        }
+    }
+
+    private func disappeared(_ message: borrowing Message) {
+        guard let id = try? message.readString() else { return }
+        end(id)
+    }
+
+    private func end(_ id: String) {
+        guard watched.removeValue(forKey: id) != nil else { return }
+        report(.sessionEnded(.login(id)))
+    }
+
+    private func changed(_ message: borrowing Message) {
+        guard let entry = watched.first(where: { $0.value.path == message.path }) else {
+            // It may be one whose name logind owes us: after an answer that never came, say.
+            for id in watched.keys.sorted() where watched[id]?.path == nil && watched[id]?.question == nil {
+                ask(about: id)
+            }
+            return
+        }
+        let (id, session) = (entry.key, entry.value)
+        do {
+            _ = try message.readString()
+            let changes = try message.readDictionary()
+            let invalidated = try message.readStrings()
+            var isClear = !invalidated.contains("Active") && !invalidated.contains("LockedHint")
+            for (name, value) in changes where name == "Active" || name == "LockedHint" {
+                switch (name, value) {
+                case ("Active", .bool(let isActive)): session.isActive = isActive
+                case (_, .bool(let isLocked)): session.isLocked = isLocked
+                default: isClear = false
+                }
+            }
+            guard isClear else { return askProperties(of: id) }
+        } catch {
+            journal.log(.warning, "logind's word of session \(id.shortened): \(error)")
+            return askProperties(of: id)
+        }
+        tell(id)
+    }
+
+    private func tell(_ id: String) {
+        guard let session = watched[id] else { return }
+        let word = (inFront: session.isActive && !session.isLocked, isLocked: session.isLocked)
+        if let reported = session.reported, reported == word { return }
+        session.reported = word
+        report(.session(.login(id), inFront: word.inFront, isLocked: word.isLocked))
+    }
+}

@@ -1,0 +1,170 @@
+import AppStateBus
+import Foundation
+import Glibc
+import TestSupport
+
+/// A small logind on a bus of our own: its name, its sessions, and below the daemon's own /run/systemd the files that
+/// sd-login(3) reads. It answers while `client` waits for something.
+final class LoginStandIn {
+    static let name = "org.freedesktop.login1"
+    static let path = "/org/freedesktop/login1"
+    /// What the bus must let it and others do: systemd's own policy on a real one.
+    static let policy =
+        "<policy user=\"\(getuid())\"><allow own=\"\(name)\"/></policy>"
+        + "<policy context=\"default\"><allow send_destination=\"\(name)\"/></policy>"
+
+    private final class Session {
+        let path: String
+        var slot: Slot?
+        var isActive = true
+        var isLocked = false
+        /// How often its properties were read.
+        var reads = 0
+
+        init(path: String) { self.path = path }
+    }
+
+    let bus: Bus
+    private let daemon: TestDaemon
+    private let client: Client
+    private var sessions: [String: Session] = [:]
+    private var slots: [Slot] = []
+    /// It takes calls and answers none.
+    var isSilent = false
+    /// Calls that it has taken, answered or not.
+    private(set) var calls = 0
+
+    init(_ daemon: TestDaemon, _ client: Client) throws {
+        self.daemon = daemon
+        self.client = client
+        bus = try Bus.open(address: daemon.bus.address)
+        try bus.attach(to: client.loop)
+        slots.append(
+            try bus.addFilter { [unowned self] message in
+                guard message.isMethodCall else { return false }
+                calls += 1
+                return isSilent
+            })
+        let manager = Interface(
+            "org.freedesktop.login1.Manager",
+            methods: [
+                Method("GetSession", in: [("id", "s")], out: [("path", "o")]) { [unowned self] call in
+                    let id = try call.message.readString()
+                    guard let session = sessions[id] else {
+                        throw MethodError("org.freedesktop.login1.NoSuchSession", "No session '\(id)' known")
+                    }
+                    try call.reply { try $0.append(objectPath: session.path) }
+                }
+            ])
+        slots.append(try bus.add(manager, at: Self.path))
+        for kind in ["sessions", "users"] {
+            try FileManager.default.createDirectory(
+                atPath: daemon.loginDirectory + "/" + kind, withIntermediateDirectories: true)
+        }
+        try come()
+    }
+
+    /// Is there, and whoever watches knows.
+    func come() throws { try bus.requestName(Self.name) }
+
+    /// Is no longer there.
+    func leave() throws { try bus.releaseName(Self.name) }
+
+    // MARK: Sessions
+
+    /// A session of a user begins.
+    ///
+    /// - Parameters:
+    ///   - isDisplay: it is its user's graphical session from now on.
+    ///   - isSane: its properties have the types that they should.
+    func open(_ id: String, uid: UInt32, isDisplay: Bool = true, isSane: Bool = true) throws {
+        let session = Session(path: "\(Self.path)/session/_\(id)")
+        let properties =
+            isSane
+            ? [
+                Property("Active", "b", emits: .change) { [unowned session] message, _ in
+                    session.reads += 1
+                    try message.append(session.isActive)
+                },
+                Property("LockedHint", "b", emits: .change) { [unowned session] message, _ in
+                    try message.append(session.isLocked)
+                },
+            ]
+            : [
+                Property("Active", "s", emits: .change) { [unowned session] message, _ in
+                    session.reads += 1
+                    try message.append("perhaps")
+                }
+            ]
+        session.slot = try bus.add(
+            Interface("org.freedesktop.login1.Session", properties: properties), at: session.path)
+        sessions[id] = session
+        try write("UID=\(uid)\nUSER=\(uid)\n", to: "sessions/\(id)")
+        if isDisplay { try write("DISPLAY=\(id)\nSESSIONS=\(id)\n", to: "users/\(uid)") }
+        try tell("SessionNew", id, session)
+    }
+
+    /// A session ends; what is in it may live on.
+    func close(_ id: String) throws {
+        guard let session = sessions.removeValue(forKey: id) else { return }
+        session.slot = nil
+        try FileManager.default.removeItem(atPath: daemon.loginDirectory + "/sessions/" + id)
+        try tell("SessionRemoved", id, session)
+    }
+
+    func switchTo(_ id: String, _ isActive: Bool) throws {
+        sessions[id]?.isActive = isActive
+        try change(id, [("Active", .bool(isActive))])
+    }
+
+    func lock(_ id: String, _ isLocked: Bool = true) throws {
+        sessions[id]?.isLocked = isLocked
+        try change(id, [("LockedHint", .bool(isLocked))])
+    }
+
+    /// The same, which nobody is told: it was while logind was away.
+    func lockUnseen(_ id: String, _ isLocked: Bool) { sessions[id]?.isLocked = isLocked }
+
+    /// PropertiesChanged with whatever it is, by logind or by somebody else.
+    func change(
+        _ id: String, _ properties: [(String, Variant)], invalidated: [String] = [], by other: Bus? = nil,
+        to destination: String? = nil
+    ) throws {
+        let bus = other ?? bus
+        let signal = try bus.newSignal(
+            path: sessions[id]?.path ?? "/", interface: "org.freedesktop.DBus.Properties",
+            member: "PropertiesChanged", to: destination)
+        try signal.append("org.freedesktop.login1.Session")
+        try signal.appendDictionary(properties)
+        try signal.append(strings: invalidated)
+        try bus.send(signal)
+    }
+
+    /// The machine is about to sleep, or has woken up.
+    func prepareForSleep(_ begins: Bool) throws {
+        let signal = try bus.newSignal(
+            path: Self.path, interface: "org.freedesktop.login1.Manager", member: "PrepareForSleep")
+        try signal.append(begins)
+        try bus.send(signal)
+    }
+
+    /// Waits until the daemon has asked about a session once more than `before`: what is sent now comes after the
+    /// answer.
+    func waitUntilAsked(about id: String, after before: Int = 0) throws {
+        try client.wait("a question about session \(id)") { reads(of: id) > before }
+    }
+
+    func reads(of id: String) -> Int { sessions[id]?.reads ?? 0 }
+
+    private func tell(_ member: String, _ id: String, _ session: Session) throws {
+        let signal = try bus.newSignal(
+            path: Self.path, interface: "org.freedesktop.login1.Manager", member: member)
+        try signal.append(id)
+        try signal.append(objectPath: session.path)
+        try bus.send(signal)
+    }
+
+    private func write(_ text: String, to file: String) throws {
+        try text.write(toFile: daemon.loginDirectory + "/" + file, atomically: true, encoding: .utf8)
+    }
+}

@@ -1,0 +1,335 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Sessions of logind: locked, switched, ended; and a logind that goes, hangs or talks nonsense.
+@Suite(
+    "Sessions", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestDaemon.canHaveSessions, Comment(rawValue: TestDaemon.whatSessionsNeed)))
+struct SessionTests {
+    private static let locked = [
+        "ProtectedDataWillBecomeUnavailable", "WillResignActive", "active→inactive", "inactive→background",
+        "DidEnterBackground",
+    ]
+    private static let unlocked = [
+        "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive", "inactive→active",
+        "DidBecomeActive",
+    ]
+    private static let left = Array(locked.dropFirst())
+    private static let entered = Array(unlocked.dropFirst())
+    private static let games: UInt32 = getpwnam("games")?.pointee.pw_uid ?? 5
+
+    /// A daemon, somebody who sees everything, and logind.
+    private final class Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let logind: LoginStandIn
+        private var applications: [App] = []
+
+        init(grace: String = "10min") throws {
+            daemon = try TestDaemon(
+                // The memory of the machine that runs the tests is not their subject.
+                configuration: "[LifeCycle]\nBackgroundGraceSec=\(grace)\n[Pressure]\nSource=/nonexistent\n",
+                policy: LoginStandIn.policy, hasSessions: true)
+            client = try daemon.subscriber()
+            logind = try LoginStandIn(daemon, client)
+        }
+
+        /// An application that has the focus of the session in which it, or else `session`, is.
+        func application(uid: UInt32? = nil, speakingFor session: String? = nil) throws -> (App, String) {
+            let app = try App(daemon.bus, uid: uid)
+            applications.append(app)
+            let path = try app.register()
+            if let session { try app.reporter("SetSession s:\(session)") }
+            try app.reporter("SetFocus u:\(app.pid)")
+            try app.application(path, "FinishLaunching")
+            try client.wait(for: path, toBe: "active")
+            return (app, path)
+        }
+
+        func forget() throws { try client.catchUp() }
+    }
+
+    @Test("a lock takes protected data first, then the foreground; its end gives both back in that order")
+    func locks() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        let (app, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: path, toSay: "DidEnterBackground")
+        #expect(scene.client.story(of: path) == Self.locked)
+        #expect(scene.client.reasons(of: path) == ["session", "session"])
+        let serial = try app.last("ProtectedDataWillBecomeUnavailable", of: path)[0]
+        #expect(serial != "0")
+        try app.application(path, "Acknowledge t:\(serial)")
+        #expect(try scene.client.explain(path)["away"] == .strings(["session c2 is locked"]))
+
+        try scene.forget()
+        try scene.logind.lock("c2", false)
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+        #expect(scene.client.story(of: path) == Self.unlocked)
+        try app.settle()
+        #expect(app.story(of: path).suffix(10) == Self.locked + Self.unlocked)
+        #expect(try scene.client.explain(path)["away"] == .strings([]))
+    }
+
+    @Test("who is suspended behind the lock runs again with its end, and hears of it before its return")
+    func suspended() throws {
+        let scene = try Scene(grace: "100ms")
+        try scene.logind.open("c2", uid: getuid())
+        let (app, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: path, toBe: "suspended")
+        #expect(try isStopped(app.pid))
+        try scene.forget()
+        try scene.logind.lock("c2", false)
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+        try app.settle()
+        #expect(app.story(of: path).suffix(5) == Self.unlocked)
+    }
+
+    @Test("a switch of the session is no lock")
+    func switches() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        let (_, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        try scene.logind.switchTo("c2", false)
+        try scene.client.wait(for: path, toBe: "background")
+        try scene.logind.switchTo("c2", true)
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+        #expect(scene.client.story(of: path) == Self.left + Self.entered)
+    }
+
+    @Test("who is registered in a session that is locked already does not stay in front")
+    func lockedBefore() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        scene.logind.lockUnseen("c2", true)
+        let app = try App(scene.daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try scene.client.wait(for: path, toBe: "background")
+    }
+
+    @Test(
+        "two users and one user's second session do not disturb each other",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func apart() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: App.nobody)
+        try scene.logind.open("c3", uid: App.nobody, isDisplay: false)
+        try scene.logind.open("c4", uid: Self.games)
+        let (_, a) = try scene.application(uid: App.nobody)
+        let (_, b) = try scene.application(uid: App.nobody, speakingFor: "c3")
+        let (_, c) = try scene.application(uid: Self.games)
+        for id in ["c2", "c3", "c4"] { try scene.logind.waitUntilAsked(about: id) }
+        try scene.forget()
+
+        func story(_ path: String) -> [String] { scene.client.story(of: path) }
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: a, toSay: "DidEnterBackground")
+        #expect((story(a), story(b), story(c)) == (Self.locked, [], []))
+        try scene.logind.switchTo("c3", false)
+        try scene.client.wait(for: b, toSay: "DidEnterBackground")
+        #expect((story(a), story(b), story(c)) == (Self.locked, Self.left, []))
+        try scene.logind.close("c4")
+        try scene.client.wait(for: c, toSay: "DidEnterBackground")
+        try scene.logind.lock("c2", false)
+        try scene.client.wait(for: a, toSay: "DidBecomeActive")
+        #expect(
+            (story(a), story(b), story(c)) == (Self.locked + Self.unlocked, Self.left, Self.left))
+    }
+
+    @Test(
+        "a reporter speaks for a session of its own user only, named or by its process",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed),
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func ownSession() throws {
+        let scene = try Scene()
+        // logind finds a process's session by its cgroup, below the root of all.
+        let mine = "t" + UUID().uuidString.filter(\.isHexDigit)
+        let theirs = "u" + UUID().uuidString.filter(\.isHexDigit)
+        try scene.logind.open("c2", uid: App.nobody)
+        try scene.logind.open(mine, uid: App.nobody, isDisplay: false)
+        try scene.logind.open(theirs, uid: Self.games)
+        let root = try #require(Cgroup(path: "/", in: try UnifiedHierarchy.find()))
+        let (ours, scopes) = (
+            try TestCgroup("session-\(mine).scope", below: root),
+            try TestCgroup("session-\(theirs).scope", below: root)
+        )
+        let (_, path) = try scene.application(uid: Self.games)
+
+        let reporter = try App(scene.daemon.bus, uid: App.nobody)
+        for (session, error) in [
+            (theirs, ErrorName.accessDenied), ("c99", .invalidArgs), ("../users/1", .invalidArgs),
+        ] {
+            #expect(
+                scene.client.error { try reporter.reporter("SetSession s:\(session)") } == error.rawValue)
+        }
+        // As after su(1): the process is in the session of another.
+        try scopes.take(reporter.pid)
+        let own = try reporter.register()
+        try reporter.application(own, "FinishLaunching")
+        try reporter.reporter("SetFocus u:\(reporter.pid)")
+        try scene.client.wait(for: own, toBe: "active")
+        #expect(try scene.client.state(path) == "active", "the other user keeps the focus")
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        try scene.logind.lock(theirs)
+        try scene.client.wait(for: path, toSay: "DidEnterBackground")
+        #expect(scene.client.story(of: own) == [])
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: own, toSay: "DidEnterBackground")
+
+        let (next, home) = try { () throws -> (App, String) in
+            let app = try App(scene.daemon.bus, uid: App.nobody)
+            try ours.take(app.pid)
+            let path = try app.register()
+            try app.application(path, "FinishLaunching")
+            try app.reporter("SetFocus u:\(app.pid)")
+            return (app, path)
+        }()
+        try scene.client.wait(for: home, toBe: "active")
+        try scene.logind.waitUntilAsked(about: mine)
+        #expect(try scene.client.property(home, "Session") == .string(mine))
+        try scene.logind.switchTo(mine, false)
+        try scene.client.wait(for: home, toBe: "background")
+        withExtendedLifetime(next) {}
+    }
+
+    @Test("what a session's end leaves behind is in the background")
+    func removed() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        let (_, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        try scene.logind.close("c2")
+        try scene.client.wait(for: path, toSay: "DidEnterBackground")
+        #expect(scene.client.story(of: path) == Self.left)
+        #expect(try scene.client.explain(path)["away"] == .strings(["session c2 has ended"]))
+    }
+
+    @Test(
+        "without logind every session is in front; one that is back is asked again",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func restart() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: App.nobody)
+        try scene.logind.open("c3", uid: App.nobody, isDisplay: false)
+        let (_, path) = try scene.application(uid: App.nobody)
+        let (_, second) = try scene.application(uid: App.nobody, speakingFor: "c3")
+        for id in ["c2", "c3"] { try scene.logind.waitUntilAsked(about: id) }
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: path, toBe: "background")
+        try scene.forget()
+        try scene.logind.leave()
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+        #expect(scene.client.story(of: path) == Self.unlocked)
+
+        try scene.forget()
+        try scene.logind.come()
+        try scene.client.wait(for: path, toSay: "DidEnterBackground")
+        #expect(scene.client.story(of: path) == Self.locked)
+        #expect(scene.client.story(of: second) == [])
+        // Its signals are heard as before.
+        try scene.logind.lock("c2", false)
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+    }
+
+    @Test("a logind that answers nothing delays nobody, and its silence is nobody's lock")
+    func silent() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        scene.logind.isSilent = true
+        scene.logind.lockUnseen("c2", true)
+        let (_, path) = try scene.application()
+        try scene.client.wait("a call") { scene.logind.calls > 0 }
+        #expect(try scene.client.state(path) == "active")
+        // Another takes its place.
+        try scene.logind.leave()
+        scene.logind.isSilent = false
+        try scene.logind.come()
+        try scene.client.wait(for: path, toBe: "background")
+    }
+
+    @Test(
+        "nonsense from logind changes nothing, and has it asked again where that may help",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func garbage() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: App.nobody)
+        try scene.logind.open("c3", uid: App.nobody, isDisplay: false, isSane: false)
+        let (_, path) = try scene.application(uid: App.nobody)
+        let (_, second) = try scene.application(uid: App.nobody, speakingFor: "c3")
+        for id in ["c2", "c3"] { try scene.logind.waitUntilAsked(about: id) }
+        try scene.forget()
+        for (changes, invalidated) in [
+            ([("Active", Variant.string("no"))], []), ([("LockedHint", .uint32(1))], []), ([], ["Active"]),
+        ] {
+            let before = scene.logind.reads(of: "c2")
+            try scene.logind.change("c2", changes, invalidated: invalidated)
+            try scene.logind.waitUntilAsked(about: "c2", after: before)
+        }
+        try scene.logind.change("c3", [("Active", .string("perhaps"))])
+        try scene.logind.change("c2", [("IdleHint", .bool(true))])
+        try scene.logind.waitUntilAsked(about: "c3", after: 1)
+        try scene.client.settle()
+        #expect(scene.client.story(of: path) == [] && scene.client.story(of: second) == [])
+        // What is clear is believed all the same.
+        try scene.logind.change("c3", [("Active", .bool(false))])
+        try scene.client.wait(for: second, toSay: "DidEnterBackground")
+        #expect(scene.client.story(of: path) == [])
+    }
+
+    @Test("a stranger's signals are not logind's")
+    func stranger() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        let (_, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        let stranger = try scene.daemon.client()
+        for destination in [BusNames.service, nil] {
+            try scene.logind.change(
+                "c2", [("LockedHint", .bool(true))], by: stranger.bus, to: destination)
+        }
+        try stranger.settle()
+        try scene.client.settle()
+        #expect(scene.client.story(of: path) == [])
+    }
+
+    @Test(
+        "a daemon that is killed while the session is locked leaves nothing in front, and says nothing twice")
+    func killed() throws {
+        let scene = try Scene(grace: "100ms")
+        try scene.logind.open("c2", uid: getuid())
+        let (app, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.logind.lock("c2")
+        try scene.client.wait(for: path, toBe: "suspended")
+        try scene.daemon.end(SIGKILL)
+        let before = scene.logind.reads(of: "c2")
+        try scene.daemon.start()
+        try scene.client.call(BusNames.root, BusNames.manager, "Subscribe")
+        try scene.logind.waitUntilAsked(about: "c2", after: before)
+        try scene.forget()
+        #expect(try scene.client.state(path) == "suspended")
+        #expect(try isStopped(app.pid))
+        try scene.logind.lock("c2", false)
+        try scene.client.wait(for: path, toSay: "DidBecomeActive")
+        try app.settle()
+        #expect(app.story(of: path).suffix(10) == Self.locked + Self.unlocked)
+    }
+}
