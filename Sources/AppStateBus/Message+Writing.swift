@@ -2,6 +2,11 @@ import CSystemd
 import Glibc
 
 extension Message {
+    /// Has the bus answer a call whose service does not run, instead of starting it: sd_bus_message_set_auto_start(3).
+    public borrowing func forbidStart() throws(BusFailure) {
+        try check(sd_bus_message_set_auto_start(pointer, 0), "forbid the start for", subject)
+    }
+
     /// Appends `s`. A string with a NUL inside is refused: D-Bus has none.
     public borrowing func append(_ value: String) throws(BusFailure) {
         try append(text: value, type: "s")

@@ -76,8 +76,8 @@ public final class Daemon {
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
         logind = Logind(bus: bus, journal: journal)
-        sessions = SessionSensor(
-            logind: logind, journal: journal, report: core.report,
+        sessions = try SessionSensor(
+            loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },

@@ -234,6 +234,13 @@ struct SessionTests {
         try scene.logind.lock("c2")
         try scene.client.wait(for: path, toBe: "background")
         try scene.forget()
+        let before = scene.logind.reads(of: "c2")
+        try scene.logind.leave()
+        try scene.logind.come()
+        try scene.logind.waitUntilAsked(about: "c2", after: before)
+        try scene.client.settle()
+        #expect(scene.client.story(of: path) == [], "a restart is no unlocking")
+
         try scene.logind.leave()
         try scene.client.wait(for: path, toSay: "DidBecomeActive")
         #expect(scene.client.story(of: path) == Self.unlocked)

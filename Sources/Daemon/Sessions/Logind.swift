@@ -19,7 +19,7 @@ final class Logind {
     private var question: Slot?
     /// The connection that has the name; nil: nobody has it, or it is not known yet.
     private(set) var owner: String?
-    /// Called when another connection has the name, or none.
+    /// Called when another connection has the name, or none; at first when it is known who has it.
     var ownerChanged: () -> Void = {}
 
     init(bus: Bus, journal: Journal) {
@@ -47,8 +47,7 @@ final class Logind {
         try asked.append(Self.name)
         question = try bus.callAsync(asked) { [weak self] reply in
             self?.question = nil
-            guard !reply.isError, let owner = try? reply.readString() else { return }
-            self?.owned(by: owner)
+            self?.owned(by: reply.isError ? "" : (try? reply.readString()) ?? "")
         }
     }
 
@@ -79,7 +78,7 @@ final class Logind {
             handler: handler)
     }
 
-    /// Calls a method and goes on; a logind that the bus can start is started.
+    /// Calls a method and goes on. Does not have the bus start logind: that would call off whoever stops it.
     ///
     /// - Parameters:
     ///   - argument: the only one, of type `s`.
@@ -90,6 +89,7 @@ final class Logind {
     ) throws(BusFailure) -> Slot {
         let message = try bus.newCall(
             destination: Self.name, path: path, interface: interface, member: member)
+        try message.forbidStart()
         try message.append(argument)
         return try bus.callAsync(message, handler: handler)
     }

@@ -6,7 +6,7 @@ import LifeCycle
 /// applications or reporters.
 ///
 /// A session counts as in front until logind has said otherwise. Its last word holds while it says nothing new: while
-/// it hangs, or is being started again. Where there is no logind, every session is in front.
+/// it hangs, or is being started again, for which it has `patience`. Where there is no logind, every session is in front.
 final class SessionSensor {
     private final class Watched {
         /// nil until logind has named it.
@@ -24,21 +24,28 @@ final class SessionSensor {
     private let report: (Fact) -> Void
     /// Whether there is anything in the session.
     private let isOfConcern: (SessionKey) -> Bool
+    private let now: () -> Microseconds
     private var watched: [String: Watched] = [:]
+    private var absence: Timer?
+
+    /// How long a logind that has left may take to come back: a restart takes it less than a second.
+    private static let patience: Microseconds = 3_000_000
 
     init(
-        logind: Logind, journal: Journal, report: @escaping (Fact) -> Void,
-        isOfConcern: @escaping (SessionKey) -> Bool
-    ) {
+        loop: EventLoop, logind: Logind, journal: Journal, now: @escaping () -> Microseconds,
+        report: @escaping (Fact) -> Void, isOfConcern: @escaping (SessionKey) -> Bool
+    ) throws {
         self.logind = logind
         self.journal = journal
         self.report = report
         self.isOfConcern = isOfConcern
+        self.now = now
+        absence = try loop.timer { [weak self] in self?.giveUp() }
     }
 
     /// Watches logind; sessions as they are attended to.
     func start() throws(BusFailure) {
-        logind.ownerChanged = { [weak self] in self?.askAll() }
+        logind.ownerChanged = { [weak self] in self?.ownerChanged() }
         let manager = "path='\(Logind.path)',interface='\(Logind.manager)'"
         try logind.onSignal(manager + ",member='SessionNew'") { [weak self] in self?.appeared($0) }
         try logind.onSignal(manager + ",member='SessionRemoved'") { [weak self] in self?.disappeared($0) }
@@ -57,8 +64,22 @@ final class SessionSensor {
 
     // MARK: Questions
 
-    private func askAll() {
+    private func ownerChanged() {
+        guard logind.owner != nil else {
+            absence?.arm(at: now() + Self.patience)
+            return
+        }
+        absence?.disarm()
         for id in watched.keys.sorted() { ask(about: id) }
+    }
+
+    /// Nobody is left who could say that a session is not in front.
+    private func giveUp() {
+        for (id, session) in watched.sorted(by: { $0.key < $1.key }) {
+            session.isActive = true
+            session.isLocked = false
+            tell(id)
+        }
     }
 
     /// Its path first, then its properties. A question that is under way is asked anew.
@@ -114,12 +135,7 @@ final class SessionSensor {
         let isGone = [Logind.noSuchSession, "org.freedesktop.DBus.Error.UnknownObject"].contains(error.name)
         if isGone {
             end(id)
-        } else if logind.owner == nil {
-            // Nobody can say that it is not in front.
-            watched[id]?.isActive = true
-            watched[id]?.isLocked = false
-            tell(id)
-        } else {
+        } else if logind.owner != nil {
             journal.log(.warning, "logind's \(member) of session \(id.shortened): \(error)")
         }
     }
