@@ -1,4 +1,5 @@
 import AppStateBus
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -28,6 +29,33 @@ import Testing
 
     @Test func anAddressWithoutABusFails() throws {
         #expect(throws: BusFailure.self) { try Bus.open(address: "unix:path=/nonexistent/bus") }
+    }
+
+    @Test func aCallThatForbidsItStartsNoService() throws {
+        let files = NSTemporaryDirectory() + "services.\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: files, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: files) }
+        let name = "org.appstate1.Startable"
+        try "[D-BUS Service]\nName=\(name)\nExec=/bin/false\nUser=root\n"
+            .write(toFile: "\(files)/\(name).service", atomically: true, encoding: .utf8)
+        let daemon = try PrivateBus(
+            serviceDirectories: [files],
+            policy: "<policy context=\"default\"><allow send_destination=\"\(name)\"/></policy>")
+        let bus = try Bus.open(address: daemon.address)
+        func failure(startable: Bool) throws -> String? {
+            let ping = try bus.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            if !startable { try ping.forbidStart() }
+            do {
+                _ = try bus.call(ping)
+                return nil
+            } catch {
+                return error.name
+            }
+        }
+        #expect(try failure(startable: false) == "org.freedesktop.DBus.Error.NameHasNoOwner")
+        let started = try failure(startable: true)
+        #expect(started?.hasPrefix("org.freedesktop.DBus.Error.Spawn.") == true, "\(started ?? "")")
     }
 
     @Test func aNameHasOneOwner() throws {
