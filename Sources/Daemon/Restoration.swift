@@ -47,7 +47,7 @@ extension Daemon {
             Service.dropStored(name)
         }
         if origin?.boot == boot, let focus = state.focus() { core.machine.restoreFocus(focus) }
-        for process in machine.windowOwners where !processes.isTracked(process) { trackAgain(process) }
+        for process in machine.reportedProcesses where !processes.isTracked(process) { trackAgain(process) }
         for name in machine.connections where origin?.bus != bus || !isStillThere(name) {
             core.report(.disconnected(name))
         }

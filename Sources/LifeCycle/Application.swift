@@ -18,6 +18,8 @@ public struct Application: Equatable, Sendable {
     /// The modes the application asked for that the configuration grants.
     public internal(set) var backgroundModes: [String] = []
     public internal(set) var tasks: [BackgroundTask] = []
+    /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
+    public internal(set) var reportedReasons: [String] = []
     /// Holds that we enforce: never of reason `signal`, which is `foreignStop`.
     public internal(set) var holds: [Hold] = []
     /// Somebody else wants it stopped: who, as far as it is known.
@@ -214,7 +216,11 @@ public struct Application: Equatable, Sendable {
     /// What keeps policy from suspending it once its grace is over.
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
+            + reportedReasons.map { "reported \($0)" }
     }
+
+    /// Something without a limit keeps policy from suspending it.
+    var isExemptForNow: Bool { !backgroundModes.isEmpty || !reportedReasons.isEmpty }
 
     /// CLOCK_MONOTONIC of the end of the grace; nil where none runs.
     public var graceDeadline: Microseconds? {
@@ -224,7 +230,7 @@ public struct Application: Equatable, Sendable {
 
     /// Microseconds that are left before policy suspends it; the greatest number where it will not be.
     public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
-        guard state == .background, suspension == .automatic, !isTerminating, backgroundModes.isEmpty else {
+        guard state == .background, suspension == .automatic, !isTerminating, !isExemptForNow else {
             return .max
         }
         var remaining: Microseconds = 0

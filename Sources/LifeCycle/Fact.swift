@@ -117,6 +117,17 @@ public struct WindowReport: Equatable, Sendable {
     }
 }
 
+/// A process that must not be suspended by policy, and why, in one word.
+public struct ExemptionReport: Equatable, Sendable {
+    public var process: ReportedProcess
+    public var reason: String
+
+    public init(process: ReportedProcess, reason: String) {
+        self.process = process
+        self.reason = reason
+    }
+}
+
 /// What a client asks. The caller's rights were checked before; the machine may still refuse.
 public enum Request: Equatable, Sendable {
     case register(Registration)
@@ -136,6 +147,7 @@ public enum Request: Equatable, Sendable {
     case removeWindow(UInt64, ReporterIdentity)
     case replaceWindows([WindowReport], ReporterIdentity)
     case setSession(SessionKey, ReporterIdentity)
+    case replaceExemptions([ExemptionReport], ReporterIdentity)
 }
 
 /// What a request gives back.

@@ -16,6 +16,7 @@ extension Machine {
             if !session.inFront { record.add("away", key.recorded) }
             if session.isLocked { record.add("locked", key.recorded) }
         }
+        for line in recordedExemptions(of: number) { record.add("exemption", line) }
         if hasLostReporter(application) { record.add("lost-reporter", application.session.recorded) }
         return record
     }
@@ -32,6 +33,7 @@ extension Machine {
         let found = try record.all("window", RestoredWindow.init(recorded:))
         let away = try record.all("away", SessionKey.init(recorded:))
         let locked = try record.all("locked", SessionKey.init(recorded:))
+        let exempt = try record.all("exemption", RestoredExemption.init(recorded:))
         let lost = try record.optional("lost-reporter", SessionKey.init(recorded:))
 
         applications[number] = application
@@ -44,6 +46,7 @@ extension Machine {
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
+        for entry in exempt { take(entry, of: number) }
         if let lost { sessions[lost, default: Session()].lostReporter = true }
         return number
     }
@@ -79,6 +82,7 @@ extension Machine {
         guard let application = applications[number] else { return [] }
         let view = view(of: application)
         let settings = settings
+        let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.liftsForeignStop { effects.append(.continueForeign(number)) }
         if application.termination?.isAtOnce == true { effects.append(.kill(number)) }
         update(number, application.enforcementCause, at: now, &effects) {
@@ -87,6 +91,7 @@ extension Machine {
             $0.isFocused = view.isFocused
             $0.isMinimized = view.isMinimized
             $0.isLocked = view.isLocked
+            $0.reportedReasons = reasons
             // Whether it was carried out is not known: where no hold is left it is undone as if it was, ...
             if !$0.holds.isEmpty || $0.enforcement != .none { $0.enforcement = .stopped }
         }
@@ -106,11 +111,15 @@ extension Machine {
         return effects
     }
 
-    /// Everybody who has a part in an application or reports windows.
-    public var connections: Set<ConnectionName> { Set(parts.keys).union(reporters.keys) }
+    /// Everybody who has a part in an application, or reports windows or exemptions.
+    public var connections: Set<ConnectionName> {
+        Set(parts.keys).union(reporters.keys).union(exemptions.keys)
+    }
 
-    /// Processes that windows belong to.
-    public var windowOwners: [ProcessID] { windowsByProcess.keys.sorted { $0.pid < $1.pid } }
+    /// Processes that windows belong to, or exemptions are about.
+    public var reportedProcesses: [ProcessID] {
+        Set(windowsByProcess.keys).union(exemptions.values.joined().map(\.key)).sorted { $0.pid < $1.pid }
+    }
 
     private func recorded(_ window: Window, _ key: WindowKey) -> String {
         let name: String

@@ -32,8 +32,10 @@ extension Machine {
         if let application = applications[number] {
             let view = view(of: application)
             let stopped = registration.stopped
+            let reasons = (reportedReasons()[number] ?? []).sorted()
             updateAnnouncing(number, .launch, at: now, &effects) {
                 if stopped { $0.sawStopped(by: nil, at: now) }
+                $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
                 $0.windowLevel = view.level
@@ -43,6 +45,7 @@ extension Machine {
                 $0.isLocked = view.isLocked
             }
         }
+        if !exemptions.isEmpty { refreshExemptions(at: now, &effects) }
         return number
     }
 
@@ -61,6 +64,7 @@ extension Machine {
     ) {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
+        dropExemptions(of: process)
         for key in keys.sorted(by: WindowKey.inOrder) {
             touched.formUnion(remove(key, at: now, &effects))
         }
@@ -75,6 +79,7 @@ extension Machine {
             effects.append(.forget(process))
         }
         refresh(touched, .windows, at: now, &effects)
+        if !exempted.isEmpty { refreshExemptions(at: now, &effects) }
     }
 
     /// The record goes; its windows go to whom they belong to without it.
@@ -100,6 +105,7 @@ extension Machine {
         if !isConcerned(with: application.process), !effects.contains(forgotten) { effects.append(forgotten) }
         refresh(touched, .windows, at: now, &effects)
         tidy(application.session)
+        if !exempted.isEmpty { refreshExemptions(at: now, &effects) }
         ended(number, at: now, &effects)
     }
 
@@ -138,6 +144,7 @@ extension Machine {
             }
         }
         reporterLeft(connection, at: now, &effects)
+        dropExemptions(by: connection, at: now, &effects)
     }
 
     private mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {

@@ -233,7 +233,7 @@ extension Application {
     /// When it will be suspended at the latest if nothing changes; nil: it will not be.
     fileprivate var suspensionDeadline: Microseconds? {
         guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
-            backgroundModes.isEmpty
+            !isExemptForNow
         else { return nil }
         var latest = deadline
         for task in tasks {

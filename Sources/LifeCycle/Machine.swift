@@ -23,6 +23,10 @@ public struct Machine: Equatable, Sendable {
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task.
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
+    /// What reporters said must not be suspended by policy, by who said it.
+    var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
+    /// The applications that this is about.
+    var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
     var pressure = Pressure()
@@ -38,6 +42,8 @@ public struct Machine: Equatable, Sendable {
     /// Windows that the reporters of one user may speak of, those that are gone too: what one user says must
     /// not make the daemon slow for the others.
     static let windowsPerUser = 8_192
+    /// Exemptions that the reporters of one user may tell of: a desktop has a handful.
+    static let exemptionsPerUser = 1_024
 
     public init(settings: Settings = Settings()) {
         self.settings = settings
@@ -168,6 +174,8 @@ public struct Machine: Equatable, Sendable {
             try updateWindows(reports, replacing: true, reporter, at: now, &effects)
         case .setSession(let session, let reporter):
             setSession(session, reporter, at: now, &effects)
+        case .replaceExemptions(let reports, let reporter):
+            try replaceExemptions(reports, reporter, at: now, &effects)
         }
         conclude(focusBefore, &effects)
         return (answer, effects)
@@ -206,9 +214,10 @@ public struct Machine: Equatable, Sendable {
         reporters[connection]?.session
     }
 
-    /// Whether a fact about this process matters: it is registered, or has a window that is remembered.
+    /// Whether a fact about this process matters: it is registered, or something that was told of it is remembered.
     public func isConcerned(with process: ProcessID) -> Bool {
         numbers[process] != nil || windowsByProcess[process] != nil
+            || exemptions.values.contains { $0[process] != nil }
     }
 
     /// What speaks against suspending an application, in words; empty: nothing (`CanSuspend`).

@@ -3,7 +3,7 @@ import Glibc
 import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
-/// `ay:text`, `h:PID` for a pidfd of that process, and `{key=s:text,key=b:true}` for `a{sv}`.
+/// `ay:text`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
     static func append(_ word: String, to message: borrowing Message) throws {
         if word.hasPrefix("{"), word.hasSuffix("}") {
@@ -15,6 +15,18 @@ enum Argument {
         if type == "h" {
             let descriptor = try PidFD(pid: Int32(text) ?? -1)
             try message.append(descriptor: descriptor.rawValue)
+            return
+        }
+        if type == "a(us)" {
+            try message.withContainer(.array, "(us)") {
+                for row in text.split(separator: "+") {
+                    let members = row.split(separator: "=", maxSplits: 1)
+                    try message.withContainer(.struct, "us") {
+                        try message.append(UInt32(members.first ?? "") ?? 0)
+                        try message.append(String(members.last ?? ""))
+                    }
+                }
+            }
             return
         }
         switch try value(word) {

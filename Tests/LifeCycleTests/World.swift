@@ -240,7 +240,7 @@ struct World {
         }
         machine = next
         try take(.pressureSources(Self.sources))
-        held = Set(told.values.map(\.process)).union(machine.windowOwners)
+        held = Set(told.values.map(\.process)).union(machine.reportedProcesses)
         pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map {
             .exited($0, .unknown)
         }

@@ -74,6 +74,15 @@ extension Daemon {
                     try perform(.setSession(.login(session), reporter))
                     try call.reply()
                 },
+                Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
+                    let reporter = try reporter(call.member)
+                    let reports = try readExemptions(call)
+                    try withTracked(reports.map(\.process)) { held throws(MethodError) in
+                        let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
+                        try perform(.replaceExemptions(present, reporter))
+                    }
+                    try call.reply()
+                },
             ])
     }
 
@@ -125,5 +134,38 @@ extension Daemon {
                     limit: machine.settings.limits.stringBytes))
         }
         return reports
+    }
+
+    /// More than the life cycle takes are not even read.
+    private static let mostExemptions = 1_024
+
+    /// A whole set of exemptions. Those of processes that have ended meanwhile are left out.
+    private func readExemptions(_ call: borrowing Call) throws -> [ExemptionReport] {
+        var rows: [(pid: UInt32, reason: String)] = []
+        let message = call.message.retained()
+        try message.withEntered(.array, "(us)") {
+            while !message.atEnd {
+                guard rows.count < Self.mostExemptions else {
+                    throw MethodError(
+                        .limitsExceeded, "More than \(Self.mostExemptions) exemptions in one message")
+                }
+                try message.withEntered(.struct, "us") {
+                    rows.append((try message.readUInt32(), try message.readString()))
+                }
+            }
+        }
+        for row in rows {
+            if row.pid == 0 {
+                throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
+            }
+            guard ExemptionReason.isValid(row.reason) else {
+                throw MethodError(
+                    .invalidArgs, "Exemption \"\(row.reason.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
+            }
+        }
+        return rows.compactMap { row in
+            guard let process = try? reportedProcess(row.pid) else { return nil }
+            return ExemptionReport(process: process, reason: row.reason)
+        }
     }
 }

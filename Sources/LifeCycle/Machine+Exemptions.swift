@@ -1,0 +1,144 @@
+import AppStateContract
+
+/// What one reporter told of one process that must not be suspended by policy.
+struct ReportedExemption: Equatable, Sendable {
+    /// The process, its parent, and so on, as they were when it was reported.
+    var lineage: [ProcessID]
+    /// The user of the reporter.
+    var reporterUser: UInt32
+    var reasons: Set<String>
+}
+
+/// Who must not be suspended by policy, as reporters tell (§ 2): the owner of the clipboard, who plays sound. It ends
+/// with the process, or with the reporter's connection: nobody would take it back.
+extension Machine {
+    /// Takes a reporter's whole set, or nothing where a limit is passed.
+    mutating func replaceExemptions(
+        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, at now: Microseconds,
+        _ effects: inout [Effect]
+    ) throws(Refusal) {
+        var told: [ProcessID: ReportedExemption] = [:]
+        // Of another user's process nothing is remembered.
+        for report in reports where reporter.isRoot || report.process.user == reporter.user {
+            let new = ReportedExemption(
+                lineage: report.process.lineage, reporterUser: reporter.user, reasons: [])
+            told[report.process.process, default: new].reasons.insert(report.reason)
+        }
+        var count = told.values.reduce(0) { $0 + $1.reasons.count }
+        for (connection, others) in exemptions where connection != reporter.connection {
+            for other in others.values where other.reporterUser == reporter.user {
+                count += other.reasons.count
+            }
+        }
+        guard count <= Self.exemptionsPerUser else {
+            throw .limitExceeded(
+                "exemptions of user \(reporter.user)'s reporters", limit: Self.exemptionsPerUser)
+        }
+        let before = exemptions[reporter.connection] ?? [:]
+        guard told != before else { return }
+        exemptions[reporter.connection] = told.isEmpty ? nil : told
+        refreshExemptions(at: now, &effects)
+        // Who said it is written down too.
+        touched.formUnion(exempted)
+        forget(before.keys, &effects)
+    }
+
+    /// A reporter's connection has ended.
+    mutating func dropExemptions(
+        by connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        guard let before = exemptions.removeValue(forKey: connection) else { return }
+        refreshExemptions(at: now, &effects)
+        forget(before.keys, &effects)
+    }
+
+    /// The process has ended; what that means for applications, `refreshExemptions` says.
+    mutating func dropExemptions(of process: ProcessID) {
+        for connection in Array(exemptions.keys) {
+            exemptions[connection]?[process] = nil
+            if exemptions[connection]?.isEmpty == true { exemptions[connection] = nil }
+        }
+    }
+
+    /// The reasons that reporters told of each application's processes.
+    func reportedReasons() -> [ApplicationNumber: Set<String>] {
+        var reasons: [ApplicationNumber: Set<String>] = [:]
+        for told in exemptions.values.joined().map(\.value) {
+            guard let owner = owner(of: told.lineage, reportedBy: told.reporterUser) else { continue }
+            reasons[owner, default: []].formUnion(told.reasons)
+        }
+        return reasons
+    }
+
+    /// Brings every application to what was told of its processes.
+    mutating func refreshExemptions(at now: Microseconds, _ effects: inout [Effect]) {
+        let reasons = reportedReasons()
+        let settings = settings
+        for number in exempted.union(reasons.keys).sorted() {
+            let told = (reasons[number] ?? []).sorted()
+            guard let application = applications[number], application.reportedReasons != told else {
+                continue
+            }
+            update(number, .policy, at: now, &effects) {
+                $0.reportedReasons = told
+                // There are gaps between two pieces of music.
+                if $0.state == .background, $0.grace == .over, told.isEmpty {
+                    $0.startGrace(settings, serial: nil, at: now)
+                }
+            }
+        }
+        exempted = Set(reasons.keys)
+    }
+
+    private func forget(_ processes: some Sequence<ProcessID>, _ effects: inout [Effect]) {
+        for process in processes.sorted(by: { $0.pid < $1.pid }) where !isConcerned(with: process) {
+            effects.append(.forget(process))
+        }
+    }
+
+    // MARK: Written down
+
+    /// What was told of an application's processes, for its record.
+    func recordedExemptions(of number: ApplicationNumber) -> [String] {
+        guard exempted.contains(number) else { return [] }
+        var lines: [String] = []
+        for (connection, processes) in exemptions {
+            for told in processes.values
+            where owner(of: told.lineage, reportedBy: told.reporterUser) == number {
+                let lineage = told.lineage.map(\.recorded).joined(separator: ",")
+                lines += told.reasons.map { "\(connection) \(told.reporterUser) \(lineage) \($0)" }
+            }
+        }
+        return lines.sorted()
+    }
+
+    mutating func take(_ entry: RestoredExemption, of number: ApplicationNumber) {
+        let new = ReportedExemption(lineage: entry.lineage, reporterUser: entry.user, reasons: [])
+        exemptions[entry.connection, default: [:]][entry.lineage[0], default: new].reasons.insert(
+            entry.reason)
+        exempted.insert(number)
+    }
+}
+
+/// An exemption as it was written down.
+struct RestoredExemption {
+    let connection: ConnectionName
+    let user: UInt32
+    /// Never empty.
+    let lineage: [ProcessID]
+    let reason: String
+
+    init?(recorded text: String) {
+        var words = Words(text)
+        guard let connection = words.next(), let user: UInt32 = words.number(), let lineage = words.next(),
+            let reason = words.next(), words.isAtEnd
+        else { return nil }
+        let processes = lineage.split(separator: ",").map { ProcessID(recorded: String($0)) }
+        let known = processes.compactMap { $0 }
+        guard !known.isEmpty, known.count == processes.count else { return nil }
+        self.connection = connection
+        self.user = user
+        self.lineage = known
+        self.reason = reason
+    }
+}

@@ -1,0 +1,135 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// ReplaceExemptions: what a reporter says must not be suspended by policy.
+@Suite(
+    "Exemptions over the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ExemptionTests {
+    private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
+
+    private func tell(_ client: Client, _ rows: [(UInt32, String)]) throws {
+        try client.reporter("ReplaceExemptions") { message in
+            try message.withContainer(.array, "(us)") {
+                for row in rows {
+                    try message.withContainer(.struct, "us") {
+                        try message.append(row.0)
+                        try message.append(row.1)
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("who is exempt is not suspended while it is told so; CanSuspend and Explain say why")
+    func exempt() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register(
+            "org.example.Player", process.pid, [("suspension", .string("manual"))])
+        try tell(client, [(UInt32(process.pid), "audio")])
+        #expect(try client.canSuspend(path) == ["reported audio"])
+        #expect(try client.explain(path)["exemptions"] == .strings(["reported audio"]))
+        try tell(client, [])
+        #expect(try client.canSuspend(path) == [])
+    }
+
+    @Test("what a connection told ends with it, and the application is suspended then")
+    func connection() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let process = try Child("sleep", ["1000"])
+        var teller: Client? = try daemon.client()
+        try tell(try #require(teller), [(UInt32(process.pid), "clipboard"), (UInt32(process.pid), "audio")])
+        let path = try client.register(
+            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
+        try client.waitForTheGrace(of: path)
+        #expect(try client.state(path) == "background")
+        #expect(try client.canSuspend(path) == ["reported audio", "reported clipboard"])
+        teller = nil
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["policy appstated"])
+    }
+
+    @Test("a suspended application that is told of is resumed")
+    func resumed() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register(
+            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
+        try client.wait(for: path, toBe: "suspended")
+        try tell(client, [(UInt32(process.pid), "audio")])
+        try client.wait(for: path, toBe: "background")
+        #expect(try !isStopped(process.pid))
+    }
+
+    @Test("a daemon that is killed leaves to the next one what was told")
+    func killed() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let process = try Child("sleep", ["1000"])
+        try tell(client, [(UInt32(process.pid), "audio")])
+        let path = try client.register(
+            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try client.canSuspend(path) == ["reported audio"])
+        #expect(try client.state(path) == "background")
+    }
+
+    @Test("what makes no sense is refused, and changes nothing")
+    func refused() throws {
+        let stage = try Stage()
+        let pid = UInt32(stage.process.pid)
+        try tell(stage.client, [(pid, "audio")])
+        for word in ["", "Audio", "two words", "a\n", "ü", String(repeating: "x", count: 65)] {
+            try stage.refuses(.invalidArgs, "the reason \"\(word)\"") {
+                try tell(stage.client, [(pid, "clipboard"), (pid, word)])
+            }
+        }
+        try stage.refuses(.invalidArgs, "pid 0") { try tell(stage.client, [(pid, "audio"), (0, "audio")]) }
+        try stage.refuses(.limitsExceeded, "more than there can be") {
+            try tell(stage.client, (0..<1_025).map { (pid, "reason-\($0)") })
+        }
+        try stage.refuses(.limitsExceeded, "more together with another connection's") {
+            try tell(try stage.daemon.client(), (0..<1_024).map { (pid, "reason-\($0)") })
+        }
+        try stage.refuses(.invalidArgs, "without arguments") {
+            try stage.client.reporter("ReplaceExemptions")
+        }
+        try stage.refuses(.invalidArgs, "of another type") {
+            try stage.client.reporter("ReplaceExemptions") { try $0.append(0.5) }
+        }
+        #expect(try stage.client.canSuspend(stage.path).contains("reported audio"))
+    }
+
+    @Test("processes that have ended are passed over, and the others are taken")
+    func gone() throws {
+        let stage = try Stage()
+        let child = try Child("true")
+        try child.waitForExit()
+        try tell(
+            stage.client, [(UInt32(child.pid), "audio"), (.max, "audio"), (UInt32(stage.process.pid), "x-1")])
+        #expect(try stage.client.canSuspend(stage.path).contains("reported x-1"))
+    }
+
+    @Test("another user speaks for nobody here", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func anothers() throws {
+        let stage = try Stage()
+        let nobody = try App(stage.daemon.bus, uid: App.nobody)
+        let before = try stage.client.picture()
+        try nobody.reporter("ReplaceExemptions a(us):\(stage.process.pid)=audio")
+        #expect(try stage.client.picture() == before)
+        let path = try stage.client.register("org.example.Other", nobody.pid)
+        try nobody.reporter("ReplaceExemptions a(us):\(stage.process.pid)=audio+\(nobody.pid)=audio")
+        #expect(try stage.client.canSuspend(path) == ["reported audio"])
+        #expect(try !stage.client.canSuspend(stage.path).contains("reported audio"))
+        try nobody.reporter("ReplaceExemptions a(us):")
+        try tell(stage.client, [(UInt32(nobody.pid), "clipboard")])
+        #expect(try stage.client.canSuspend(path) == ["reported clipboard"], "root speaks for all")
+    }
+}

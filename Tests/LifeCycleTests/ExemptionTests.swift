@@ -1,0 +1,174 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What reporters say must not be suspended: as long as they say it (§ 2).
+@Suite("Exemptions that reporters tell of")
+struct ExemptionTests {
+    private func tell(
+        _ desk: inout Desk, _ rows: [(ReportedProcess, String)],
+        by reporter: ReporterIdentity = Desk.reporter()
+    ) throws {
+        try desk.perform(
+            .replaceExemptions(rows.map { ExemptionReport(process: $0.0, reason: $0.1) }, reporter))
+    }
+
+    /// An application in the background, of which nobody reports windows.
+    private func idle(_ desk: inout Desk) throws -> (ApplicationNumber, ReportedProcess) {
+        let process = desk.process()
+        return (try desk.register(process) { $0.suspension = .automatic }, process)
+    }
+
+    private func wait(_ desk: inout Desk) {
+        desk.pass(5 * Desk.second)
+        desk.settle()
+    }
+
+    @Test("who is exempt is not suspended, and CanSuspend names each reason once")
+    func exempt() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        try tell(&desk, [(process, "clipboard"), (process, "audio"), (process, "audio")])
+        wait(&desk)
+        #expect(desk.state(a) == .background)
+        #expect(desk.machine.objections(to: a) == ["reported audio", "reported clipboard"])
+        #expect(desk.machine.applications[a]?.backgroundTimeRemaining(at: desk.now) == .max)
+    }
+
+    @Test("who was suspended by policy is resumed when it is told, and who was asked for is not")
+    func late() throws {
+        var desk = Desk()
+        let (a, first) = try idle(&desk)
+        let (b, second) = try idle(&desk)
+        try desk.perform(.suspend(b, holder: "uid:1000"))
+        wait(&desk)
+        #expect(desk.states(a, b) == [.suspended, .suspended])
+        try tell(&desk, [(first, "audio"), (second, "audio")])
+        desk.settle()
+        #expect(desk.states(a, b) == [.background, .suspended])
+    }
+
+    @Test("when the last is taken back a fresh grace begins")
+    func takenBack() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        try tell(&desk, [(process, "audio"), (process, "clipboard")])
+        wait(&desk)
+        try tell(&desk, [(process, "clipboard")])
+        wait(&desk)
+        #expect(desk.state(a) == .background)
+        try tell(&desk, [])
+        desk.pass(4 * Desk.second)
+        desk.settle()
+        #expect(desk.state(a) == .background, "there are gaps between two pieces of music")
+        wait(&desk)
+        #expect(desk.state(a) == .suspended)
+        #expect(desk.forgotten == [], "it is registered still")
+    }
+
+    @Test("what a reporter said ends with its connection, and what another says of the same process does not")
+    func connection() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        try tell(&desk, [(process, "audio")])
+        try tell(&desk, [(process, "audio")], by: Desk.reporter(":1.10"))
+        desk.take(.disconnected(":1.9"))
+        wait(&desk)
+        #expect(desk.state(a) == .background)
+        desk.take(.disconnected(":1.10"))
+        wait(&desk)
+        #expect(desk.state(a) == .suspended)
+        #expect(desk.machine.connections.isEmpty)
+    }
+
+    @Test("a process below an application counts for it, until it ends")
+    func descendant() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        let child = desk.process(below: process)
+        try tell(&desk, [(child, "audio")])
+        wait(&desk)
+        #expect(desk.state(a) == .background)
+        desk.take(.exited(child.lineage[0], .exited))
+        #expect(desk.forgotten == [child.lineage[0]])
+        wait(&desk)
+        #expect(desk.state(a) == .suspended)
+    }
+
+    @Test("a process that is not registered is remembered, and belongs to the nearest that is")
+    func registeredLater() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        let child = desk.process(below: process)
+        try tell(&desk, [(child, "bus-name")])
+        let b = try desk.register(child) { $0.suspension = .automatic }
+        #expect(desk.machine.objections(to: a) == [])
+        #expect(desk.machine.objections(to: b) == ["reported bus-name"])
+        wait(&desk)
+        #expect(desk.states(a, b) == [.suspended, .background])
+        try desk.perform(.unregister(b))
+        desk.settle()
+        #expect(desk.state(a) == .background)
+        desk.forgetEffects()
+        try tell(&desk, [])
+        #expect(desk.forgotten == [child.lineage[0]])
+    }
+
+    @Test("nobody speaks for another user's process, but root does")
+    func otherUser() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        try tell(&desk, [(process, "audio")], by: Desk.reporter(":1.10", user: 1001))
+        #expect(desk.machine.objections(to: a) == [])
+        #expect(!desk.machine.connections.contains(":1.10"))
+        try tell(&desk, [(process, "audio")], by: Desk.reporter(":1.11", user: 0))
+        #expect(desk.machine.objections(to: a) == ["reported audio"])
+    }
+
+    @Test("past the limit nothing is taken, and the others of the user count")
+    func limit() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        try tell(&desk, [(process, "audio")])
+        let many = (0..<Machine.exemptionsPerUser).map { (process, "reason-\($0)") }
+        #expect(throws: Refusal.self) { try tell(&desk, many, by: Desk.reporter(":1.10")) }
+        #expect(throws: Refusal.self) { try tell(&desk, many + [(process, "audio")]) }
+        #expect(desk.machine.objections(to: a) == ["reported audio"])
+        try tell(&desk, many)
+        #expect(desk.machine.objections(to: a).count == Machine.exemptionsPerUser)
+    }
+
+    @Test("a machine that is restored knows what was told, and by whom")
+    func restored() throws {
+        var desk = Desk()
+        let (a, process) = try idle(&desk)
+        let child = desk.process(below: process)
+        try tell(&desk, [(child, "audio"), (process, "clipboard")])
+        wait(&desk)
+        let record = try #require(desk.machine.record(of: a))
+        var next = Desk()
+        next.now = desk.now
+        #expect(try next.machine.restore(record) == a)
+        #expect(next.machine.reassert(a, at: next.now) == [])
+        #expect(next.machine.reportedProcesses == [process.lineage[0], child.lineage[0]])
+        #expect(next.machine.connections == [":1.9"])
+        #expect(next.machine.objections(to: a) == desk.machine.objections(to: a))
+        next.take(.disconnected(":1.9"))
+        wait(&next)
+        #expect(next.state(a) == .suspended)
+    }
+
+    @Test(
+        "a record whose exemption is damaged is not taken",
+        arguments: [":1.9 1000 7:8", ":1.9 me 7:8 audio", ":1.9 1000 7 audio", ":1.9 1000  audio", ""])
+    func damaged(_ line: String) throws {
+        var desk = Desk()
+        let (a, _) = try idle(&desk)
+        var record = try #require(desk.machine.record(of: a))
+        record.add("exemption", line)
+        var next = Desk()
+        #expect(throws: Record.Flaw.self) { _ = try next.machine.restore(record) }
+        #expect(next.machine == Machine())
+    }
+}
