@@ -3,10 +3,16 @@
 #include <stdint.h>
 #include <xcb/res.h>
 #include <xcb/xcb.h>
+#include <xcb/xfixes.h>
 
 // xcb_res_id is a variable that libxcb writes to: Swift takes it for shared state that nobody guards.
 static inline const xcb_query_extension_reply_t *cxcb_res_extension(xcb_connection_t *connection) {
     return xcb_get_extension_data(connection, &xcb_res_id);
+}
+
+// The same with xcb_xfixes_id.
+static inline const xcb_query_extension_reply_t *cxcb_xfixes_extension(xcb_connection_t *connection) {
+    return xcb_get_extension_data(connection, &xcb_xfixes_id);
 }
 
 // A union of C that Swift reads only through pointers to its parts: the event by its response type.

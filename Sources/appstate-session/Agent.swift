@@ -13,6 +13,10 @@ final class Agent {
     private var focus = Focus()
     private var bus: Bus?
     private var reporter: Reporter?
+    private var exemptions: Exemptions?
+    /// What is known of processes that must not be suspended.
+    private var exempt: Exemptions.Known = [:]
+    private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
@@ -51,7 +55,34 @@ final class Agent {
         sources = try found.map { observer in
             try loop.watch(observer.descriptor) { [unowned self, unowned observer] _ in dispatch(observer) }
         }
+        watchSelections()
         journal.log(.info, "watching \(subjects)")
+    }
+
+    /// The X server's own clipboard only: beside a Wayland compositor it is the compositor that owns what X11 has, and
+    /// asking might start an Xwayland that nobody needs.
+    private func watchSelections() {
+        guard observers.contains(where: { [.x11, .i3].contains($0.system) }) else { return }
+        do {
+            let observer = try SelectionObserver()
+            let source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatchSelections() }
+            selections = (observer, source)
+            journal.log(.info, "watching \(observer.subject)")
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+        tell(.clipboard, selections?.observer.owners ?? [])
+    }
+
+    private func dispatchSelections() {
+        do throws(ObserverFailure) {
+            try selections?.observer.dispatch()
+        } catch {
+            // The X server has ended, which the observer of windows is told of too.
+            selections?.source.cancel()
+            selections = nil
+        }
+        tell(.clipboard, selections?.observer.owners ?? [])
     }
 
     private func dispatch(_ observer: any WindowObserver) {
@@ -69,6 +100,9 @@ final class Agent {
         for source in sources { source.cancel() }
         sources = []
         observers = []
+        selections?.source.cancel()
+        selections = nil
+        tell(.clipboard, [])
         do {
             guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
             lastLook = loop.now
@@ -90,6 +124,12 @@ final class Agent {
         registry?.want(observers.contains { $0.isInDoubt })
     }
 
+    private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
+        guard exempt[reason] ?? [] != processes else { return }
+        exempt[reason] = processes
+        exemptions?.report(exempt)
+    }
+
     private func learn(_ names: [Int32: String]) {
         for observer in observers { observer.learn(names: names) }
         report()
@@ -108,13 +148,18 @@ final class Agent {
         var log: ((Report) -> Void)?
         if options.isVerbose { log = { report in say("\(report)") } }
         reporter = try Reporter(bus: bus, session: options.session, journal: journal, log: log)
+        var logExemptions: ((String) -> Void)?
+        if options.isVerbose { logExemptions = { say($0) } }
+        exemptions = try Exemptions(bus: bus, journal: journal, log: logExemptions)
         registry = Registry(bus: bus, journal: journal) { [unowned self] names in learn(names) }
         self.bus = bus
         report()
+        exemptions?.report(exempt)
     }
 
     private func reconnect() {
         reporter = nil
+        exemptions = nil
         registry = nil
         bus = nil
         do throws(BusFailure) {

@@ -76,6 +76,14 @@ final class Application {
         case "close": xcb_destroy_window(connection, try window(words))
         case "map": xcb_map_window(connection, try window(words))
         case "withdraw": try withdraw(window(words))
+        case "own":
+            guard words.count == 2 else { throw Mistake(text: "own") }
+            xcb_set_selection_owner(
+                connection, try window(words), atom(words[1]), xcb_timestamp_t(XCB_CURRENT_TIME))
+        case "disown":
+            xcb_set_selection_owner(
+                connection, xcb_window_t(XCB_NONE), atom(words.first ?? ""),
+                xcb_timestamp_t(XCB_CURRENT_TIME))
         case "desktop":
             guard words.count == 2, let desktop = UInt32(words[1]) else { throw Mistake(text: "desktop") }
             request("_NET_WM_DESKTOP", try window(words), desktop, 2)

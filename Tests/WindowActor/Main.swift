@@ -14,6 +14,7 @@ import Glibc
 ///     lie WINDOW PID           sets _NET_WM_PID
 ///     close WINDOW             destroys it
 ///     withdraw WINDOW          unmaps it; map WINDOW maps it again
+///     own WINDOW SELECTION     takes a selection; disown SELECTION gives it up
 ///     desktop WINDOW NUMBER    asks the window manager to move it to that workspace; 4294967295: to all
 ///     activate TIMES WINDOW…   asks the window manager for the focus, so many times, in turn, as a pager does
 @main

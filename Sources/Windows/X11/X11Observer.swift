@@ -80,6 +80,7 @@ public final class X11Observer: WindowObserver {
                 // For good, or while it is given to another parent.
                 if desk.clients[window]?.isListed == false { stale.root.insert(.clientList) }
             case .focusMoved: stale.root.insert(.activeWindow)
+            case .selection: break
             }
         }
     }

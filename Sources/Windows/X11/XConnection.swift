@@ -7,7 +7,9 @@ final class XConnection {
     /// The display as it was asked for.
     let display: String
     let root: xcb_window_t
-    private let pointer: OpaquePointer
+    let pointer: OpaquePointer
+    /// The number of XFixes' event, once it is asked for.
+    var selectionNotify: Int32?
     /// What of a resource's id is the client's own to choose (X Window System Protocol, "Connection Setup").
     private let resourceMask: UInt32
 
@@ -61,6 +63,8 @@ final class XConnection {
         case property(window: xcb_window_t, atom: xcb_atom_t)
         case destroyed(xcb_window_t)
         case unmapped(xcb_window_t)
+        /// A selection has another owner; 0: none.
+        case selection(xcb_atom_t, owner: xcb_window_t)
         /// The keyboard focus has come to a window or left it, or one inside.
         case focusMoved
     }
@@ -70,7 +74,12 @@ final class XConnection {
         while let event = xcb_poll_for_event(pointer) {
             defer { free(event) }
             let raw = UnsafeRawPointer(event)
-            switch Int32(cxcb_event_type(event)) {
+            let type = Int32(cxcb_event_type(event))
+            if type == selectionNotify {
+                let notice = raw.loadUnaligned(as: xcb_xfixes_selection_notify_event_t.self)
+                return .selection(notice.selection, owner: notice.owner)
+            }
+            switch type {
             case XCB_PROPERTY_NOTIFY:
                 let notice = raw.loadUnaligned(as: xcb_property_notify_event_t.self)
                 return .property(window: notice.window, atom: notice.atom)

@@ -100,12 +100,19 @@ final class Station {
     }
 
     /// Registers a process; answers its path.
-    func register(_ id: String, _ pid: Int32) throws -> String {
+    func register(_ id: String, _ pid: Int32, suspension: String? = nil) throws -> String {
         try call(BusNames.manager, "Register") { message in
             try message.append(id)
             try message.append(UInt32(pid))
-            try message.appendDictionary([])
+            try message.appendDictionary(suspension.map { [("suspension", .string($0))] } ?? [])
         }.readObjectPath()
+    }
+
+    /// What `CanSuspend` answers.
+    func objections(to path: String) throws -> [String] {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "CanSuspend")
+        return try connection.call(message, timeout: 30_000_000).readStrings()
     }
 
     private func state(of path: String) throws -> String? {
@@ -146,7 +153,7 @@ final class Station {
 
     func forget() { edges = [:] }
 
-    private func wait(_ what: String, until done: () throws -> Bool) throws {
+    func wait(_ what: String, until done: () throws -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(120)
         while try !done() {
             guard ContinuousClock.now < deadline else {

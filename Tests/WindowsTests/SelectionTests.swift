@@ -1,0 +1,93 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// Who owns the clipboard of a real X server, and what the daemon makes of it.
+@Suite("Selections, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
+struct SelectionTests {
+    private func wait(_ observer: SelectionObserver, for owners: Set<Int32>) throws {
+        let deadline = ContinuousClock.now + .seconds(30)
+        while observer.owners != owners {
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("the owners are \(observer.owners), not \(owners)")
+            }
+            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
+        }
+    }
+
+    @Test("an owner is seen, also one that was there before, until it gives up, is followed or ends")
+    func owners() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try alpha.ask("own \(first) CLIPBOARD")
+        let observer = try SelectionObserver(display: display.name)
+        #expect(observer.owners == [alpha.pid])
+        try beta.ask("own \(second) PRIMARY")
+        try wait(observer, for: [alpha.pid, beta.pid])
+        try beta.ask("own \(second) CLIPBOARD")
+        try wait(observer, for: [beta.pid])
+        try beta.ask("disown PRIMARY")
+        try alpha.ask("own \(first) PRIMARY")
+        try wait(observer, for: [alpha.pid, beta.pid])
+        // The window of the owner is destroyed, then the client of the other ends.
+        try beta.ask("close \(second)")
+        try wait(observer, for: [alpha.pid])
+        alpha.process.kill(SIGKILL)
+        try wait(observer, for: [])
+    }
+
+    @Test("of a thousand owners in a burst the last counts")
+    func burst() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let observer = try SelectionObserver(display: display.name)
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try beta.ask("own \(second) PRIMARY")
+        for turn in 0..<500 {
+            try alpha.ask("own \(first) CLIPBOARD")
+            if turn < 499 { try beta.ask("own \(second) CLIPBOARD") }
+        }
+        try beta.ask("disown PRIMARY")
+        try wait(observer, for: [alpha.pid])
+    }
+
+    @Test("an X server that ends is told of")
+    func end() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let observer = try SelectionObserver(display: display.name)
+        try display.end()
+        var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
+        poll(&ready, 1, 30_000)
+        #expect(throws: ObserverFailure.self) { try observer.dispatch() }
+        #expect(throws: ObserverFailure.self) { _ = try SelectionObserver(display: display.name) }
+    }
+
+    @Test(
+        "who owns the clipboard is not suspended by policy, and is when it does so no longer",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func agent() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station(configuration: "BackgroundGraceSec=0\n")
+        try station.startAgent(environment: display.environment)
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
+        try alpha.ask("own \(first) CLIPBOARD")
+        try station.agent?.waitForLine(containing: "clipboard pid \(alpha.pid)")
+        try station.wait("the exemption") { try station.objections(to: a).contains("reported clipboard") }
+        try display.run("xdotool", ["windowminimize", "\(first)"])
+        try station.wait(for: a, toBe: "background")
+        // Told again to the next daemon, which may not have been told before.
+        try station.endDaemon(SIGKILL)
+        try station.startDaemon()
+        try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
+        try station.wait(for: a, toBe: "background")
+        try beta.ask("own \(second) CLIPBOARD")
+        try station.wait(for: a, toBe: "suspended")
+        #expect(try station.objections(to: a) == [])
+    }
+}
