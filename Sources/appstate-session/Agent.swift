@@ -16,6 +16,7 @@ final class Agent {
     private var exemptions: Exemptions?
     /// What is known of processes that must not be suspended.
     private var exempt: Exemptions.Known = [:]
+    private var sessionNames: SessionNames?
     private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
     private var reconnection: Timer?
@@ -43,6 +44,7 @@ final class Agent {
         reconnection = try loop.timer { [unowned self] in reconnect() }
         try watch(Desktop.observers())
         try connect()
+        watchSessionNames()
         Service.notify("READY=1\nSTATUS=Watching \(subjects)")
     }
 
@@ -72,6 +74,17 @@ final class Agent {
             journal.log(.notice, "\(error)")
         }
         tell(.clipboard, selections?.observer.owners ?? [])
+    }
+
+    private func watchSessionNames() {
+        guard let address = Desktop.sessionBus else { return }
+        do throws(BusFailure) {
+            sessionNames = try SessionNames(address: address, loop: loop, journal: journal) {
+                [unowned self] in tell(.busName, $0)
+            }
+        } catch {
+            journal.log(.notice, "names on the session bus are not watched: \(error)")
+        }
     }
 
     private func dispatchSelections() {

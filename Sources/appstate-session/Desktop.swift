@@ -77,6 +77,15 @@ enum Desktop {
         return try X11Observer(display: name)
     }
 
+    /// The address of the session bus; nil where there is none.
+    static var sessionBus: String? {
+        if let address = variable("DBUS_SESSION_BUS_ADDRESS") { return address }
+        guard let path = variable("XDG_RUNTIME_DIR").map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
+            return nil
+        }
+        return "unix:path=\(path)"
+    }
+
     private static func variable(_ name: String) -> String? {
         guard let value = getenv(name).map({ String(cString: $0) }), !value.isEmpty else { return nil }
         return value

@@ -2,8 +2,8 @@ import Glibc
 import Linux
 
 /// What desktop entries start (Desktop Entry Specification), found by their ids, which Wayland's applications use for
-/// their windows.
-struct DesktopEntries {
+/// their windows, and others for their names on the session bus.
+public struct DesktopEntries {
     private let directories: [String]
     private var commands: [String: String?] = [:]
 
@@ -12,7 +12,7 @@ struct DesktopEntries {
     private static let suffix = ".desktop"
 
     /// Entries where the XDG Base Directory Specification has them, by this process's environment.
-    init() {
+    public init() {
         func variable(_ name: String) -> String? {
             getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
         }
@@ -22,12 +22,12 @@ struct DesktopEntries {
     }
 
     /// - Parameter directories: each with a directory `applications`.
-    init(directories: [String]) {
+    public init(directories: [String]) {
         self.directories = directories.filter { $0.hasPrefix("/") }
     }
 
     /// The name of the program that the entry of this id starts; nil where there is none.
-    mutating func command(of id: String) -> String? {
+    public mutating func command(of id: String) -> String? {
         if let known = commands[id] { return known }
         if commands.count >= Self.mostEntries { commands = [:] }
         let found = find(id)

@@ -1,0 +1,145 @@
+import AppStateBus
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+@testable import appstate_session
+
+/// Which names on the session bus are there for others to call, and who owns them.
+@Suite(
+    "Names on the session bus", .serialized,
+    .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct SessionNameTests {
+    /// Data directories with desktop entries of these ids. Removed when it is let go.
+    private final class Entries {
+        let directory = NSTemporaryDirectory() + "entries.\(getpid())." + UUID().uuidString
+
+        init(_ ids: String...) throws {
+            let applications = directory + "/applications"
+            try FileManager.default.createDirectory(
+                atPath: applications, withIntermediateDirectories: true)
+            for id in ids {
+                try "[Desktop Entry]\nType=Application\nName=x\nExec=true\n".write(
+                    toFile: "\(applications)/\(id).desktop", atomically: true, encoding: .utf8)
+            }
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: directory) }
+
+        var classifier: SessionName { SessionName(entries: DesktopEntries(directories: [directory])) }
+    }
+
+    @Test(
+        "an application's own name is none to wait for, nor a player's remote control",
+        arguments: [
+            "org.example.Editor", "org.example.Editor-1234", "org.example.Editor.instance_1_2",
+            "org.example.Editor_beta", "org.mpris.MediaPlayer2.vlc", "org.freedesktop.DBus",
+        ])
+    func own(_ name: String) throws {
+        let entries = try Entries("org.example.Editor", "org.example", "editor")
+        var classifier = entries.classifier
+        let isService = classifier.isService(name)
+        #expect(!isService)
+    }
+
+    @Test(
+        "a service, or an icon in a tray, is waited for",
+        arguments: [
+            "org.freedesktop.Notifications", "org.example.EditorService", "org.example.Files",
+            "org.kde.StatusNotifierItem-1234-1", "org.example", "editor", "",
+        ])
+    func service(_ name: String) throws {
+        let entries = try Entries("org.example.Editor", "org.example", "editor")
+        var classifier = entries.classifier
+        let isService = classifier.isService(name)
+        #expect(isService)
+    }
+
+    /// A session bus on which everybody may own everything.
+    private func sessionBus() throws -> PrivateBus {
+        try PrivateBus(policy: "<policy user=\"\(getuid())\"><allow own=\"*\"/></policy>")
+    }
+
+    @Test("an owner is known, also one that was there before, until it gives the name up or is gone")
+    func owners() throws {
+        let bus = try sessionBus()
+        let entries = try Entries("org.example.Editor")
+        let loop = try EventLoop()
+        var seen: [Set<Int32>] = []
+        func wait(_ what: String, _ isSo: (Set<Int32>) -> Bool) throws {
+            let deadline = ContinuousClock.now + .seconds(30)
+            while !isSo(seen.last ?? []) {
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(what): \(seen)") }
+                try loop.runOnce(timeout: 100_000)
+            }
+        }
+        var owner: Bus? = try Bus.open(address: bus.address)
+        try owner?.requestName("org.freedesktop.Notifications")
+        let names = try SessionNames(
+            address: bus.address, loop: loop, journal: Journal(identifier: "test"),
+            classifier: entries.classifier
+        ) { seen.append($0) }
+        try wait("one that was there") { $0 == [getpid()] }
+        try owner?.releaseName("org.freedesktop.Notifications")
+        try wait("given up") { $0.isEmpty }
+        try owner?.requestName("org.example.Editor")
+        try owner?.requestName("org.example.Files")
+        try wait("a new one") { $0 == [getpid()] }
+        try owner?.releaseName("org.example.Files")
+        try wait("only the application's own is left") { $0.isEmpty }
+        try owner?.requestName("org.kde.StatusNotifierItem-1-1")
+        try wait("an icon in the tray") { $0 == [getpid()] }
+        owner = nil
+        try wait("gone") { $0.isEmpty }
+        let last = try Bus.open(address: bus.address)
+        try last.requestName("org.example.Files")
+        try wait("another") { $0 == [getpid()] }
+        bus.stop()
+        try wait("a bus that ends") { $0.isEmpty }
+        withExtendedLifetime((names, last)) {}
+    }
+
+    @Test("of a name that goes from hand to hand the last owner counts")
+    func handedOn() throws {
+        let bus = try sessionBus()
+        let loop = try EventLoop()
+        var seen: Set<Int32> = []
+        let names = try SessionNames(
+            address: bus.address, loop: loop, journal: Journal(identifier: "test"),
+            classifier: SessionName(entries: DesktopEntries(directories: []))
+        ) { seen = $0 }
+        let owners = try (0..<2).map { _ in try Bus.open(address: bus.address) }
+        for turn in 0..<200 {
+            try owners[turn % 2].requestName("org.example.Files")
+            try owners[turn % 2].releaseName("org.example.Files")
+        }
+        try owners[0].requestName("org.example.Last")
+        let deadline = ContinuousClock.now + .seconds(30)
+        while seen != [getpid()], ContinuousClock.now < deadline { try loop.runOnce(timeout: 100_000) }
+        try owners[0].releaseName("org.example.Last")
+        while !seen.isEmpty, ContinuousClock.now < deadline { try loop.runOnce(timeout: 100_000) }
+        #expect(seen.isEmpty)
+        withExtendedLifetime(names) {}
+    }
+
+    @Test(
+        "the agent tells of them", .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func agent() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station()
+        let bus = try sessionBus()
+        let owner = try Bus.open(address: bus.address)
+        try owner.requestName("org.freedesktop.Notifications")
+        try station.startAgent(
+            environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": bus.address]) { $1 })
+        // This process, which nobody may suspend.
+        let path = try station.register("org.example.Tests", getpid(), suspension: "manual")
+        let word = "reported bus-name"
+        try station.wait("the exemption") { try station.objections(to: path).contains(word) }
+        try owner.releaseName("org.freedesktop.Notifications")
+        try station.wait("its end") { try !station.objections(to: path).contains(word) }
+    }
+}
