@@ -17,6 +17,7 @@ final class Agent {
     /// What is known of processes that must not be suspended.
     private var exempt: Exemptions.Known = [:]
     private var sessionNames: SessionNames?
+    private var playback: Playback?
     private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
     private var reconnection: Timer?
@@ -45,6 +46,7 @@ final class Agent {
         try watch(Desktop.observers())
         try connect()
         watchSessionNames()
+        watchPlayback()
         Service.notify("READY=1\nSTATUS=Watching \(subjects)")
     }
 
@@ -84,6 +86,17 @@ final class Agent {
             }
         } catch {
             journal.log(.notice, "names on the session bus are not watched: \(error)")
+        }
+    }
+
+    private func watchPlayback() {
+        guard let path = PlaybackObserver.defaultPath else { return }
+        do {
+            playback = try Playback(path: path, loop: loop, journal: journal) { [unowned self] in
+                tell(.audio, $0)
+            }
+        } catch {
+            journal.log(.notice, "who plays sound is not watched: \(error)")
         }
     }
 

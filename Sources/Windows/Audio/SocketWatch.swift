@@ -1,0 +1,41 @@
+import Glibc
+import Linux
+
+/// Tells that a server's socket may have come to a directory, or its directory to the one above: inotify(7).
+public final class SocketWatch {
+    private let inotify: Descriptor
+    private let directories: [String]
+
+    /// - Parameter path: the socket, which need not be there, nor its directory.
+    /// - Throws: `unreachable` where the kernel gives nothing to watch with.
+    public init(path: String) throws(ObserverFailure) {
+        let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
+        guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
+        inotify = Descriptor(owning: number)
+        let directory = Self.parent(of: path)
+        directories = [Self.parent(of: directory), directory]
+        watch()
+    }
+
+    /// Can be read when something has come. Open while the watch lives.
+    public var descriptor: Int32 { inotify.rawValue }
+
+    /// Takes in what has come; a directory that has come is watched from now on.
+    public func dispatch() {
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        while read(inotify.rawValue, &buffer, buffer.count) > 0 {}
+        watch()
+    }
+
+    /// What is watched already stays so; what is not there is passed over.
+    private func watch() {
+        for directory in directories {
+            inotify_add_watch(inotify.rawValue, directory, UInt32(IN_CREATE) | UInt32(IN_MOVED_TO))
+        }
+    }
+
+    private static func parent(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
+        return String(path[..<slash])
+    }
+}

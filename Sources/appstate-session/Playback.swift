@@ -1,0 +1,80 @@
+import AppStateBus
+import Glibc
+import Windows
+
+/// Who plays sound, from whichever sound server this session has at the time.
+final class Playback {
+    private let path: String
+    private let loop: EventLoop
+    private let journal: Journal
+    private let tell: (Set<Int32>) -> Void
+    private let watch: SocketWatch
+    private var watchSource: Source?
+    private var observer: PlaybackObserver?
+    private var source: Source?
+    private var reconnection: Timer?
+    private var delay = shortestDelay
+    private var begin: UInt64 = 0
+
+    /// Between two attempts, in microseconds; doubled each time, and past the longest there is none before something
+    /// comes to the socket's directory.
+    private static let shortestDelay: UInt64 = 100_000
+    private static let longestDelay: UInt64 = 60_000_000
+
+    /// - Parameters:
+    ///   - path: the sound server's socket.
+    ///   - tell: gets the processes that play, whenever they may be others.
+    init(
+        path: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
+    ) throws {
+        self.path = path
+        self.loop = loop
+        self.journal = journal
+        self.tell = tell
+        watch = try SocketWatch(path: path)
+        watchSource = try loop.watch(watch.descriptor) { [unowned self] _ in
+            watch.dispatch()
+            delay = Self.shortestDelay
+            connect()
+        }
+        reconnection = try loop.timer { [unowned self] in connect() }
+        connect()
+    }
+
+    private func connect() {
+        guard observer == nil else { return }
+        do {
+            let observer = try PlaybackObserver(path: path)
+            source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
+            self.observer = observer
+            begin = loop.now
+            journal.log(.info, "watching \(observer.subject)")
+        } catch {
+            journal.log(.debug, "\(error)")
+            // It is there, but nobody listens, perhaps not yet: nothing tells of listen(2).
+            if access(path, F_OK) == 0 { tryAgain() }
+        }
+    }
+
+    private func dispatch() {
+        do throws(ObserverFailure) {
+            try observer?.dispatch()
+            if let observer { tell(observer.players) }
+        } catch {
+            journal.log(.notice, "\(error)")
+            source?.cancel()
+            source = nil
+            observer = nil
+            tell([])
+            // Its socket may be the service manager's, and stay: the next connection starts the next server.
+            if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
+            tryAgain()
+        }
+    }
+
+    private func tryAgain() {
+        guard delay <= Self.longestDelay else { return }
+        reconnection?.arm(at: loop.now + delay)
+        delay *= 2
+    }
+}

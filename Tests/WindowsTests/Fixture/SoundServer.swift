@@ -1,0 +1,64 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+/// A PulseAudio without hardware, in a directory of its own. It ends, and the directory is removed, when it is let go.
+final class SoundServer {
+    /// As XDG_RUNTIME_DIR.
+    let directory: String
+    private var process: Child?
+
+    static let isAvailable = ["pulseaudio", "pacat"].allSatisfy { Programs.inPath($0) != nil }
+    static let whatIsMissing: Comment = "needs pulseaudio and pacat: scripts/setup test"
+
+    /// - Parameter isRunning: false: only the directory is there.
+    init(isRunning: Bool = true) throws {
+        var template = Array("\(NSTemporaryDirectory())sound.XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
+        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        if isRunning { try start() }
+    }
+
+    deinit {
+        try? end()
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    var socket: String { directory + "/pulse/native" }
+
+    /// For clients, and for an agent.
+    var environment: [String: String?] {
+        [
+            "XDG_RUNTIME_DIR": directory, "HOME": directory, "PULSE_SERVER": nil, "PULSE_RUNTIME_PATH": nil,
+            "DBUS_SESSION_BUS_ADDRESS": nil, "DISPLAY": nil,
+        ]
+    }
+
+    /// Starts it, and waits until it listens.
+    func start() throws {
+        mkdir(directory + "/pulse", 0o700)
+        unlink(directory + "/notify")
+        let ready = try NotifySocket(in: directory)
+        let child = try Child(
+            "pulseaudio",
+            [
+                "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1", "--disable-shm=yes",
+                "--load=module-null-sink", "--load=module-native-protocol-unix socket=\(socket)",
+            ], environment: environment.merging(["NOTIFY_SOCKET": ready.path]) { $1 })
+        process = child
+        try ready.wait(for: "READY=1", from: child)
+    }
+
+    func end() throws {
+        process?.kill(SIGTERM)
+        _ = try process?.waitForExit()
+        process = nil
+    }
+
+    /// A process that plays silence until it is let go.
+    func player() throws -> Child {
+        try Child("pacat", ["--playback", "--raw", "/dev/zero"], environment: environment)
+    }
+}

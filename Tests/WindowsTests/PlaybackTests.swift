@@ -1,0 +1,215 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Windows
+
+/// Who plays sound, as a real sound server says.
+@Suite("Playback", .serialized, .enabled(if: SoundServer.isAvailable, SoundServer.whatIsMissing))
+struct PlaybackTests {
+    private func wait(_ observer: PlaybackObserver, for players: Set<Int32>) throws {
+        let deadline = ContinuousClock.now + .seconds(30)
+        while observer.players != players {
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("\(observer.players) play, not \(players)")
+            }
+            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
+        }
+    }
+
+    @Test("who plays is known, also who did before, until its end")
+    func players() throws {
+        let server = try SoundServer()
+        let first = try server.player()
+        let observer = try PlaybackObserver(path: server.socket)
+        try wait(observer, for: [first.pid])
+        let second = try server.player()
+        try wait(observer, for: [first.pid, second.pid])
+        first.kill(SIGKILL)
+        try wait(observer, for: [second.pid])
+        second.kill(SIGTERM)
+        try wait(observer, for: [])
+    }
+
+    @Test("a stream that is paused does not play")
+    func corked() throws {
+        let server = try SoundServer()
+        let observer = try PlaybackObserver(path: server.socket)
+        let client = try SoundClient(server.socket)
+        try client.open(corked: true)
+        let other = try server.player()
+        // The other came later: the paused one was told of before.
+        try wait(observer, for: [other.pid])
+        try client.cork(false)
+        try wait(observer, for: [other.pid, getpid()])
+        try client.cork(true)
+        try wait(observer, for: [other.pid])
+    }
+
+    @Test("a stream of another machine, or whose process is none, is nobody's here")
+    func strangers() throws {
+        let server = try SoundServer()
+        let observer = try PlaybackObserver(path: server.socket)
+        var clients: [SoundClient] = []
+        for properties in [
+            ["application.process.id": "\(getpid())", "application.process.host": "elsewhere.example"],
+            ["application.process.id": "me"], ["application.process.id": "-1"], [:],
+        ] {
+            clients.append(try SoundClient(server.socket, properties))
+            try clients.last?.open(corked: false)
+        }
+        let other = try server.player()
+        try wait(observer, for: [other.pid])
+    }
+
+    @Test("a server that ends is told of, and one that comes is seen to come")
+    func end() throws {
+        let server = try SoundServer()
+        let observer = try PlaybackObserver(path: server.socket)
+        try server.end()
+        #expect(throws: ObserverFailure.self) { try wait(observer, for: [1]) }
+        #expect(throws: ObserverFailure.self) { _ = try PlaybackObserver(path: server.socket) }
+        let watch = try SocketWatch(path: server.socket)
+        try server.start()
+        var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&ready, 1, 30_000) == 1)
+        _ = try PlaybackObserver(path: server.socket)
+    }
+
+    @Test("what is cut off or makes no sense is read as far as it goes, and no further")
+    func damaged() {
+        var written = TagStruct()
+        written.append(7)
+        written.append(["key": "value", "other": ""])
+        written.append(bytes: [1, 2, 3])
+        let whole = Array(written.bytes)
+        var read = TagStruct(whole[...])
+        #expect(read.next() == .number(7))
+        #expect(read.next() == .properties(["key": "value", "other": ""]))
+        #expect(read.next() == .other)
+        #expect(read.isAtEnd)
+        for length in 0..<whole.count {
+            var part = TagStruct(whole.prefix(length))
+            var count = 0
+            while part.next() != nil { count += 1 }
+            #expect(count < 3)
+        }
+        var generator = SystemRandomNumberGenerator()
+        for _ in 0..<2_000 {
+            var damaged = whole
+            damaged[Int.random(in: 0..<whole.count, using: &generator)] = .random(
+                in: 0...255, using: &generator)
+            var part = TagStruct(damaged[...])
+            while part.next() != nil {}
+        }
+    }
+
+    @Test(
+        "who plays is not suspended by policy, and is when it has ended; sound servers come and go",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func agent() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let server = try SoundServer(isRunning: false)
+        let station = try Station(configuration: "BackgroundGraceSec=0\n")
+        try station.startAgent(environment: server.environment.merging(display.environment) { $1 })
+        for _ in 0..<2 {
+            try server.start()
+            let parent = try Child(
+                "sh", ["-c", "pacat --playback --raw /dev/zero & exec sleep 1000"],
+                environment: server.environment)
+            try station.agent?.waitForLine(containing: "audio pid")
+            let path = try station.register("org.example.Player", parent.pid, suspension: "automatic")
+            try station.wait("the exemption") { try station.objections(to: path) == ["reported audio"] }
+            try station.wait(for: path, toBe: "background")
+            try server.end()
+            try station.wait(for: path, toBe: "suspended")
+        }
+    }
+}
+
+/// A client of the sound server with one stream, which never sends any sound.
+private final class SoundClient {
+    private let socket: Int32
+    private var stream: UInt32 = 0
+
+    init(
+        _ path: String, _ properties: [String: String] = ["application.process.id": "\(getpid())"]
+    ) throws {
+        socket = try LocalSocket.connect(to: path)
+        var isOn: Int32 = 1
+        setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &isOn, socklen_t(MemoryLayout<Int32>.size))
+        _ = try ask(8) {
+            $0.append(20)
+            $0.append(bytes: [UInt8](repeating: 0, count: 256))
+        }
+        _ = try ask(9) { $0.append(properties) }
+    }
+
+    deinit { close(socket) }
+
+    /// CREATE_PLAYBACK_STREAM.
+    func open(corked: Bool) throws {
+        var answer = try ask(3) { body in
+            let none = UInt32.max
+            // 16 bits, one channel, 8,000 Hz; mono.
+            var bytes = Array(body.bytes) + [0x61, 3, 1] + TagStruct.bigEndian(8_000) + [0x6D, 1, 0]
+            func append(_ number: UInt32) { bytes += [0x4C] + TagStruct.bigEndian(number) }
+            func append(flags: [Bool]) { bytes += flags.map { $0 ? 0x31 : 0x30 } }
+            append(none)
+            bytes.append(0x4E)
+            append(none)
+            append(flags: [corked])
+            for number in [none, none, none, 0] { append(number) }
+            bytes += [0x76, 1] + TagStruct.bigEndian(0x10000)
+            append(flags: [Bool](repeating: false, count: 9))
+            body = TagStruct(bytes[...])
+            body.append(["media.name": "silence"])
+            bytes = Array(body.bytes)
+            append(flags: [Bool](repeating: false, count: 7))
+            body = TagStruct(bytes[...])
+        }
+        let number = answer.nextNumber()
+        stream = try #require(number)
+    }
+
+    /// CORK_PLAYBACK_STREAM.
+    func cork(_ isCorked: Bool) throws {
+        let number = stream
+        _ = try ask(41) { body in
+            body.append(number)
+            body = TagStruct((Array(body.bytes) + [isCorked ? 0x31 : 0x30])[...])
+        }
+    }
+
+    private func ask(_ command: UInt32, _ fill: (inout TagStruct) -> Void) throws -> TagStruct {
+        var body = TagStruct()
+        body.append(command)
+        body.append(UInt32(1))
+        fill(&body)
+        let header = [UInt32(body.bytes.count), .max, 0, 0, 0].flatMap(TagStruct.bigEndian)
+        let packet = header + body.bytes
+        guard write(socket, packet, packet.count) == packet.count else { throw TestFailure("not sent") }
+        while true {
+            let length = try read(20).prefix(4).reduce(0) { $0 << 8 | Int($1) }
+            var answer = TagStruct(try read(length)[...])
+            switch answer.nextNumber() {
+            case 2?:
+                guard answer.nextNumber() == 1 else { continue }
+                return answer
+            case 0?: throw TestFailure("command \(command) is refused: \(answer.bytes)")
+            default: continue
+            }
+        }
+    }
+
+    private func read(_ count: Int) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        guard count == 0 || recv(socket, &bytes, count, Int32(MSG_WAITALL)) == count else {
+            throw TestFailure("the sound server says nothing more")
+        }
+        return bytes
+    }
+}
