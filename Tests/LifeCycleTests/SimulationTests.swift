@@ -30,6 +30,7 @@ struct SimulationTests {
 struct Simulation {
     private var world = World()
     private var reports = Reports()
+    private var exemptions = ToldExemptions()
     private var generator: Generator
     private var connections: [ConnectionName] = []
     private var reporters: Set<ConnectionName> = []
@@ -89,6 +90,8 @@ struct Simulation {
         try world.require(
             machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
+        try world.require(
+            machine.exemptions.isEmpty && machine.exempted.isEmpty, "exemptions are left")
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
         world.memory.available = 900 << 20
         for _ in 0..<10_000 {
@@ -114,7 +117,10 @@ struct Simulation {
         let ended: ProcessID? =
             if case .exited(let process, _)? = world.pending.first { process } else { nil }
         try world.takePending()
-        if let ended { reports.processEnded(ended) }
+        if let ended {
+            reports.processEnded(ended)
+            exemptions.processEnded(ended)
+        }
         reports.ownersChanged(world)
     }
 
@@ -154,6 +160,7 @@ struct Simulation {
         case 92..<94: try session()
         case 94..<95: try generator.chance(30) ? configure() : shortage()
         case 95..<96: if generator.chance(30) { try crash() }
+        case 96..<99: try exempt()
         default: break
         }
     }
@@ -246,6 +253,32 @@ struct Simulation {
         }
     }
 
+    private mutating func exempt() throws {
+        let user = generator.pick(Self.users) ?? 0
+        let reporter = ReporterIdentity(connection: connect(), user: user, session: session(of: user))
+        var reports: [ExemptionReport] = []
+        var entries: [ToldExemptions.Entry] = []
+        for process in world.processes.keys.sorted(by: { $0.pid < $1.pid }) where generator.chance(10) {
+            guard let truth = world.processes[process] else { continue }
+            let lineage = world.lineage(of: process)
+            let reported = ReportedProcess(
+                lineage: lineage, user: truth.user, session: session(of: truth.user))
+            let reason = generator.chance(50) ? "audio" : "clipboard"
+            reports.append(ExemptionReport(process: reported, reason: reason))
+            guard user == 0 || truth.user == user else { continue }
+            entries.append(
+                ToldExemptions.Entry(
+                    connection: reporter.connection, user: user, lineage: lineage, reason: reason))
+        }
+        note("exempt by \(user), \(reporter.connection): \(entries)")
+        for report in reports { world.held.insert(report.process.lineage[0]) }
+        _ = try world.perform(.replaceExemptions(reports, reporter))
+        for report in reports where !world.machine.isConcerned(with: report.process.lineage[0]) {
+            world.held.remove(report.process.lineage[0])
+        }
+        exemptions.replace(by: reporter.connection, entries)
+    }
+
     private mutating func request(_ request: Request) throws {
         note("\(request)")
         _ = try world.perform(request)
@@ -279,6 +312,7 @@ struct Simulation {
         note("\(connection) leaves")
         connections.removeAll { $0 == connection }
         try world.take(.disconnected(connection))
+        exemptions.replace(by: connection, [])
     }
 
     private mutating func session() throws {
@@ -299,6 +333,7 @@ struct Simulation {
     private mutating func crash() throws {
         note("crash")
         reports.forgetUnowned(world)
+        exemptions.forgetUnowned(world)
         try world.crash(&generator)
         reports.ownersChanged(world)
         for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
@@ -351,6 +386,13 @@ struct Simulation {
             try world.require(
                 record.windowLevel.rawValue == level,
                 "\(number) is at window level \(record.windowLevel), not \(level)")
+            let reasons = exemptions.reasons(number, world)
+            try world.require(
+                record.reportedReasons == reasons,
+                "\(number) is exempt for \(record.reportedReasons), not \(reasons)")
+            try world.require(
+                reasons.isEmpty || !record.holds.contains { $0.reason == .policy },
+                "\(number) is exempt for \(reasons), and policy holds it")
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
                 record.breath.isUnderWay || world.processes[record.process]?.isStopped ?? false
