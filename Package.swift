@@ -36,7 +36,8 @@ let package = Package(
             name: "appstated", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Daemon"],
             swiftSettings: settings),
         .systemLibrary(
-            name: "CXCB", pkgConfig: "xcb-res", providers: [.apt(["libxcb1-dev", "libxcb-res0-dev", "libxcb-xfixes0-dev"])]),
+            name: "CXCB", pkgConfig: "xcb-res",
+            providers: [.apt(["libxcb1-dev", "libxcb-res0-dev", "libxcb-xfixes0-dev"])]),
         .systemLibrary(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
