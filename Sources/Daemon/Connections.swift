@@ -126,26 +126,24 @@ final class Connections {
 
     private func watch(_ name: ConnectionName) throws(BusFailure) {
         if watches.count < Self.ownRules {
-            watches[name] = try match(Self.rule + ",arg0='\(name)'")
+            watches[name] = try watchDeparture(of: name)
         } else if generalWatch == nil {
-            generalWatch = try match(Self.rule)
+            generalWatch = try watchDeparture(of: nil)
         }
     }
 
     /// A rule that the bus refuses would close the connection where nobody takes the error.
-    private func match(_ rule: String) throws(BusFailure) -> Slot {
-        try bus.match(
-            rule,
-            failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
-            handler: { [weak self] message in self?.ownerChanged(message) })
+    private func watchDeparture(of name: ConnectionName?) throws(BusFailure) -> Slot {
+        try bus.watchOwner(
+            of: name, onlyLost: true,
+            failed: { [journal] error in
+                journal.log(.error, "the bus does not tell who leaves it (\(name ?? "all")): \(error)")
+            },
+            handler: { [weak self] name, _ in self?.departed(name) })
     }
 
-    private static let rule =
-        "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
-        + "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg2=''"
-
-    private func ownerChanged(_ message: borrowing Message) {
-        guard let name = try? message.readString(), known.removeValue(forKey: name) != nil else { return }
+    private func departed(_ name: ConnectionName) {
+        guard known.removeValue(forKey: name) != nil else { return }
         watches[name] = nil
         if known.count < Self.ownRules / 2 { generalWatch = generalWatch.flatMap { _ in stillNeeded() } }
         left(name)

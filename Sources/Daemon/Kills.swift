@@ -47,7 +47,7 @@ final class Kills {
         }
     }
 
-    /// Kills at once what is known of it, because its main process has ended.
+    /// Kills at once what is known of it: all of it stands, patience is over, or its main process has ended.
     func finish(_ number: ApplicationNumber) {
         guard let (application, extent) = extents.removeValue(forKey: number) else { return }
         retries.cancel(number)

@@ -37,19 +37,11 @@ final class Exemptions {
         self.bus = bus
         self.journal = journal
         self.log = log
-        ownerChange = try bus.match(
-            """
-            type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',\
-            interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(BusNames.service)'
-            """
-        ) { [unowned self] message in
-            guard let owner = try? (message.readString(), message.readString(), message.readString()).2 else {
-                return
-            }
+        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
             awaited = nil
             isAwaiting = false
             told = nil
-            isAbsent = owner.isEmpty
+            isAbsent = owner == nil
             send()
         }
     }

@@ -55,15 +55,8 @@ final class Registry {
                 else { return }
                 learn(nil, row.2)
             },
-            try bus.match(
-                """
-                type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',\
-                interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(BusNames.service)'
-                """
-            ) { [unowned self] message in
-                guard let owner = try? (message.readString(), message.readString(), message.readString()).2,
-                    !owner.isEmpty
-                else { return }
+            try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+                guard owner != nil else { return }
                 // Another daemon.
                 calls = []
                 do {

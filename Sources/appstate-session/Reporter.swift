@@ -44,16 +44,8 @@ final class Reporter {
         self.session = session
         self.journal = journal
         self.log = log
-        ownerChange = try bus.match(
-            """
-            type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',\
-            interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(BusNames.service)'
-            """
-        ) { [unowned self] message in
-            guard let owner = try? (message.readString(), message.readString(), message.readString()).2 else {
-                return
-            }
-            greet(hasOwner: !owner.isEmpty)
+        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+            greet(hasOwner: owner != nil)
         }
     }
 

@@ -38,17 +38,7 @@ final class SessionNames {
             tell([])
         }
         // First the changes, then what there is: what changes in between is seen twice rather than never.
-        changes = try bus.match(
-            """
-            type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',\
-            interface='org.freedesktop.DBus',member='NameOwnerChanged'
-            """
-        ) { [unowned self] message in
-            guard let change = try? (message.readString(), message.readString(), message.readString()) else {
-                return
-            }
-            take(change.0, isOwned: !change.2.isEmpty)
-        }
+        changes = try bus.watchOwner { [unowned self] name, owner in take(name, isOwned: owner != nil) }
         listing = try bus.callAsync(try driverCall("ListNames")) { [unowned self] reply in
             for name in (try? reply.readStrings()) ?? [] { take(name, isOwned: true) }
         }
@@ -82,8 +72,7 @@ final class SessionNames {
 
     private func driverCall(_ member: String) throws(BusFailure) -> Message {
         try bus.newCall(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: member)
+            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver, member: member)
     }
 }
 

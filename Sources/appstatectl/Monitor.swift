@@ -44,10 +44,9 @@ final class Watcher {
                 return false
             })
         slots.append(
-            try client.bus.match(
-                "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',"
-                    + "member='NameOwnerChanged',arg0='\(BusNames.service)',arg2=''"
-            ) { [unowned self] _ in leave("appstated has left the bus") })
+            try client.bus.watchOwner(of: BusNames.service, onlyLost: true) { [unowned self] _, _ in
+                leave("appstated has left the bus")
+            })
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
         }

@@ -38,6 +38,17 @@ struct DeliveryTests {
         match.cancel()
     }
 
+    @Test("a stranger's word that somebody has left the bus is not the bus's")
+    func forgedDeparture() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let stranger = try daemon.client()
+        try stranger.tell(of: client.bus.uniqueName, from: client.bus.uniqueName, to: "")
+        _ = try live(client)
+        try client.settle()
+        #expect(client.received.contains { $0.member == ManagerSignal.applicationAdded.rawValue })
+    }
+
     @Test("a delegate is sent its own application's signals, and no other's")
     func delegateAlone() throws {
         let daemon = try TestDaemon()

@@ -300,6 +300,22 @@ struct SessionTests {
         #expect(scene.client.story(of: path) == [])
     }
 
+    @Test("a stranger that says it has logind's name is not logind")
+    func forgedOwner() throws {
+        let scene = try Scene()
+        try scene.logind.open("c2", uid: getuid())
+        let (_, path) = try scene.application()
+        try scene.logind.waitUntilAsked(about: "c2")
+        try scene.forget()
+        let stranger = try scene.daemon.client()
+        try stranger.tell(of: "org.freedesktop.login1", from: "", to: stranger.bus.uniqueName)
+        try scene.logind.change(
+            "c2", [("LockedHint", .bool(true))], by: stranger.bus, to: BusNames.service)
+        try stranger.settle()
+        try scene.client.settle()
+        #expect(scene.client.story(of: path) == [])
+    }
+
     @Test("a stranger's signals are not logind's")
     func stranger() throws {
         let scene = try Scene()

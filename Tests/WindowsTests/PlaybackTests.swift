@@ -118,9 +118,11 @@ struct PlaybackTests {
         for _ in 0..<2 {
             try server.start()
             let parent = try Child(
-                "sh", ["-c", "pacat --playback --raw /dev/zero & exec sleep 1000"],
+                "sh", ["-c", "pacat --playback --raw /dev/zero & echo player $!; exec sleep 1000"],
                 environment: server.environment)
-            try station.agent?.waitForLine(containing: "audio pid")
+            // Who is suspended before it plays, plays no more.
+            let player = try parent.waitForLine(containing: "player").split(separator: " ")[1]
+            try station.agent?.waitForLine(containing: "audio pid \(player)")
             let path = try station.register("org.example.Player", parent.pid, suspension: "automatic")
             try station.wait("the exemption") { try station.objections(to: path) == ["reported audio"] }
             try station.wait(for: path, toBe: "background")

@@ -29,30 +29,24 @@ final class Logind {
 
     /// Watches the name, and asks who has it.
     func start() throws(BusFailure) {
-        let rule =
-            "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
-            + "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Self.name)'"
         slots.append(
-            try match(rule) { [weak self] message in
-                guard (try? message.readString()) == Self.name, (try? message.readString()) != nil,
-                    let owner = try? message.readString()
-                else { return }
+            try bus.watchOwner(of: Self.name, failed: complain) { [weak self] _, owner in
                 // It is newer than the answer that is under way.
                 self?.question = nil
                 self?.owned(by: owner)
             })
         let asked = try bus.newCall(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: "GetNameOwner")
+            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver,
+            member: "GetNameOwner")
         try asked.append(Self.name)
         question = try bus.callAsync(asked) { [weak self] reply in
             self?.question = nil
-            self?.owned(by: reply.isError ? "" : (try? reply.readString()) ?? "")
+            self?.owned(by: reply.isError ? nil : try? reply.readString())
         }
     }
 
-    private func owned(by connection: String) {
-        owner = connection.isEmpty ? nil : connection
+    private func owned(by connection: String?) {
+        owner = connection
         ownerChanged()
     }
 
@@ -61,7 +55,8 @@ final class Logind {
     /// - Parameter rule: the rest of the match rule, after type and sender.
     func onSignal(_ rule: String, _ handler: @escaping (borrowing Message) -> Void) throws(BusFailure) {
         slots.append(
-            try match("type='signal',sender='\(Self.name)',\(rule)") { [weak self] message in
+            try bus.match("type='signal',sender='\(Self.name)',\(rule)", failed: complain) {
+                [weak self] message in
                 // The rule decides what the bus sends on; anybody may address a signal to us directly.
                 guard let self, let owner, message.sender == owner else { return }
                 handler(message)
@@ -69,13 +64,8 @@ final class Logind {
     }
 
     /// A rule that the bus refuses would close the connection where nobody takes the error.
-    private func match(
-        _ rule: String, _ handler: @escaping (borrowing Message) -> Void
-    ) throws(BusFailure) -> Slot {
-        try bus.match(
-            rule,
-            failed: { [journal] error in journal.log(.error, "the bus refuses the rule \(rule): \(error)") },
-            handler: handler)
+    private func complain(_ error: MethodError) {
+        journal.log(.error, "the bus does not tell of \(Self.name): \(error)")
     }
 
     /// Calls a method and goes on. Does not have the bus start logind: that would call off whoever stops it.

@@ -158,3 +158,15 @@ extension Bus {
         return try call(question).readBool()
     }
 }
+
+extension Client {
+    /// Says to the daemon what only the bus has to say: that a name has another owner.
+    func tell(of name: String, from old: String, to new: String) throws {
+        let signal = try bus.newSignal(
+            path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged",
+            to: BusNames.service)
+        for word in [name, old, new] { try signal.append(word) }
+        try bus.send(signal)
+        try settle()
+    }
+}

@@ -1,0 +1,32 @@
+extension Bus {
+    /// The bus itself: where it is called, and who sends what it says.
+    public static let driver = "org.freedesktop.DBus"
+
+    /// Calls `handler` when a name gets, changes or loses its owner.
+    ///
+    /// Only the bus's own word is taken. A match rule does not keep out what anybody addresses to us directly under
+    /// the bus's interface: sd_bus_add_match(3) compares a sender's well-known name with no unique one.
+    ///
+    /// - Parameters:
+    ///   - name: unique or well-known; nil: every name.
+    ///   - onlyLost: only when nobody has it any more.
+    ///   - failed: called when the bus refuses the rule; with `nil`, libsystemd closes the connection then.
+    ///   - handler: gets the name and the unique name of the connection that has it now; nil: nobody has.
+    /// - Returns: the watch; it holds for as long as it is kept.
+    public func watchOwner(
+        of name: String? = nil, onlyLost: Bool = false, failed: ((MethodError) -> Void)? = nil,
+        handler: @escaping (_ name: String, _ owner: String?) -> Void
+    ) throws(BusFailure) -> Slot {
+        var rule =
+            "type='signal',sender='\(Self.driver)',path='/org/freedesktop/DBus',"
+            + "interface='\(Self.driver)',member='NameOwnerChanged'"
+        if let name { rule += ",arg0='\(name)'" }
+        if onlyLost { rule += ",arg2=''" }
+        return try match(rule, failed: failed) { message in
+            guard message.sender == Self.driver,
+                let change = try? (message.readString(), message.readString(), message.readString())
+            else { return }
+            handler(change.0, change.2.isEmpty ? nil : change.2)
+        }
+    }
+}
