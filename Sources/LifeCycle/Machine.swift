@@ -43,7 +43,7 @@ public struct Machine: Equatable, Sendable {
     /// not make the daemon slow for the others.
     static let windowsPerUser = 8_192
     /// Exemptions that the reporters of one user may tell of: a desktop has a handful.
-    static let exemptionsPerUser = 1_024
+    public static let exemptionsPerUser = 1_024
 
     public init(settings: Settings = Settings()) {
         self.settings = settings

@@ -91,7 +91,7 @@ struct Bytes {
     /// What is left, as text; bytes that are not UTF-8 are replaced.
     var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 
-    private mutating func skipBlanks() {
+    mutating func skipBlanks() {
         while let byte = first, Self.isBlank(byte) { next += 1 }
     }
 

@@ -10,6 +10,7 @@ struct GaugeDesk {
     var now: Microseconds = 50_000_000
     var available: UInt64 = PressureDesk.ample
     var total: UInt64 = PressureDesk.total
+    var perCPU: UInt64 = 0
     var samples = 0
     /// Every change of the level.
     var changes: [(time: Microseconds, from: MemoryPressure, to: MemoryPressure)] = []
@@ -20,7 +21,7 @@ struct GaugeDesk {
         let before = gauge.level
         gauge.willSample()
         gauge.sampled(
-            MemorySample(available: available, total: total, swapTotal: 0), at: now, settings)
+            MemorySample(available: available, total: total, swapTotal: 0, perCPU: perCPU), at: now, settings)
         samples += 1
         if gauge.level != before { changes.append((now, before, gauge.level)) }
     }
@@ -99,9 +100,9 @@ struct PressureGaugeTests {
         desk.trigger(.critical)
         desk.sample()
         #expect(desk.gauge.level == .critical)
-        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, desk.settings))
+        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
         desk.gauge.relieved()
-        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, desk.settings))
+        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
         desk.pass(10 * Self.second)
         #expect(desk.changes.map(\.to).first == .critical && desk.gauge.level == .normal)
     }
@@ -329,7 +330,7 @@ struct PressureAlarmTests {
         var desk = GaugeDesk()
         let line = PressureDesk.line
         func wants(_ desk: GaugeDesk) -> Bool {
-            desk.gauge.wantsRelief(at: desk.now, promised: 0, desk.settings)
+            desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings)
         }
         desk.trigger()
         desk.available = line / 4 * 3
@@ -346,5 +347,18 @@ struct PressureAlarmTests {
         desk.available = line / 5 * 2 - 1
         desk.sample()
         #expect(wants(desk))
+    }
+
+    @Test("what CPUs keep for themselves counts once somebody has ended: there it is that his memory lies")
+    func perCPU() {
+        var desk = GaugeDesk()
+        desk.available = PressureDesk.line / 5
+        desk.perCPU = PressureDesk.line / 5 + 1
+        desk.trigger()
+        desk.sample()
+        desk.pass(5_000_000)
+        #expect(desk.gauge.level == .critical)
+        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
+        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: true, desk.settings))
     }
 }

@@ -28,6 +28,29 @@ struct MemoryTests {
         #expect(failure { _ = try MemoryInfo(root: tree.root + "/none") }?.isNoSuchFile == true)
     }
 
+    @Test("what the CPUs' own lists hold, of this machine and of a made-up tree")
+    func cpuLists() throws {
+        let all = try MemoryInfo().read().total
+        #expect(try CPUPageLists().read() < all)
+        let zone = """
+            Node 0, zone   Normal
+              pages free     48307
+                    min      24
+              pagesets
+                cpu: 0
+                          count:    3
+                          high:     100
+                cpu: 1
+                          count:    4
+                          high:     100
+              vm stats threshold: 4
+
+            """
+        let tree = try MadeUpTree(["zoneinfo": zone + zone])
+        #expect(try CPUPageLists(root: tree.root).read() == 14 * UInt64(getpagesize()))
+        #expect(failure { _ = try CPUPageLists(root: tree.root + "/none") }?.isNoSuchFile == true)
+    }
+
     @Test("a cgroup's room below its limit, from a made-up tree")
     func cgroup() throws {
         let statistics = "anon 100\nfile 900\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\nx 1\n"
@@ -115,13 +138,14 @@ struct MemoryTests {
             "a/memory.events": "low 0\noom_kill 0\n",
         ])
         let info = try MemoryInfo()
+        let lists = try CPUPageLists()
         let pressure = try PressureFile(path: "/proc/pressure/memory")
         let cgroup = try CgroupMemory(place("a", tree))
         let events = try MemoryEvents(place("a", tree))
         let kills = try KernelKills()
         func read() throws -> UInt64 {
             try info.read().available &+ pressure.read().full.total &+ (cgroup.read().headroom ?? 0)
-                &+ events.read().oomKill &+ kills.read()
+                &+ events.read().oomKill &+ kills.read() &+ lists.read()
         }
         // What the runtime makes at the first call is no matter of the later ones.
         _ = try read()

@@ -136,18 +136,16 @@ extension Daemon {
         return reports
     }
 
-    /// More than the life cycle takes are not even read.
-    private static let mostExemptions = 1_024
-
-    /// A whole set of exemptions. Those of processes that have ended meanwhile are left out.
+    /// A whole set of exemptions. Those of processes that have ended meanwhile are left out; more than the life cycle
+    /// takes are not even read.
     private func readExemptions(_ call: borrowing Call) throws -> [ExemptionReport] {
         var rows: [(pid: UInt32, reason: String)] = []
         let message = call.message.retained()
         try message.withEntered(.array, "(us)") {
             while !message.atEnd {
-                guard rows.count < Self.mostExemptions else {
+                guard rows.count < Machine.exemptionsPerUser else {
                     throw MethodError(
-                        .limitsExceeded, "More than \(Self.mostExemptions) exemptions in one message")
+                        .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
                 }
                 try message.withEntered(.struct, "us") {
                     rows.append((try message.readUInt32(), try message.readString()))

@@ -15,6 +15,7 @@ final class PressureSensor {
     private let hierarchy: UnifiedHierarchy?
     private let report: (Fact) -> Void
     private let machine: MemoryInfo?
+    private let cpuLists: CPUPageLists?
     private var watched: [PressureSource: Watched] = [:]
     private var settings: PressureSettings?
     private var users: Set<UInt32> = []
@@ -83,6 +84,7 @@ final class PressureSensor {
         self.report = report
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         machine = try? MemoryInfo(root: proc.root)
+        cpuLists = try? CPUPageLists(root: proc.root)
         do {
             let alarm = try FaultAlarm()
             alarmSources = try alarm.descriptors.map { descriptor in
@@ -185,7 +187,8 @@ final class PressureSensor {
                 available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal)
         }
         return MemorySample(
-            available: figures.available, total: figures.total, swapTotal: figures.swapTotal)
+            available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
+            perCPU: (try? cpuLists?.read()) ?? 0)
     }
 
     // MARK: What is watched

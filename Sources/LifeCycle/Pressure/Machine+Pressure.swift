@@ -216,7 +216,7 @@ extension Machine {
         if settings.mode == .enforce { pressure.promised = [:] }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
-                at: now, promised: promised(to: source), settings.pressure)
+                at: now, promised: promised(to: source), hasEnded: pressure.kills > 0, settings.pressure)
             guard wantsRelief == true else { continue }
             let victim = victim(of: source, at: now)
             if victim == nil || victim?.rank == .background, !pressure.isExhausted {

@@ -23,11 +23,15 @@ public struct MemorySample: Equatable, Sendable {
     public var available: UInt64
     public var total: UInt64
     public var swapTotal: UInt64
+    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and what an end has just given back
+    /// lies there for a while.
+    public var perCPU: UInt64
 
-    public init(available: UInt64, total: UInt64, swapTotal: UInt64) {
+    public init(available: UInt64, total: UInt64, swapTotal: UInt64, perCPU: UInt64 = 0) {
         self.available = available
         self.total = total
         self.swapTotal = swapTotal
+        self.perCPU = perCPU
     }
 }
 
@@ -57,7 +61,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
     private static let foresight = 10.0
     /// Seconds: who is killed takes some tenths of one to be gone, on a machine that is slow.
-    private static let haste = 0.5
+    private static let haste = 1.0
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
     /// Nothing has happened for `rest` several times over.
@@ -162,13 +166,17 @@ public struct PressureGauge: Equatable, Sendable {
     /// Whether somebody must give memory back now: it is critical, and somebody waits for memory already or will
     /// in a moment, or three fifths of what is critical are gone. Memory that only is low is worth nobody's end.
     ///
-    /// - Parameter promised: bytes that count as given back already.
-    func wantsRelief(at now: Microseconds, promised: UInt64, _ settings: PressureSettings) -> Bool {
+    /// - Parameters:
+    ///   - promised: bytes that count as given back already.
+    ///   - hasEnded: somebody has given memory back in this event.
+    func wantsRelief(
+        at now: Microseconds, promised: UInt64, hasEnded: Bool, _ settings: PressureSettings
+    ) -> Bool {
         guard let episode, let sample = episode.sample, !episode.isOutOfDate, level == .critical else {
             return false
         }
         let critical = settings.criticalAvailable.bytes(of: sample.total)
-        let left = sample.available + promised
+        let left = sample.available + promised + (hasEnded ? sample.perCPU : 0)
         if left < critical / 5 * 2 { return true }
         if left < critical {
             if Double(left) < episode.fall * Self.haste { return true }
