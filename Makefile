@@ -29,7 +29,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build demo demo-shell test soak lint format bench bench-pressure install uninstall clean help
+.PHONY: all build demo demo-shell test soak lint format bench bench-windows bench-pressure install uninstall clean help
 
 build:
 	@scripts/setup build
@@ -66,6 +66,12 @@ soak:
 
 bench: build
 	@$(products)/appstate-bench
+
+# Each desktop that is here, with the programs as they are shipped.
+bench-windows: build
+	@scripts/setup test
+	@APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures \
+	    | sed -n '/^|/p;/^$$/p;/✘/p'
 
 # In virtual machines: BENCH_FLAGS='--rounds 1 --scene C --only appstated'; scripts/bench-pressure -h tells.
 bench-pressure:
@@ -137,6 +143,7 @@ help:
 	@echo 'make format      bring the sources into that form'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
+	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
 	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo 'make clean       remove what was built'

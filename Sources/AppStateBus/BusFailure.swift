@@ -62,6 +62,9 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
         self.message = message
     }
 
+    /// Whether there was no answer in time, which sd_bus_call(3) waits 25 s for by itself.
+    public var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
+
     /// `org.freedesktop.DBus.Error.InvalidArgs`: the caller's arguments are wrong.
     public static func invalidArgs(_ message: String) -> MethodError {
         MethodError("org.freedesktop.DBus.Error.InvalidArgs", message)

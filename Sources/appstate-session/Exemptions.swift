@@ -29,9 +29,6 @@ final class Exemptions {
     /// The daemon takes 1,024 of one user (org.appstate1.Reporter, "ReplaceExemptions"), who may have more sessions.
     private static let mostRows = 256
 
-    /// No answer within 25 s: sd_bus_call(3).
-    private static let noReply = "org.freedesktop.DBus.Error.NoReply"
-
     /// - Parameter log: gets a line for each set that is sent.
     init(bus: Bus, journal: Journal, log: ((String) -> Void)?) throws(BusFailure) {
         self.bus = bus
@@ -93,7 +90,7 @@ final class Exemptions {
     private func refused(_ error: MethodError) {
         told = nil
         // It is slow, or was replaced: what it knows is uncertain, and it is told anew.
-        if error.name == Self.noReply { return }
+        if error.isNoReply { return }
         isAbsent = true
         journal.log(.info, "\(BusNames.service) cannot be told what must not be suspended: \(error)")
     }

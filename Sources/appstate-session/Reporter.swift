@@ -31,9 +31,6 @@ final class Reporter {
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
 
-    /// No answer within 25 s: sd_bus_call(3).
-    private static let noReply = "org.freedesktop.DBus.Error.NoReply"
-
     /// - Parameters:
     ///   - session: for SetSession; nil: not called.
     ///   - log: gets each report that is sent.
@@ -143,7 +140,7 @@ final class Reporter {
             } catch {
                 journal.log(.debug, "\(error)")
             }
-        case (nil, _) where error.name == Self.noReply:
+        case (nil, _) where error.isNoReply:
             // It is slow, or was replaced: what it knows is uncertain, and it is told anew.
             told = nil
         case (.limitsExceeded, _):

@@ -9,8 +9,13 @@ public enum Programs {
         return path.split(separator: ":").map { "\($0)/\(program)" }.first { access($0, X_OK) == 0 }
     }
 
-    /// The path of an executable target of this package: it is built beside the tests.
+    /// The path of an executable target of this package: it is built beside the tests, or in the directory that
+    /// APPSTATED_PROGRAMS names, for figures of what is shipped.
     public static func built(_ product: String) -> String? {
+        if let directory = ProcessInfo.processInfo.environment["APPSTATED_PROGRAMS"] {
+            let path = "\(directory)/\(product)"
+            if access(path, X_OK) == 0 { return path }
+        }
         // The runner gets the test bundle as an argument, or is the bundle itself.
         let bundle = CommandLine.arguments.first { $0.hasSuffix(".xctest") }
         guard let bundle else { return nil }

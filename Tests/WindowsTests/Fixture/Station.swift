@@ -10,7 +10,7 @@ final class Station {
     let bus: PrivateBus
     private(set) var daemon: Child?
     private(set) var agent: Child?
-    private let loop: EventLoop
+    let loop: EventLoop
     private let connection: Bus
     private var filter: Slot?
     private var edges: [String: [String]] = [:]
