@@ -341,9 +341,9 @@ struct PressureAlarmTests {
         #expect(wants(desk))
         desk.pass(10_000_000)
         #expect(!wants(desk))
-        desk.available = line / 2
-        desk.sample()
-        #expect(!wants(desk))
+        // Slowly: some 5 MiB a second.
+        desk.pass(10_000_000) { $0.available = max($0.available - 100 << 10, line / 2) }
+        #expect(desk.available == line / 2 && !wants(desk))
         desk.available = line / 5 * 2 - 1
         desk.sample()
         #expect(wants(desk))

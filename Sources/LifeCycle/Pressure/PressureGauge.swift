@@ -61,9 +61,11 @@ public struct PressureGauge: Equatable, Sendable {
     /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
     private static let foresight = 10.0
     /// Seconds: who is killed takes some tenths of one to be gone, on a machine that is slow.
-    private static let haste = 1.0
+    private static let haste = 3.0
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
+    /// Less is left than is critical, and it falls.
+    private static let pauseInNeed: Microseconds = 20_000
     /// Nothing has happened for `rest` several times over.
     private static let calmPause: Microseconds = 250_000
 
@@ -221,7 +223,9 @@ public struct PressureGauge: Equatable, Sendable {
 
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
-        guard sample.available > critical else { return Self.longestPause / 2 }
+        guard sample.available > critical else {
+            return episode.fall > 0 ? Self.pauseInNeed : Self.longestPause / 2
+        }
         if episode.fall <= 0 {
             return now - episode.triggeredAt > 5 * Self.rest ? Self.calmPause : Self.longestPause
         }
