@@ -77,23 +77,12 @@ struct SocketClientsTests {
         #expect(try anew.connected(to: ["/nonexistent", ""]) == [])
     }
 
-    @Test("the program of a process, and the application of its unit")
+    @Test("the program of a process")
     func program() throws {
         let child = try TestSupport.Child("sleep", ["1000"])
         #expect(try Proc().program(of: child.pid) == "sleep")
         child.kill(SIGKILL)
         try child.waitForExit()
         #expect(throws: KernelFailure.self) { try Proc().program(of: child.pid) }
-        let below = "/user.slice/user-1000.slice/user@1000.service/app.slice/"
-        for (unit, application) in [
-            ("app-gnome-org.example.App-1234.scope", "org.example.App"),
-            ("app-org.example.App-1.scope/x", "org.example.App"),
-            ("app-flatpak-org.a\\x2db-1.scope", "org.a-b"),
-            ("app-org.example.App@1.service", "org.example.App"),
-            ("app-a-org.example.App.service", "org.example.App"), ("app-1.scope", nil), ("app-.service", nil),
-            ("foot.service", nil), ("app-a-b-1.scope/app-c-2.scope", "b"), ("app-.scope", nil),
-        ] as [(String, String?)] {
-            #expect(Cgroup.application(ofPath: below + unit) == application, "\(unit)")
-        }
     }
 }

@@ -1,20 +1,11 @@
 import AppStateContract
 public import LifeCycle
-import Linux
+public import Linux
 
 /// The daemon's configuration: where it stands, and what it says.
 public struct Configuration {
     /// A line that was not taken; the default stands.
-    public struct Complaint: Equatable, CustomStringConvertible {
-        public let file: String
-        public let line: Int
-        public let key: String
-        public let problem: String
-
-        public var description: String {
-            "\(file):\(line): " + (key.isEmpty ? problem : "\(key)=: \(problem)")
-        }
-    }
+    public typealias Complaint = ConfigurationFile.Complaint
 
     /// Where the configuration is read from.
     public enum Source: Equatable, Sendable {

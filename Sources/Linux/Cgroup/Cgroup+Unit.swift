@@ -9,7 +9,9 @@ extension Cgroup {
     }
 
     /// The unit's name with its `\x2d` and the like read back (systemd-escape(1)).
-    public var unescapedUnit: String? { unit.map(Self.unescape) }
+    public var unescapedUnit: String? {
+        unit.map { String(decoding: Self.unescaped($0), as: UTF8.self) }
+    }
 
     /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
     public var isApplicationUnit: Bool { unit?.hasPrefix("app-") ?? false }
@@ -20,23 +22,6 @@ extension Cgroup {
         var found = isApplicationUnit ? self : nil
         for above in ancestors where above.isApplicationUnit { found = above }
         return found
-    }
-
-    /// The application's id in the name of the outermost application's unit of a path: `app[-LAUNCHER]-ID-RANDOM.scope`
-    /// or `app[-LAUNCHER]-ID[@RANDOM].service`; nil where there is none.
-    ///
-    /// - Parameter path: as `/proc/PID/cgroup` has it.
-    public static func application(ofPath path: String) -> String? {
-        for unit in path.split(separator: "/") where unit.hasPrefix("app-") {
-            if unit.hasSuffix(".scope") {
-                let parts = unit.dropLast(".scope".count).split(separator: "-")
-                if parts.count >= 3 { return unescape(String(parts[parts.count - 2])) }
-            } else if unit.hasSuffix(".service") {
-                let parts = unit.dropLast(".service".count).prefix { $0 != "@" }.split(separator: "-")
-                if parts.count >= 2 { return unescape(String(parts[parts.count - 1])) }
-            }
-        }
-        return nil
     }
 
     /// Whether it lies below the service manager of a user, `user@UID.service`.
@@ -68,7 +53,8 @@ extension Cgroup {
 
     private var unitName: String { name.hasPrefix("_") ? String(name.dropFirst()) : name }
 
-    private static func unescape(_ unit: String) -> String {
+    /// A unit's name, or a part of one, with its `\x2d` and the like read back (systemd-escape(1)): bytes of any kind.
+    static func unescaped(_ unit: String) -> [UInt8] {
         var bytes: [UInt8] = []
         var rest = Array(unit.utf8)[...]
         while let byte = rest.popFirst() {
@@ -82,6 +68,6 @@ extension Cgroup {
                 bytes.append(byte)
             }
         }
-        return String(decoding: bytes, as: UTF8.self)
+        return bytes
     }
 }

@@ -24,7 +24,10 @@ struct ProgramName {
         names = Set(
             [try? proc.program(of: pid), (try? proc.stat(pid))?.comm].compactMap { $0?.lowercased() }
                 .filter { !$0.isEmpty })
-        unit = (try? proc.unifiedCgroup(of: pid)).flatMap(Cgroup.application(ofPath:))?.lowercased() ?? ""
+        unit =
+            (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }?.application?
+            .lowercased()
+            ?? ""
     }
 
     init(names: Set<String>, unit: String = "") {

@@ -1,19 +1,44 @@
 /// The lines of a file in the form of systemd.syntax(7).
-struct ConfigurationFile {
-    struct Assignment: Equatable {
-        let line: Int
-        let section: String
-        let key: String
-        let value: String
+public struct ConfigurationFile: Sendable {
+    /// `Key=value`, where it stands; without the white space around the two.
+    public struct Assignment: Equatable, Sendable {
+        public let line: Int
+        public let section: String
+        public let key: String
+        public let value: String
     }
 
-    private(set) var assignments: [Assignment] = []
+    /// A line that was not taken; the default stands.
+    public struct Complaint: Equatable, Sendable, CustomStringConvertible {
+        public let file: String
+        /// 0: it is about the whole file.
+        public let line: Int
+        /// Empty where the line is no assignment.
+        public let key: String
+        public let problem: String
+
+        public init(file: String, line: Int, key: String, problem: String) {
+            self.file = file
+            self.line = line
+            self.key = key
+            self.problem = problem
+        }
+
+        /// `file:line: key=: problem`
+        public var description: String {
+            "\(file):\(line): " + (key.isEmpty ? problem : "\(key)=: \(problem)")
+        }
+    }
+
+    public private(set) var assignments: [Assignment] = []
     /// Sections in the order they were opened, with the line of each.
-    private(set) var sections: [(name: String, line: Int)] = []
-    private(set) var complaints: [Configuration.Complaint] = []
+    public private(set) var sections: [(name: String, line: Int)] = []
+    public private(set) var complaints: [Complaint] = []
 
     /// Reads a text; lines that make no sense become complaints.
-    init(_ text: String, name: String) {
+    ///
+    /// - Parameter name: of the file, for complaints.
+    public init(_ text: String, name: String) {
         var section: String?
         var continued: (line: Int, text: String)?
         // A carriage return and a line feed are one Character.
@@ -68,13 +93,13 @@ struct ConfigurationFile {
     }
 
     private mutating func complain(_ file: String, _ line: Int, _ key: String, _ problem: String) {
-        complaints.append(Configuration.Complaint(file: file, line: line, key: key, problem: problem))
+        complaints.append(Complaint(file: file, line: line, key: key, problem: problem))
     }
 }
 
 extension String {
     /// Without white space at both ends.
-    var trimmed: String {
+    public var trimmed: String {
         let start = drop { $0.isWhitespace }
         guard let end = start.lastIndex(where: { !$0.isWhitespace }) else { return "" }
         return String(start[...end])

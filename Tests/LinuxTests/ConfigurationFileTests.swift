@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Daemon
+@testable import Linux
 
 /// The form of systemd.syntax(7).
 @Suite("Configuration files")

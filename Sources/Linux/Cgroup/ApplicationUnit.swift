@@ -1,0 +1,93 @@
+/// The unit of one application, as launchers name it.
+///
+/// - systemd, docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications": `app[-LAUNCHER]-ID-RANDOM.scope` and
+///   `app[-LAUNCHER]-ID[@RANDOM].service`, each part escaped as by systemd-escape(1), so that it holds no `-` of its
+///   own. Flatpak is such a launcher.
+/// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the desktop
+///   entry is `SNAP_APP`, of a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
+///
+/// A name that follows no rule is a unit all the same; whose it is, is not guessed.
+public struct ApplicationUnit: Hashable, Sendable {
+    /// Its cgroup: the path from the root of the hierarchy to the unit.
+    public let path: String
+    /// The id of the application's desktop entry, at most 255 bytes without control characters and `/`; nil where the
+    /// name tells none. Whoever starts a unit names it: it is a name, not an identity.
+    public let application: String?
+
+    /// The outermost application's unit of a path: an application may make cgroups of its own below its unit, and may
+    /// name them as it likes.
+    ///
+    /// - Parameter path: as `/proc/PID/cgroup` has it.
+    public init?(inPath path: some StringProtocol) {
+        var end = path.startIndex
+        for component in path.split(separator: "/") {
+            end = component.endIndex
+            // systemd puts it before names that could be taken for the kernel's own files.
+            let name = component.hasPrefix("_") ? component.dropFirst() : component
+            guard let unit = Self.body(of: String(name)) else { continue }
+            self.path = String(path[..<end])
+            application =
+                unit.hasPrefix(Self.snap)
+                ? Self.snapID(unit) : Self.desktopID(unit, name.hasSuffix(Self.scope))
+            return
+        }
+        return nil
+    }
+
+    private static let app = "app-"
+    private static let snap = "snap."
+    private static let scope = ".scope"
+    private static let service = ".service"
+
+    /// The name without its type; nil where it is no application's unit.
+    private static func body(of name: String) -> String? {
+        guard name.hasPrefix(app) || name.hasPrefix(snap) else { return nil }
+        for type in [scope, service] where name.hasSuffix(type) { return String(name.dropLast(type.count)) }
+        return nil
+    }
+
+    private static func desktopID(_ body: String, _ isScope: Bool) -> String? {
+        var rest = body.dropFirst(app.count)
+        if !isScope { rest = rest.prefix { $0 != "@" } }
+        var parts = rest.split(separator: "-", omittingEmptySubsequences: false)
+        if isScope, let random = parts.popLast(), random.isEmpty { return nil }
+        // LAUNCHER and ID.
+        guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty }), let id = parts.last else {
+            return nil
+        }
+        return plausible(Cgroup.unescaped(String(id)))
+    }
+
+    private static func snapID(_ body: String) -> String? {
+        var parts = body.split(separator: ".", omittingEmptySubsequences: false)
+        // Hooks have a part more.
+        if parts.count == 4, isUUID(parts[3]) { parts.removeLast() }
+        guard parts.count == 3, !parts[1].isEmpty else { return nil }
+        var name = parts[2]
+        if name.count > uuidLength, isUUID(name.suffix(uuidLength)), name.dropLast(uuidLength).last == "-" {
+            name = name.dropLast(uuidLength + 1)
+        }
+        guard !name.isEmpty else { return nil }
+        // There is no other underscore in a snap's name.
+        let snap = parts[1].map { $0 == "_" ? "+" : String($0) }.joined()
+        return plausible(Array("\(snap)_\(name)".utf8))
+    }
+
+    /// `8-4-4-4-12` hexadecimal digits.
+    private static let uuidLength = 36
+
+    private static func isUUID(_ text: Substring) -> Bool {
+        text.split(separator: "-", omittingEmptySubsequences: false).map(\.count) == [8, 4, 4, 4, 12]
+            && text.allSatisfy { $0 == "-" || $0.isASCII && $0.isHexDigit }
+    }
+
+    /// What may be the name of a desktop entry's file.
+    private static func plausible(_ bytes: [UInt8]) -> String? {
+        guard (1...255).contains(bytes.count), let id = String(validating: bytes, as: UTF8.self),
+            id.unicodeScalars.allSatisfy({
+                !["/", "\u{FFFD}"].contains($0) && $0.properties.generalCategory != .control
+            })
+        else { return nil }
+        return id
+    }
+}

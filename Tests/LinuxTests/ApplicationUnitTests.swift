@@ -1,0 +1,131 @@
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// What the names of units, and Flatpak's own file, tell of whose a process is.
+@Suite("Applications' units")
+struct ApplicationUnitTests {
+    private static let below = "/user.slice/user-1000.slice/user@1000.service/app.slice/"
+    private static let uuid = "01234567-89ab-cdef-0123-456789ABCDEF"
+
+    @Test(
+        "an application's unit, and the application's id in its name",
+        arguments: [
+            ("app-org.example.App-1.scope", "org.example.App"),
+            ("app-gnome-org.example.App-1234.scope", "org.example.App"),
+            ("app-flatpak-org.a\\x2db-1.scope", "org.a-b"), ("app-a\\x2db-c-1.scope", "c"),
+            ("app-org.example.App@1.service", "org.example.App"),
+            ("app-org.example.App@a-b@c.service", "org.example.App"),
+            ("app-gnome\\x2dkeyring@autostart.service", "gnome-keyring"),
+            ("app-a-org.example.App.service", "org.example.App"),
+            ("app-org.example.App.service", "org.example.App"),
+            ("app-caf\\xc3\\xa9-1.scope", "café"), ("app-a\\x2-1.scope", "a\\x2"),
+            ("app-a\\X2d-1.scope", "a\\X2d"),
+            // No name that launchers give: it is not guessed what of it is the id.
+            ("app-1.scope", nil), ("app-.service", nil), ("app-.scope", nil), ("app--1.scope", nil),
+            ("app--x-1.scope", nil), ("app-x-.scope", nil), ("app-@1.service", nil),
+            ("app-x-@1.service", nil),
+            ("app-gnome-my-app-12.scope", nil), ("app-a-b-c.service", nil),
+            // No name of a file.
+            ("app-a\\x2fb-1.scope", nil), ("app-\\x2e\\x2e\\x2fetc-1.scope", nil),
+            ("app-a\\x00-1.scope", nil),
+            ("app-a\\x0ab-1.scope", nil), ("app-a\\xff-1.scope", nil), ("app-a\u{FFFD}-1.scope", nil),
+            ("app-\(String(repeating: "x", count: 256))-1.scope", nil),
+            // snapd's.
+            ("snap.firefox.firefox-\(uuid).scope", "firefox_firefox"),
+            ("snap.my-snap.the-app-\(uuid).scope", "my-snap_the-app"),
+            ("snap.firefox.firefox.\(uuid).scope", "firefox_firefox"),
+            ("snap.lxd.daemon.service", "lxd_daemon"), ("snap.app_key.app-\(uuid).scope", "app+key_app"),
+            ("snap.a.b.service", "a_b"), ("snap.a.b-\(uuid)x.scope", "a_b-\(uuid)x"),
+            ("snap.a.hook.configure-\(uuid).scope", nil), ("snap.a.scope", nil), ("snap..b.service", nil),
+            ("snap.a.-\(uuid).scope", nil), ("snap.a..service", nil), ("snap..service", nil),
+        ] as [(String, String?)])
+    func names(_ name: String, _ application: String?) throws {
+        let unit = try #require(ApplicationUnit(inPath: Self.below + name), "\(name)")
+        #expect(unit.application == application)
+        #expect(unit.path == Self.below + name)
+    }
+
+    @Test(
+        "other cgroups are none",
+        arguments: [
+            "", "/", "/init.scope", "/foot.service", "/app.slice", "/app-x.slice", "/app", "/app-", "/app-x",
+            "/snap.a.b",
+            "/xapp-a-1.scope", "/APP-a-1.scope", "/session-1.scope", "/app-a-1.scopes",
+            "/user.slice/user@1.service",
+        ])
+    func others(_ path: String) { #expect(ApplicationUnit(inPath: path) == nil) }
+
+    @Test("the outermost one counts, whatever an application makes below it")
+    func outermost() {
+        let unit = ApplicationUnit(inPath: Self.below + "app-a-b-1.scope/app-c-2.scope/x")
+        #expect(unit?.application == "b")
+        #expect(unit?.path == Self.below + "app-a-b-1.scope")
+        // Nor does it get a name that its own does not give it.
+        #expect(ApplicationUnit(inPath: "/app-1.scope/app-c-2.scope")?.application == nil)
+        #expect(ApplicationUnit(inPath: "/a/_app-x-1.scope")?.application == "x")
+    }
+
+    // MARK: Flatpak
+
+    /// A proc of our own with one process, 7.
+    private func flatpak(_ mounts: [String], _ text: String?) throws -> String? {
+        let root = NSTemporaryDirectory() + "proc.\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: root) }
+        try FileManager.default.createDirectory(atPath: root + "/7/root", withIntermediateDirectories: true)
+        let lines = mounts.enumerated().map { "\($0) 1 0:\($0) / \($1) x x rw\n" }
+        try lines.joined().write(toFile: root + "/7/mountinfo", atomically: true, encoding: .utf8)
+        try text?.write(toFile: root + "/7/root/.flatpak-info", atomically: true, encoding: .utf8)
+        return Proc(root: root).flatpakApplication(of: 7)
+    }
+
+    @Test("Flatpak's own file is read where nobody can make it wait")
+    func flatpak() throws {
+        let root = "/ ro shared:1 - tmpfs"
+        let file = "/.flatpak-info ro - tmpfs"
+        let text = "[Application]\nname=org.example.App\nruntime=x\n[Instance]\nname=other\n"
+        #expect(try flatpak([root, file], text) == "org.example.App")
+        #expect(try flatpak([root], text) == nil)
+        #expect(try flatpak(["/ rw - ext4", file], text) == nil)
+        #expect(try flatpak([root, file, "/.flatpak-info rw - fuse.x"], text) == nil)
+        #expect(try flatpak([root, file, "/ rw - fuse"], text) == nil)
+        #expect(try flatpak([root, file], nil) == nil)
+        for text in [
+            "", "[Runtime]\nname=org.example.App\n", "name=x\n", "[Application]\nname=\n",
+            "[Application\nname=x",
+        ] {
+            #expect(try flatpak([root, file], text) == nil, "\(text)")
+        }
+        #expect(Proc().flatpakApplication(of: getpid()) == nil)
+        #expect(Proc().flatpakApplication(of: Int32.max) == nil)
+    }
+
+    /// Whether a sandbox can be made as Flatpak makes its own.
+    private static let hasSandbox: Bool = {
+        guard Programs.inPath("bwrap") != nil,
+            let probe = try? TestSupport.Child("bwrap", ["--ro-bind", "/", "/", "--", "true"])
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+
+    @Test("in a real sandbox of bubblewrap's", .enabled(if: hasSandbox, "needs bwrap, and namespaces"))
+    func sandbox() throws {
+        let file = NSTemporaryDirectory() + "info.\(UUID().uuidString)"
+        defer { unlink(file) }
+        try "[Application]\nname=org.example.App\n".write(toFile: file, atomically: true, encoding: .utf8)
+        let names: [String] = ["/usr", "/lib", "/lib64", "/bin"]
+        let directories = names.filter { access($0, F_OK) == 0 }
+        let child = try TestSupport.Child(
+            "sh",
+            [
+                "-c", "exec 3<\"$0\"; exec bwrap \"$@\"", file, "--ro-bind-data", "3", "/.flatpak-info",
+                "--proc", "/proc", "--unshare-pid", "--die-with-parent",
+            ] + directories.flatMap { ["--ro-bind", $0, $0] } + ["sh", "-c", "echo in; exec sleep 1000"])
+        try child.waitForLine(containing: "in")
+        let sandboxed = try #require(try Proc().children(of: child.pid).first)
+        #expect(Proc().flatpakApplication(of: sandboxed) == "org.example.App")
+        #expect(Proc().flatpakApplication(of: child.pid) == nil)
+    }
+}
