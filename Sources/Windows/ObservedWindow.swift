@@ -16,6 +16,9 @@ public struct ObservedWindow: Equatable, Sendable {
     /// The user has put it away; it is neither visible nor focused then.
     public var minimized: Bool
 
+    /// It stands for windows of which nobody knows whether they are this process's or another's.
+    public var isShared: Bool
+
     /// The longest app id and title, in bytes. The daemon takes 1,024 (dbus-api, "Limits"); a whole set of
     /// `mostWindows` must stay below a message of 1 MiB.
     public static let longestText = 255
@@ -27,7 +30,7 @@ public struct ObservedWindow: Equatable, Sendable {
     /// A window; `minimized` wins over `visible`, and that over `focused`. Texts are cut.
     public init(
         number: UInt64, process: Int32?, appID: String = "", title: String = "", focused: Bool = false,
-        visible: Bool = true, minimized: Bool = false
+        visible: Bool = true, minimized: Bool = false, isShared: Bool = false
     ) {
         self.number = number
         self.process = process
@@ -36,6 +39,7 @@ public struct ObservedWindow: Equatable, Sendable {
         self.visible = visible && !minimized
         self.focused = focused && self.visible
         self.minimized = minimized
+        self.isShared = isShared
     }
 
     /// Text of others as it may be passed on: up to the first NUL, at most `longestText` bytes, whole characters.

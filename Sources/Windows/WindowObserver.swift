@@ -11,6 +11,9 @@ public protocol WindowObserver: AnyObject {
     var descriptor: Int32 { get }
     /// The windows that there are, as of the last dispatch; at most `ObservedWindow.mostWindows`.
     var windows: [ObservedWindow] { get }
+    /// The desktop's own processes, as far as they are known: the display server, the window manager, and who shows a
+    /// panel or the desktop itself. None of them is an application.
+    var desktopProcesses: Set<Int32> { get }
     /// Takes in all that has come. It may wait for answers of the display server.
     ///
     /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
@@ -27,6 +30,7 @@ public protocol WindowObserver: AnyObject {
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
     public var isInDoubt: Bool { false }
+    public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}
 }
 

@@ -33,6 +33,11 @@ struct PlasmaDesk {
         }
     }
 
+    /// The processes of panels and of the desktop itself: what is on all desktops, and not in the task bar.
+    var fixtures: Set<Int32> {
+        Set(clients.values.filter { $0.skipsTaskbar && $0.isOnAllDesktops }.compactMap(\.process))
+    }
+
     private func isOnScreen(_ client: Client) -> Bool {
         if isShown, !client.skipsTaskbar { return false }
         guard !client.isOnAllDesktops, !client.desktops.isEmpty, let current else { return true }

@@ -55,6 +55,9 @@ public final class PlasmaObserver: WindowObserver {
 
     public var subject: String { "KWin at \(connection.name)" }
     public var descriptor: Int32 { connection.descriptor }
+    public var desktopProcesses: Set<Int32> {
+        desk.fixtures.union([connection.process].compactMap(\.self))
+    }
 
     public func dispatch() throws(ObserverFailure) {
         do throws(ObserverFailure) {

@@ -31,6 +31,9 @@ final class IPCConnection {
 
     deinit { close(descriptor) }
 
+    /// Who listens.
+    var process: Int32? { LocalSocket.process(of: descriptor) }
+
     /// Sends a message. They are small: there is always room for them, as only one is unanswered at a time.
     func send(_ kind: Kind, _ payload: String = "") throws(ObserverFailure) {
         var bytes = Self.magic

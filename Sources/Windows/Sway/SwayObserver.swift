@@ -9,6 +9,8 @@ public final class SwayObserver: WindowObserver {
     private let path: String
     private let connection: IPCConnection
     private let processes: X11Processes?
+    /// Of panels that i3 has a place for.
+    private var fixtures: Set<Int32> = []
     private var isReading = false
     private var isStale = true
     private var isKnown = false
@@ -60,6 +62,10 @@ public final class SwayObserver: WindowObserver {
     public var subject: String { "\(system) at \(path)" }
     public var descriptor: Int32 { connection.descriptor }
 
+    public var desktopProcesses: Set<Int32> {
+        fixtures.union([connection.process, processes?.server].compactMap(\.self))
+    }
+
     public func dispatch() throws(ObserverFailure) {
         do throws(ObserverFailure) {
             for message in try connection.receive() { try take(message) }
@@ -91,12 +97,15 @@ public final class SwayObserver: WindowObserver {
     private func show(_ views: [TreeNode.View]) {
         let views = views.prefix(ObservedWindow.mostWindows)
         let owners = processes?.of(views.compactMap(\.node.window)) ?? [:]
+        fixtures = []
         windows = views.map { view in
             let node = view.node
             // i3's own ids are addresses.
             let number = system == .i3 ? UInt64(node.window ?? 0) : UInt64(clamping: node.id)
+            let process = node.pid ?? node.window.flatMap { owners[$0] }
+            if view.isFixture, let process { fixtures.insert(process) }
             return ObservedWindow(
-                number: number & Self.numbers, process: node.pid ?? node.window.flatMap { owners[$0] },
+                number: number & Self.numbers, process: process,
                 appID: ObservedWindow.text(node.appID.isEmpty ? node.windowClass : node.appID),
                 title: ObservedWindow.text(node.name), focused: node.focused, visible: view.isShown,
                 minimized: view.isInScratchpad)

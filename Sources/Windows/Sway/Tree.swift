@@ -80,31 +80,41 @@ extension TreeNode {
         /// No container around it hides it. Of one in full screen that covers it i3 says nothing: it counts as visible.
         let isShown: Bool
         let isInScratchpad: Bool
+        /// A panel, in one of i3's places for them.
+        let isFixture: Bool
     }
 
     /// The name of the workspace of what is in the scratchpad, and not shown.
     private static let scratchpad = Array("__i3_scratch".utf8)
 
+    /// The type of the containers of panels.
+    private static let dockArea = "dockarea"
+
     /// All windows, tiled before floating ones.
     var views: [View] {
         var views: [View] = []
-        collect(into: &views, isShown: true, isInScratchpad: false)
+        collect(into: &views, isShown: true, isInScratchpad: false, isFixture: false)
         return views
     }
 
-    private func collect(into views: inout [View], isShown: Bool, isInScratchpad: Bool) {
+    private func collect(into views: inout [View], isShown: Bool, isInScratchpad: Bool, isFixture: Bool) {
         let isInScratchpad = isInScratchpad || type == "workspace" && name == Self.scratchpad
+        let isFixture = isFixture || type == Self.dockArea
         if nodes.isEmpty, floating.isEmpty, isWindow {
             views.append(
-                View(node: self, isShown: visible ?? isShown, isInScratchpad: isInScratchpad))
+                View(
+                    node: self, isShown: visible ?? isShown, isInScratchpad: isInScratchpad,
+                    isFixture: isFixture))
             return
         }
         for child in nodes {
             child.collect(
-                into: &views, isShown: isShown && shows(child), isInScratchpad: isInScratchpad)
+                into: &views, isShown: isShown && shows(child), isInScratchpad: isInScratchpad,
+                isFixture: isFixture)
         }
         for child in floating {
-            child.collect(into: &views, isShown: isShown, isInScratchpad: isInScratchpad)
+            child.collect(
+                into: &views, isShown: isShown, isInScratchpad: isInScratchpad, isFixture: isFixture)
         }
     }
 

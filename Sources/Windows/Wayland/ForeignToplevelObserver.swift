@@ -64,6 +64,7 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     public var subject: String { "Wayland display \(connection.name)" }
     public var descriptor: Int32 { connection.descriptor }
+    public var desktopProcesses: Set<Int32> { Set([connection.process].compactMap(\.self)) }
 
     public func dispatch() throws(ObserverFailure) {
         do throws(ObserverFailure) {

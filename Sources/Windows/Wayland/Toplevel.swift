@@ -72,6 +72,6 @@ extension Sequence<Toplevel> {
         return ObservedWindow(
             // Above all numbers that are given to windows.
             number: 1 << 47 | UInt64(UInt32(bitPattern: process)), process: process, appID: appID,
-            minimized: state.isMinimized && before?.minimized ?? true)
+            minimized: state.isMinimized && before?.minimized ?? true, isShared: true)
     }
 }

@@ -69,6 +69,9 @@ final class WaylandConnection {
         if globals[text] == nil { globals[text] = Global(name: arguments[0].u, version: arguments[2].u) }
     }
 
+    /// The compositor.
+    var process: Int32? { LocalSocket.process(of: descriptor) }
+
     // MARK: Objects
 
     /// Binds a global; nil where the compositor has none. `interface` says the newest version that is understood.

@@ -41,6 +41,9 @@ struct Desk {
         }
     }
 
+    /// The processes of panels and of the desktop itself.
+    var fixtures: Set<Int32> { Set(clients.values.filter(\.isFixture).compactMap(\.process)) }
+
     private func isOnScreen(_ client: Client) -> Bool {
         if isShown && !client.isFixture { return false }
         guard let desktop = client.desktop, let current else { return true }

@@ -15,6 +15,7 @@ public final class X11Observer: WindowObserver {
     private let atoms: Atoms
     private var desk = Desk()
     private var stale = Stale()
+    private var manager: Int32?
 
     /// Connects, and reads the present set.
     ///
@@ -30,6 +31,10 @@ public final class X11Observer: WindowObserver {
 
     public var subject: String { "X11 display \(connection.display)" }
     public var descriptor: Int32 { connection.descriptor }
+
+    public var desktopProcesses: Set<Int32> {
+        desk.fixtures.union([connection.server, manager].compactMap(\.self))
+    }
 
     public func dispatch() throws(ObserverFailure) {
         takeEvents()
@@ -108,6 +113,10 @@ public final class X11Observer: WindowObserver {
             case .supportingWMCheck:
                 // Another window manager: it may have found the windows with values that it only takes over.
                 for window in desk.clients.keys { stale.windows[window] = AtomName.ofWindow }
+                manager = property.numbers.first.flatMap { window in
+                    connection.answer(to: connection.askProcesses(of: [window]))[
+                        connection.client(of: window)]
+                }
             default: break
             }
         }

@@ -7,6 +7,9 @@ final class X11Processes {
         connection = try XConnection(display: display)
     }
 
+    /// The X server, where it is on this machine.
+    var server: Int32? { connection.server }
+
     /// The processes of these windows, in one round trip; those are left out that the server does not know.
     func of(_ windows: [UInt32]) -> [UInt32: Int32] {
         guard !windows.isEmpty else { return [:] }

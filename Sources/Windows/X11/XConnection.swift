@@ -189,6 +189,9 @@ final class XConnection {
 
     // MARK: Processes
 
+    /// The X server, where it is on this machine.
+    var server: Int32? { LocalSocket.process(of: descriptor) }
+
     /// A question whose clients windows are.
     struct ProcessQuestion {
         fileprivate let cookie: xcb_res_query_client_ids_cookie_t
