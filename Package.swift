@@ -42,7 +42,7 @@ let package = Package(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
         .executableTarget(
-            name: "appstate-session", dependencies: ["AppStateContract", "AppStateBus", "Windows"],
+            name: "appstate-session", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Windows"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",

@@ -20,6 +20,8 @@ final class Agent {
     private var playback: Playback?
     private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
+    private var adoption: Adoption?
+    private var configuration: Configuration
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
     private var signals: [Source] = []
@@ -35,13 +37,16 @@ final class Agent {
         self.loop = loop
         self.options = options
         self.journal = journal
+        configuration = Configuration(reading: options.configuration)
     }
 
     /// Finds the display server and the bus, and begins.
     func start() throws {
-        signals = try [SIGTERM, SIGINT, SIGHUP].map { signal in
+        signals = try [SIGTERM, SIGINT].map { signal in
             try loop.onSignal(signal) { [unowned self] in end("asked to end") }
         }
+        signals.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
+        complain()
         reconnection = try loop.timer { [unowned self] in reconnect() }
         try watch(Desktop.observers())
         try connect()
@@ -147,7 +152,9 @@ final class Agent {
         }
         focus.settle(&windows)
         reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
-        registry?.want(observers.contains { $0.isInDoubt })
+        registry?.want(observers.contains { $0.isInDoubt } || adoption?.isWanted == true)
+        adoption?.look(
+            at: windows, on: observers.reduce(into: []) { $0.formUnion($1.desktopProcesses) })
     }
 
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
@@ -158,6 +165,7 @@ final class Agent {
 
     private func learn(_ names: [Int32: String]) {
         for observer in observers { observer.learn(names: names) }
+        adoption?.learn(registry?.isKnown == true ? names : nil)
         report()
     }
 
@@ -174,10 +182,14 @@ final class Agent {
         var log: ((Report) -> Void)?
         if options.isVerbose { log = { report in say("\(report)") } }
         reporter = try Reporter(bus: bus, session: options.session, journal: journal, log: log)
-        var logExemptions: ((String) -> Void)?
-        if options.isVerbose { logExemptions = { say($0) } }
-        exemptions = try Exemptions(bus: bus, journal: journal, log: logExemptions)
-        registry = Registry(bus: bus, journal: journal) { [unowned self] names in learn(names) }
+        var logLine: ((String) -> Void)?
+        if options.isVerbose { logLine = { say($0) } }
+        exemptions = try Exemptions(bus: bus, journal: journal, log: logLine)
+        registry = Registry(
+            bus: bus, journal: journal, tell: { [unowned self] in learn($0) },
+            unregistered: { [unowned self] in adoption?.leave($0) })
+        adoption = Adoption(
+            bus: bus, configuration: configuration, journal: journal, log: logLine)
         self.bus = bus
         report()
         exemptions?.report(exempt)
@@ -187,6 +199,7 @@ final class Agent {
         reporter = nil
         exemptions = nil
         registry = nil
+        adoption = nil
         bus = nil
         do throws(BusFailure) {
             try connect()
@@ -195,6 +208,21 @@ final class Agent {
             reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
             reconnection?.arm(at: loop.now + reconnectionDelay)
         }
+    }
+
+    // MARK: Configuration
+
+    private func reload() {
+        Service.notifyReloading(at: loop.now)
+        configuration = Configuration(reading: options.configuration)
+        complain()
+        adoption?.configure(configuration)
+        report()
+        Service.notify("READY=1")
+    }
+
+    private func complain() {
+        for complaint in configuration.complaints { journal.log(.warning, "\(complaint)") }
     }
 
     // MARK: The end

@@ -10,19 +10,24 @@ enum Arguments: Equatable {
         var session: String?
         /// Each report is printed.
         var isVerbose = false
+        var configuration = Configuration.Source.system
     }
 
     static let usage = """
-        appstate-session [--session ID] [--verbose]
+        appstate-session [--session ID] [--config FILE] [--verbose]
 
         Watches the windows of this session and reports them to appstated. Takes no
         arguments in normal use; the desktop is found by SWAYSOCK, WAYLAND_DISPLAY and
         DISPLAY.
 
-          --session ID  the logind session to report for, instead of one's own
-          --verbose     print each report
-          --version     print the version
-          --help        print this
+          --session ID   the logind session to report for, instead of one's own
+          --config FILE  read this file alone, instead of /etc/appstated/session.conf
+                         and $XDG_CONFIG_HOME/appstated/session.conf
+          --verbose      print each report
+          --version      print the version
+          --help         print this
+
+        SIGHUP has the configuration read again.
 
         Ends when the display server does. Exit status: 0 that, or asked to end; 1 no
         display server answers, or no system bus; 2 wrong usage; 3 the desktop is of a
@@ -50,6 +55,14 @@ enum Arguments: Equatable {
                 options.session = session
             case let word where word.hasPrefix("--session="):
                 options.session = String(word.dropFirst("--session=".count))
+            case "--config":
+                guard let file = rest.popFirst() else {
+                    self = .wrong("--config needs a file")
+                    return
+                }
+                options.configuration = .file(file)
+            case let word where word.hasPrefix("--config="):
+                options.configuration = .file(String(word.dropFirst("--config=".count)))
             default:
                 self = .wrong("there is no argument \"\(word)\"")
                 return

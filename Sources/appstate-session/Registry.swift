@@ -2,21 +2,32 @@ import AppStateBus
 import AppStateContract
 
 /// Under which names processes are registered with the daemon. It is asked, and tells of changes, only while somebody
-/// wants to know.
+/// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.
 final class Registry {
     private let bus: Bus
     private let journal: Journal
     private let tell: ([Int32: String]) -> Void
+    private let unregistered: (Int32) -> Void
     private var names: [Int32: String] = [:]
+    /// Whether a daemon has told of all that are registered, and is still there.
+    private(set) var isKnown = false
+    /// The daemon's connection, once it has answered.
+    private var daemon: String?
     private var isWanted = false
     private var matches: [Slot] = []
     private var calls: [Slot] = []
 
-    /// - Parameter tell: gets all names, by pid, whenever they are others.
-    init(bus: Bus, journal: Journal, tell: @escaping ([Int32: String]) -> Void) {
+    /// - Parameters:
+    ///   - tell: gets all names, by pid, whenever they, or `isKnown`, are others.
+    ///   - unregistered: gets who is registered no more, and has not ended.
+    init(
+        bus: Bus, journal: Journal, tell: @escaping ([Int32: String]) -> Void,
+        unregistered: @escaping (Int32) -> Void
+    ) {
         self.bus = bus
         self.journal = journal
         self.tell = tell
+        self.unregistered = unregistered
     }
 
     /// Begins or ends to ask.
@@ -31,6 +42,8 @@ final class Registry {
             } else {
                 matches = []
                 names = [:]
+                isKnown = false
+                daemon = nil
                 try call("Unsubscribe") { _ in }
             }
         } catch {
@@ -45,20 +58,30 @@ final class Registry {
         matches = [
             try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'") {
                 [unowned self] message in
-                guard let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
+                guard message.sender == daemon,
+                    let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
                 else { return }
                 learn(row.1, row.2)
             },
             try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'") {
                 [unowned self] message in
-                guard let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
+                guard message.sender == daemon,
+                    let row = try? (
+                        message.readObjectPath(), message.readString(), message.readUInt32(),
+                        message.readString()
+                    )
                 else { return }
+                if row.3 == ExitReason.unregistered.rawValue, let pid = Int32(exactly: row.2) {
+                    unregistered(pid)
+                }
                 learn(nil, row.2)
             },
             try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
-                guard owner != nil else { return }
-                // Another daemon.
                 calls = []
+                isKnown = false
+                daemon = owner
+                guard owner != nil else { return tell(names) }
+                // Another daemon.
                 do {
                     try ask()
                 } catch {
@@ -70,10 +93,11 @@ final class Registry {
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func ask() throws(BusFailure) {
-        try call("Subscribe") { _ in }
+        try call("Subscribe") { [unowned self] reply in daemon = reply.sender }
         try call("ListApplications") { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
             names = rows
+            isKnown = true
             tell(names)
         }
     }

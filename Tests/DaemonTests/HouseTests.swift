@@ -25,7 +25,7 @@ struct HouseTests {
         ("Windows", ["CXCB", "CWayland", "Linux", "Glibc"]),
         ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Linux", "Glibc"]),
         ("appstated", ["AppStateContract", "AppStateBus", "Linux", "Daemon", "Glibc"]),
-        ("appstate-session", ["AppStateContract", "AppStateBus", "Windows", "Glibc"]),
+        ("appstate-session", ["AppStateContract", "AppStateBus", "Linux", "Windows", "Glibc"]),
         ("appstatectl", ["AppStateContract", "AppStateBus", "ArgumentParser", "Glibc"]),
     ]
 

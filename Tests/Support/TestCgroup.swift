@@ -44,7 +44,8 @@ public final class TestCgroup {
         guard write(file, text, text.count) == text.count else { throw TestFailure("move \(pid): \(errno)") }
     }
 
-    private static let base: Cgroup? = {
+    /// Our own cgroup, where processes can be moved.
+    public static let base: Cgroup? = {
         guard let hierarchy = try? UnifiedHierarchy.find() else { return nil }
         return try? Cgroup.of(getpid(), in: hierarchy)
     }()

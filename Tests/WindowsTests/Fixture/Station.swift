@@ -15,6 +15,7 @@ final class Station {
     private var filter: Slot?
     private var edges: [String: [String]] = [:]
     private var removals: [String: String] = [:]
+    private var sockets: [String: NotifySocket] = [:]
 
     static let isAvailable =
         PrivateBus.isAvailable && Programs.built("appstated") != nil
@@ -25,11 +26,34 @@ final class Station {
     private static let source = #filePath
 
     private let configuration: String
+    private let sessions: [String: UInt32]
+
+    /// Whether a daemon can be shown sessions of a test's own.
+    static let canHaveSessions: Bool = {
+        guard isAvailable, getuid() == 0, access("/run/systemd", X_OK) == 0,
+            let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/run/systemd"])
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+    static let whatSessionsNeed: Comment = "needs root, mount namespaces, and a directory /run/systemd"
+
+    /// Whether user nobody can run what was built.
+    static let othersCanRun: Bool = {
+        guard getuid() == 0, Programs.inPath("setpriv") != nil,
+            let program = Programs.built("appstate-session"),
+            let probe = try? Child(program, ["--version"], uid: Compositor.nobody)
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+    static let whatOthersNeed: Comment = "needs root, setpriv, and programs that user nobody can run"
 
     /// Starts a bus, and a daemon on it.
     ///
-    /// - Parameter configuration: more of the daemon's.
-    init(withDaemon: Bool = true, configuration: String = "") throws {
+    /// - Parameters:
+    ///   - configuration: more of the daemon's.
+    ///   - sessions: those of logind that the daemon sees, with the user of each; empty: those of the machine.
+    init(withDaemon: Bool = true, configuration: String = "", sessions: [String: UInt32] = [:]) throws {
+        self.sessions = sessions
         self.configuration = "[LifeCycle]\nDrainEverySec=0\n" + configuration
         let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().deletingLastPathComponent().path
@@ -39,7 +63,7 @@ final class Station {
         loop = try EventLoop()
         connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)
-        for name in ["daemon", "agent", "run"] {
+        for name in ["daemon", "agent", "another", "run"] {
             mkdir("\(bus.directory)/\(name)", 0o755)
         }
         filter = try connection.addFilter { [weak self] message in
@@ -56,8 +80,25 @@ final class Station {
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
         daemon = try start(
-            "appstated", ["--config", file], in: "daemon", ["RUNTIME_DIRECTORY": bus.directory + "/run"])
+            "appstated", ["--config", file], in: "daemon", ["RUNTIME_DIRECTORY": bus.directory + "/run"],
+            prefix: try login())
         try call(BusNames.manager, "Subscribe")
+    }
+
+    /// A command that starts a program to which our sessions are logind's: the files that sd-login(3) reads.
+    private func login() throws -> [String] {
+        guard !sessions.isEmpty else { return [] }
+        let directory = bus.directory + "/login"
+        for kind in ["sessions", "users"] {
+            try FileManager.default.createDirectory(
+                atPath: directory + "/" + kind, withIntermediateDirectories: true)
+        }
+        for (id, uid) in sessions {
+            try "UID=\(uid)\nUSER=\(uid)\n".write(
+                toFile: directory + "/sessions/" + id, atomically: true, encoding: .utf8)
+        }
+        let bind = "mount --bind \"$0\" /run/systemd && exec \"$@\""
+        return ["unshare", "--mount", "--", "sh", "-c", bind, directory]
     }
 
     func endDaemon(_ signal: Int32) throws {
@@ -73,15 +114,40 @@ final class Station {
         agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
     }
 
+    /// Starts one more.
+    func startAnotherAgent(
+        _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
+    ) throws -> Child {
+        try start("appstate-session", arguments, in: "another", environment, uid: uid)
+    }
+
+    /// Writes the agent's configuration; answers its file.
+    @discardableResult
+    func configureAgent(_ text: String) throws -> String {
+        let file = bus.directory + "/session.conf"
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        return file
+    }
+
+    /// Has the agent read its configuration again, and waits until it has.
+    func reloadAgent(_ text: String) throws {
+        try configureAgent(text)
+        guard let agent, let ready = sockets["agent"] else { throw TestFailure("there is no agent") }
+        agent.kill(SIGHUP)
+        try ready.wait(for: "READY=1", from: agent)
+    }
+
     private func start(
         _ program: String, _ arguments: [String], in name: String, _ environment: [String: String?],
-        uid: UInt32? = nil
+        uid: UInt32? = nil, prefix: [String] = []
     ) throws -> Child {
         unlink("\(bus.directory)/\(name)/notify")
         let ready = try NotifySocket(in: "\(bus.directory)/\(name)")
+        sockets[name] = ready
+        let command = prefix + [Programs.built(program) ?? program] + arguments
         let more: [String: String?] = ["NOTIFY_SOCKET": ready.path].merging(environment) { $1 }
         let child = try Child(
-            Programs.built(program) ?? program, arguments, environment: bus.environment.merging(more) { $1 },
+            command[0], Array(command.dropFirst()), environment: bus.environment.merging(more) { $1 },
             uid: uid)
         try ready.wait(for: "READY=1", from: child)
         return child
@@ -108,6 +174,46 @@ final class Station {
         }.readObjectPath()
     }
 
+    struct Registered: Equatable {
+        let path: String
+        let id: String
+        let pid: Int32
+    }
+
+    /// All that are registered.
+    func applications() throws -> [Registered] {
+        let message = try call(BusNames.manager, "ListApplications")
+        var rows: [Registered] = []
+        try message.withEntered(.array, "(osuus)") {
+            while !message.atEnd {
+                try message.withEntered(.struct, "osuus") {
+                    rows.append(
+                        Registered(
+                            path: try message.readObjectPath(), id: try message.readString(),
+                            pid: Int32(bitPattern: try message.readUInt32())))
+                    try message.skip("us")
+                }
+            }
+        }
+        return rows
+    }
+
+    /// Waits until somebody has registered a process; answers its path.
+    func wait(forApplication id: String, _ pid: Int32) throws -> String {
+        var found: Registered?
+        try wait("\(id) with process \(pid)") {
+            found = try self.applications().first { $0.id == id && $0.pid == pid }
+            return found != nil
+        }
+        return found?.path ?? ""
+    }
+
+    func unregister(_ path: String) throws {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "Unregister")
+        _ = try connection.call(message, timeout: 30_000_000)
+    }
+
     /// What `CanSuspend` answers.
     func objections(to path: String) throws -> [String] {
         let message = try connection.newCall(
@@ -115,16 +221,17 @@ final class Station {
         return try connection.call(message, timeout: 30_000_000).readStrings()
     }
 
-    private func state(of path: String) throws -> String? {
+    func state(of path: String) throws -> String? {
+        guard case .string(let state) = try property("State", of: path) else { return nil }
+        return state
+    }
+
+    func property(_ name: String, of path: String) throws -> Variant {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
         try message.append(BusNames.application)
-        try message.append("State")
-        guard case .string(let state) = try connection.call(message, timeout: 120_000_000).readVariant()
-        else {
-            return nil
-        }
-        return state
+        try message.append(name)
+        return try connection.call(message, timeout: 120_000_000).readVariant()
     }
 
     // MARK: Signals

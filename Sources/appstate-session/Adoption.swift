@@ -1,0 +1,217 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import Windows
+
+/// Registers the applications of windows that nobody has registered, as far as the configuration names them
+/// (`[Session] Adopt=`).
+///
+/// Who is adopted stays so until its process ends or somebody unregisters it, with or without windows, and with or
+/// without us: a registration is nobody's. What somebody else unregisters is not adopted again.
+final class Adoption {
+    private let bus: Bus
+    private let journal: Journal
+    private let log: ((String) -> Void)?
+    private let proc = Proc()
+    private var configuration: Configuration
+    /// All that are registered, by pid; nil: the daemon has not told yet.
+    private var registered: [Int32: String]?
+    private var adopted: [ProcessIdentity: Adopted] = [:]
+    /// Those that are not to be adopted: the daemon has refused them, or somebody has unregistered them.
+    private var declined: Set<ProcessIdentity> = []
+    /// Those that we have unregistered ourselves, of which the daemon has not told yet.
+    private var released: Set<Int32> = []
+    private var windows: Set<Sight> = []
+    private var desktop: Set<Int32> = []
+    /// What was looked at, and needs no second look as long as nothing else changes.
+    private var seen: Set<Sight> = []
+    private var calls: [ProcessIdentity: Slot] = [:]
+    private var farewells: [Slot] = []
+
+    /// A process, and what one of its windows says that it is.
+    private struct Sight: Hashable {
+        let pid: Int32
+        let appID: String
+    }
+
+    private struct Adopted {
+        let id: String
+        let path: String
+        /// From the window's process to the application's.
+        let lineage: [Int32]
+    }
+
+    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Others of
+    /// ours need theirs.
+    private static let mostCalls = 16
+    /// The processes that are remembered after they were declined; then it is forgotten whose turn it was.
+    private static let mostDeclined = 1_024
+
+    /// - Parameter log: gets a line for each that is adopted or let go.
+    init(bus: Bus, configuration: Configuration, journal: Journal, log: ((String) -> Void)?) {
+        self.bus = bus
+        self.configuration = configuration
+        self.journal = journal
+        self.log = log
+    }
+
+    /// Whether it must be known who is registered.
+    var isWanted: Bool { !configuration.adopt.isEmpty || !adopted.isEmpty }
+
+    /// Takes the windows that there are; those that may be somebody else's make nobody an application.
+    ///
+    /// - Parameter desktop: the desktop's own processes.
+    func look(at windows: [Report.Window], on desktop: Set<Int32>) {
+        guard isWanted else { return }
+        let sights = Set(
+            windows.filter { !$0.observed.isShared }.compactMap { window in
+                Int32(exactly: window.pid).map { Sight(pid: $0, appID: window.observed.appID) }
+            })
+        guard sights != self.windows || desktop != self.desktop else { return }
+        if desktop != self.desktop { seen = [] }
+        (self.windows, self.desktop) = (sights, desktop)
+        seen.formIntersection(sights)
+        adopt()
+    }
+
+    /// Takes all that are registered; nil: nobody knows.
+    func learn(_ names: [Int32: String]?) {
+        let before = registered
+        registered = names
+        guard let names else {
+            released = []
+            return
+        }
+        adopted = adopted.filter { names[$0.key.pid] != nil }
+        if let before { for pid in names.keys where before[pid] == nil { giveWay(to: pid) } }
+        seen = []
+        adopt()
+    }
+
+    /// It has been unregistered, and lives on.
+    func leave(_ pid: Int32) {
+        guard released.remove(pid) == nil, let process = try? proc.identity(of: pid) else { return }
+        decline(process)
+    }
+
+    /// Takes another configuration: who was adopted and should not be any more is let go.
+    func configure(_ configuration: Configuration) {
+        self.configuration = configuration
+        for (process, application) in adopted where !configuration.adopt.matches(application.id) {
+            unregister(process, application)
+            released.insert(process.pid)
+        }
+        declined = []
+        seen = []
+        adopt()
+    }
+
+    // MARK: Adopting
+
+    private func adopt() {
+        guard let registered, !configuration.adopt.isEmpty, seen != windows else { return }
+        let desktop = DesktopProcesses(desktop, proc: proc)
+        for sight in windows.subtracting(seen) where registered[sight.pid] == nil {
+            guard calls.count < Self.mostCalls else { return }
+            seen.insert(sight)
+            guard
+                let candidate = Candidate(
+                    windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc),
+                configuration.adopt.matches(candidate.id.rawValue), calls[candidate.process] == nil,
+                !declined.contains(candidate.process),
+                !candidate.lineage.contains(where: { registered[$0.pid] != nil })
+            else { continue }
+            register(candidate)
+        }
+    }
+
+    private func register(_ candidate: Candidate) {
+        let process = candidate.process
+        do {
+            // Opened first, then asked who it is: one that took the number before has another start time.
+            let descriptor = try PidFD(pid: process.pid)
+            guard try proc.identity(of: process.pid) == process else { return }
+            let message = try newCall(BusNames.root, BusNames.manager, "RegisterProcess")
+            try message.append(candidate.id.rawValue)
+            try message.append(descriptor: descriptor.rawValue)
+            try message.appendDictionary([
+                (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
+                // It has not asked to be treated as an application: the configuration may say so.
+                (RegisterOption.reclaimable.rawValue, .bool(false)),
+            ])
+            calls[process] = try bus.callAsync(message) { [unowned self] reply in
+                calls[process] = nil
+                if let error = reply.error { refused(candidate, error) } else { taken(candidate, reply) }
+                adopt()
+            }
+        } catch {
+            // It has ended, or the connection has, which somebody else is told of.
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func taken(_ candidate: Candidate, _ reply: borrowing Message) {
+        guard let path = try? reply.readObjectPath() else { return }
+        let main = candidate.lineage.prefix { $0 != candidate.process } + [candidate.process]
+        adopted[candidate.process] = Adopted(
+            id: candidate.id.rawValue, path: path, lineage: main.map(\.pid))
+        log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
+        journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
+        // It may have been told of before this answer came.
+        if let registered { for pid in registered.keys { giveWay(to: pid) } }
+    }
+
+    private func refused(_ candidate: Candidate, _ error: MethodError) {
+        switch ErrorName(rawValue: error.name) {
+        case .alreadyRegistered?, .noSuchProcess?:
+            // It was faster itself, or has ended.
+            journal.log(.debug, "\(candidate.id): \(error)")
+        case nil:
+            // Nobody is there; whoever comes says first who is registered.
+            journal.log(.debug, "\(candidate.id): \(error)")
+        case _?:
+            journal.log(
+                .notice, "\(candidate.id), process \(candidate.process.pid), is not adopted: \(error)")
+            decline(candidate.process)
+        }
+    }
+
+    private func decline(_ process: ProcessIdentity) {
+        if declined.count >= Self.mostDeclined {
+            declined = declined.filter { (try? proc.identity(of: $0.pid)) == $0 }
+        }
+        if declined.count >= Self.mostDeclined { declined = [] }
+        declined.insert(process)
+    }
+
+    // MARK: Letting go
+
+    /// A process has been registered that has, among those above it, one that was adopted for a window which is the
+    /// newcomer's: what starts it in a sandbox, say. The window is an application's without our doing then.
+    private func giveWay(to pid: Int32) {
+        for (process, application) in adopted where process.pid != pid && application.lineage.contains(pid) {
+            unregister(process, application)
+        }
+    }
+
+    private func unregister(_ process: ProcessIdentity, _ application: Adopted) {
+        adopted[process] = nil
+        do {
+            let message = try newCall(application.path, BusNames.application, "Unregister")
+            let slot = try bus.callAsync(message) { [journal] reply in
+                if let error = reply.error { journal.log(.debug, "Unregister \(application.id): \(error)") }
+            }
+            farewells = farewells.suffix(Self.mostCalls) + [slot]
+            log?("Unregister \(application.id) pid \(process.pid)")
+            journal.log(.info, "\(application.id), process \(process.pid), is not adopted any more")
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func newCall(_ path: String, _ interface: String, _ member: String) throws(BusFailure) -> Message
+    {
+        try bus.newCall(destination: BusNames.service, path: path, interface: interface, member: member)
+    }
+}

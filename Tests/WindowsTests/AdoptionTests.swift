@@ -1,0 +1,335 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// Windows of processes that nobody has registered, on a real X server, with the real agent and the real daemon.
+@Suite(
+    "Adoption", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct AdoptionTests {
+    /// A display, a daemon, and an agent with a configuration.
+    private final class Scene {
+        let display: Display
+        let station: Station
+
+        init(_ configuration: String, station: Station? = nil) throws {
+            display = try Display(#require(WindowManager.present.first))
+            self.station = try station ?? Station()
+            try startAgent(configuration)
+        }
+
+        func startAgent(_ configuration: String) throws {
+            let file = try station.configureAgent(configuration)
+            try station.startAgent(["--verbose", "--config", file], environment: display.environment)
+        }
+
+        /// Waits until the agent has looked at all windows that there are, by one more that it adopts.
+        func settle() throws {
+            let marker = try display.app()
+            _ = try marker.open("Marker")
+            _ = try station.wait(forApplication: "Marker", marker.pid)
+            marker.process.kill(SIGKILL)
+            try marker.process.waitForExit()
+            try station.wait("the end of the marker") { try !self.ids().contains("Marker") }
+        }
+
+        func ids() throws -> [String] { try station.applications().map(\.id).sorted() }
+
+        func activate(_ window: UInt32) throws {
+            try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        }
+    }
+
+    @Test("a window of a process that matches makes it an application, which walks as others do")
+    func adopts() throws {
+        let scene = try Scene("[Session]\nAdopt=Al* Marker\n")
+        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.activate(first)
+        try scene.station.wait(for: path, toBe: "active")
+        try scene.settle()
+        try scene.activate(first)
+        try scene.station.wait(for: path, toBe: "active")
+        #expect(try scene.ids() == ["Alpha"])
+        #expect(try scene.station.property("Suspension", of: path) == .string("manual"))
+        #expect(try scene.station.property("Reclaimable", of: path) == .bool(false))
+
+        scene.station.forget()
+        try scene.activate(second)
+        try scene.station.wait(forWalks: [path: ["active→inactive"]], "focus")
+        try scene.activate(first)
+        try scene.station.wait(forWalks: [path: ["inactive→active"]], "focus again")
+        try scene.display.run("xdotool", ["windowminimize", "\(first)"])
+        try scene.station.wait(forWalks: [path: ["active→inactive", "inactive→background"]], "minimize")
+        // Without a window it stays what it is, until it ends.
+        try alpha.ask("close \(first)")
+        try scene.settle()
+        #expect(try scene.ids() == ["Alpha"])
+        alpha.process.kill(SIGKILL)
+        #expect(try scene.station.waitForRemoval(of: path) == "killed")
+    }
+
+    @Test(
+        "without a configuration nobody is adopted; what it gets while it runs holds at once, and what it loses"
+    )
+    func reload() throws {
+        let scene = try Scene("")
+        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
+        _ = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try scene.station.agent?.waitForLine(containing: "\"Beta\"")
+        #expect(try scene.ids() == [])
+
+        try scene.station.reloadAgent("[Session]\nAdopt=* !Beta\nAdoptSuspension=automatic\nAdapt=x\n")
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        #expect(try scene.station.property("Suspension", of: path) == .string("automatic"))
+        try scene.station.agent?.waitForLine(containing: "session.conf:4: Adapt=: no such key in [Session]")
+        try scene.settle()
+        #expect(try scene.ids() == ["Alpha"])
+
+        try scene.station.reloadAgent("[Session]\nAdopt=* !Alpha\nAdoptSuspension=never\n")
+        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
+        let other = try scene.station.wait(forApplication: "Beta", beta.pid)
+        #expect(try scene.station.property("Suspension", of: other) == .string("never"))
+        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
+        _ = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        #expect(try scene.ids() == ["Alpha", "Beta"])
+    }
+
+    @Test("what is registered already is not adopted, whoever was faster; a descendant's window is its own")
+    func once() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let alpha = try scene.display.app()
+        let path = try scene.station.register("org.example.Own", alpha.pid)
+        let beta = try scene.display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
+        let shell = try scene.station.register("org.example.Shell", beta.pid)
+        let window = try alpha.open("Alpha")
+        let other = try beta.open("Beta")
+        try scene.settle()
+        #expect(try scene.ids() == ["org.example.Own", "org.example.Shell"])
+        try scene.activate(window)
+        try scene.station.wait(for: path, toBe: "active")
+        try scene.activate(other)
+        try scene.station.wait(for: shell, toBe: "active")
+
+        // One that comes too late is told so, and finds itself.
+        let gamma = try scene.display.app()
+        _ = try gamma.open("Gamma")
+        let adopted = try scene.station.wait(forApplication: "Gamma", gamma.pid)
+        let failure = #expect(throws: BusFailure.self) {
+            try scene.station.register("org.example.Gamma", gamma.pid)
+        }
+        #expect(failure?.name == ErrorName.alreadyRegistered.rawValue)
+        let answer = try scene.station.call(BusNames.manager, "GetApplicationByPID") { message in
+            try message.append(UInt32(gamma.pid))
+        }
+        #expect(try answer.readObjectPath() == adopted)
+    }
+
+    @Test(
+        "20 that are registered by somebody else at the moment when they are adopted are registered once each"
+    )
+    func race() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let apps = try (0..<20).map { _ in try scene.display.app() }
+        for app in apps {
+            _ = try app.open("Alpha")
+            do {
+                _ = try scene.station.register("org.example.Own", app.pid)
+            } catch let failure as BusFailure {
+                #expect(failure.name == ErrorName.alreadyRegistered.rawValue)
+            }
+        }
+        try scene.settle()
+        let rows = try scene.station.applications()
+        #expect(rows.map(\.pid).sorted() == apps.map(\.pid).sorted())
+    }
+
+    @Test("what somebody unregisters is left alone, also with another window, until the agent is told anew")
+    func unregistered() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let alpha = try scene.display.app()
+        _ = try alpha.open("Alpha")
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.station.unregister(path)
+        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
+        _ = try alpha.open("Another")
+        try scene.settle()
+        #expect(try scene.ids() == [])
+        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
+        try scene.station.wait("it to be adopted again") { try scene.station.applications().count == 1 }
+    }
+
+    @Test("an agent that ends leaves what it adopted, and the next goes on; so does the next daemon")
+    func generations() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let alpha = try scene.display.app()
+        let window = try alpha.open("Alpha")
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        scene.station.agent?.kill(SIGTERM)
+        #expect(try scene.station.agent?.waitForExit() == .exited(0))
+        #expect(try scene.ids() == ["Alpha"])
+        try scene.startAgent("[Session]\nAdopt=*\n")
+        try scene.settle()
+        #expect(try scene.station.wait(forApplication: "Alpha", alpha.pid) == path)
+
+        try scene.station.endDaemon(SIGKILL)
+        try scene.station.startDaemon()
+        #expect(try scene.station.wait(forApplication: "Alpha", alpha.pid) == path)
+        try scene.settle()
+        #expect(try scene.ids() == ["Alpha"])
+        try scene.activate(window)
+        try scene.station.wait(for: path, toBe: "active")
+    }
+
+    @Test(
+        "a daemon that comes after the windows is told of them; one that refuses is not asked again and again"
+    )
+    func limits() throws {
+        let station = try Station(withDaemon: false, configuration: "[Limits]\nApplicationsPerUser=30\n")
+        let scene = try Scene("[Session]\nAdopt=* !Marker\n", station: station)
+        let apps = try (0..<40).map { _ in try scene.display.app() }
+        for app in apps { _ = try app.open("Alpha") }
+        try station.startDaemon()
+        try station.wait("30 applications") { try station.applications().count == 30 }
+        try station.agent?.waitForLine(
+            containing: "is not adopted: org.freedesktop.DBus.Error.LimitsExceeded")
+        let refusals = { station.agent?.errors.components(separatedBy: "is not adopted: ").count ?? 0 }
+        try station.wait("10 refusals") {
+            _ = station.agent?.advance()
+            return refusals() == 11
+        }
+        _ = try apps[0].open("Beta")
+        try station.agent?.waitForLine(containing: "\"Beta\"")
+        #expect(refusals() == 11)
+    }
+}
+
+/// Whose window makes whom an application.
+@Suite(
+    "Adoption of the right process", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct AdoptionOwnerTests {
+    private func start(_ display: Display, _ configuration: String) throws -> Station {
+        let station = try Station()
+        let file = try station.configureAgent(configuration)
+        try station.startAgent(["--verbose", "--config", file], environment: display.environment)
+        return station
+    }
+
+    @Test(
+        "in a unit of its own: the topmost process of the unit, under the unit's id; who registers itself below it has it",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func unit() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let id = "org.example.Unit\(getpid())"
+        let unit = try TestCgroup("app-test-\(id)-1.scope", below: try #require(TestCgroup.base))
+        let app = try display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
+        let child = try app.child()
+        for pid in [app.pid, child] { try unit.take(pid) }
+        let station = try start(display, "[Session]\nAdopt=org.example.*\n")
+        let window = try app.open("Alpha")
+        let path = try station.wait(forApplication: id, app.pid)
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+        #expect(try station.applications().count == 1)
+
+        let own = try station.register(id, child)
+        #expect(try station.waitForRemoval(of: path) == "unregistered")
+        try station.wait(for: own, toBe: "active")
+        _ = try app.open("Another")
+        try station.agent?.waitForLine(containing: "\"Another\"")
+        #expect(try station.applications().map(\.pid) == [child])
+    }
+
+    @Test("without one: the window's process, whatever started it; what an id cannot hold is an underscore")
+    func noUnit() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try start(display, "[Session]\nAdopt=*\n")
+        let app = try display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
+        _ = try app.open("Älpha/1")
+        _ = try station.wait(forApplication: "_lpha_1", app.child())
+    }
+
+    @Test(
+        "neither the window manager, nor who shows a panel or the desktop, nor whoever started them, nor other users'"
+    )
+    func desktop() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try start(display, "[Session]\nAdopt=*\n")
+        let (panel, last) = (try display.app(), try display.app())
+        try panel.ask("fixture DOCK Panel")
+        try station.agent?.waitForLine(containing: "\"Panel\"")
+        _ = try panel.open("Settings")
+        let other: WindowApp? =
+            Station.othersCanRun
+            ? try WindowApp(environment: display.environment, uid: Compositor.nobody) : nil
+        _ = try other?.open("Other")
+        _ = try last.open("Last")
+        _ = try station.wait(forApplication: "Last", last.pid)
+        #expect(try station.applications().map(\.id) == ["Last"])
+    }
+
+    @Test("a process is judged by what the kernel says of it")
+    func candidates() throws {
+        let shell = try Child("sh", ["-c", "sleep 1000 & echo sleeper $!; wait"])
+        let sleeper = try #require(
+            Int32(try shell.waitForLine(containing: "sleeper ").dropFirst("sleeper ".count)))
+        defer { kill(sleeper, SIGKILL) }
+        let nowhere = DesktopProcesses([])
+        func candidate(_ pid: Int32, _ appID: String, _ desktop: DesktopProcesses) -> Int32? {
+            Candidate(windowOf: pid, appID: appID, on: desktop)?.process.pid
+        }
+        #expect(candidate(sleeper, "Alpha", nowhere) == sleeper)
+        #expect(candidate(shell.pid, "Alpha", nowhere) == shell.pid)
+        // What starts the window manager, say.
+        #expect(candidate(shell.pid, "Alpha", DesktopProcesses([sleeper])) == nil)
+        #expect(candidate(sleeper, "Alpha", DesktopProcesses([sleeper])) == nil)
+        #expect(candidate(sleeper, "Alpha", DesktopProcesses([shell.pid])) == sleeper)
+        // Ourselves, and who started us.
+        #expect(candidate(getpid(), "Alpha", nowhere) == nil)
+        #expect(candidate(getppid(), "Alpha", nowhere) == nil)
+        for pid in [1, 0, -1, Int32.max] { #expect(candidate(pid, "Alpha", nowhere) == nil, "\(pid)") }
+        #expect(candidate(sleeper, "", nowhere) == nil)
+        #expect(candidate(sleeper, String(repeating: "x", count: 256), nowhere) == nil)
+        if getuid() == 0, Programs.inPath("setpriv") != nil {
+            let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: Compositor.nobody)
+            try other.waitForLine(containing: "here")
+            #expect(candidate(other.pid, "Alpha", nowhere) == nil)
+        }
+    }
+}
+
+/// A window that may be of several processes.
+@Suite(
+    "Adoption, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct WaylandAdoptionTests {
+    @Test(
+        "Wayland's and Xwayland's windows; as long as nobody knows whose a window is, nobody is adopted for it",
+        arguments: Compositor.Kind.present)
+    func doubt(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        let file = try station.configureAgent("[Session]\nAdopt=*\n")
+        let (first, second) = (try compositor.app("Alpha"), try compositor.app("Alpha"))
+        _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
+        try station.startAgent(
+            ["--verbose", "--config", file], environment: compositor.environment, uid: compositor.uid)
+        try station.agent?.waitForLine(containing: "may be of any of the processes")
+        let beta = try compositor.app("Beta")
+        _ = try beta.open("org.example.Beta", "c")
+        _ = try station.wait(forApplication: "org.example.Beta", beta.pid)
+        #expect(try station.applications().map(\.pid) == [beta.pid])
+        first.process.kill(SIGKILL)
+        let path = try station.wait(forApplication: "org.example.Alpha", second.pid)
+        try beta.ask("bar activate b")
+        try station.wait(for: path, toBe: "active")
+    }
+}

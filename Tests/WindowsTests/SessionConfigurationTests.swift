@@ -1,0 +1,106 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import appstate_session
+
+/// What the agent takes from `session.conf`.
+@Suite("The session agent's configuration")
+struct SessionConfigurationTests {
+    /// The configuration that files with these texts make, one on top of the other; complaints name them 0, 1 and so on.
+    private func read(_ texts: String...) throws -> Configuration {
+        let directory = NSTemporaryDirectory() + "session.\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        for (index, text) in texts.enumerated() {
+            try text.write(toFile: "\(directory)/\(index)", atomically: true, encoding: .utf8)
+        }
+        return Configuration(
+            reading: .layers(texts.indices.map { "\(directory)/\($0)" } + ["/nonexistent/x"]))
+    }
+
+    private func complaints(_ configuration: Configuration) -> [String] {
+        configuration.complaints.map { "\($0)".split(separator: "/").last.map(String.init) ?? "" }
+    }
+
+    @Test("nobody is adopted unless it is said, and then to be suspended when somebody asks")
+    func defaults() throws {
+        let configuration = try read("# nothing\n")
+        #expect(configuration.adopt.isEmpty)
+        #expect(!configuration.adopt.matches("org.example.App"))
+        #expect(configuration.suspension == .manual)
+        #expect(complaints(configuration) == [])
+    }
+
+    @Test(
+        "patterns",
+        arguments: [
+            ("*", "org.example.App", true), ("org.example.*", "org.example.App", true),
+            ("org.example.*", "org.example", false), ("*", "", true), ("App", "app", false),
+            ("App", "org.example.App", false), ("*.App firefox", "firefox", true),
+            ("* !firefox", "firefox", false), ("!firefox *", "firefox", false), ("!firefox", "gimp", false),
+            ("* !org.kde.* !*shell", "gnome-shell", false), ("gimp-2.[0-9]*", "gimp-2.10", true),
+            ("gimp-2.[!0-9]*", "gimp-2.10", false), ("????", "gimp", true), ("[", "gimp", false),
+        ])
+    func patterns(_ words: String, _ id: String, _ matches: Bool) throws {
+        let configuration = try read("[Session]\nAdopt=\(words)\n")
+        #expect(configuration.adopt.matches(id) == matches)
+        #expect(complaints(configuration) == [])
+    }
+
+    @Test("the user's file is on top of the administrator's; lists add up, and an empty value starts anew")
+    func layers() throws {
+        let administrator = "[Session]\nAdopt=firefox\nAdopt=gimp !vlc\nAdoptSuspension=automatic\n"
+        let added = try read(administrator, "[Session]\nAdopt=vlc inkscape\n")
+        #expect(["firefox", "gimp", "inkscape"].allSatisfy(added.adopt.matches))
+        #expect(!added.adopt.matches("vlc"))
+        #expect(added.suspension == .automatic)
+        let anew = try read(administrator, "[Session]\nAdopt=\nAdopt=vlc\nAdoptSuspension=\n")
+        #expect(anew.adopt.matches("vlc") && !anew.adopt.matches("firefox"))
+        #expect(anew.suspension == .manual)
+        #expect(try read(administrator, "[Session]\nAdopt=\n").adopt.isEmpty)
+    }
+
+    @Test("what cannot be taken is said with file, line, key and value, and the rest is taken")
+    func complaints() throws {
+        let configuration = try read(
+            "Adopt=early\n[Session]\nAdopt=a/b firefox ! \"x\"\nAdoptSuspension=perhaps\nNonsense=1\n[Daemon]\nMode=x\n"
+        )
+        let allowed = "can match no application's id: those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+        #expect(
+            configuration.complaints.map { String("\($0)".drop { $0 != ":" }) } == [
+                ":1: Adopt=: stands outside of any section", ":6: [Daemon] is no section",
+                ":3: Adopt=: \"a/b\" \(allowed)", ":3: Adopt=: \"!\" \(allowed)",
+                ":3: Adopt=: \"\"x\"\" \(allowed)",
+                ":4: AdoptSuspension=: \"perhaps\" is none of manual, automatic, never",
+                ":5: Nonsense=: no such key in [Session]",
+            ])
+        #expect(configuration.adopt.matches("firefox"))
+        #expect(!configuration.adopt.matches("early"))
+        #expect(configuration.suspension == .manual)
+    }
+
+    @Test("one file that is named must be there")
+    func missing() {
+        let configuration = Configuration(reading: .file("/nonexistent/session.conf"))
+        #expect(
+            configuration.complaints.map { "\($0)" } == [
+                "/nonexistent/session.conf:0: open /nonexistent/session.conf: No such file or directory"
+            ])
+    }
+
+    @Test("the sample says the defaults, and what it says can be taken")
+    func sample() throws {
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().path
+        let text = try String(contentsOfFile: root + "/systemd/session.conf", encoding: .utf8)
+        let plain = try read(text)
+        #expect(plain.adopt.isEmpty && plain.suspension == .manual && plain.complaints.isEmpty)
+        let lines = text.split(separator: "\n").map { line in
+            line.hasPrefix("#Adopt") ? String(line.dropFirst()) : String(line)
+        }
+        let taken = try read(lines.joined(separator: "\n"))
+        #expect(complaints(taken) == [])
+        #expect(taken.suspension == .manual)
+    }
+}
