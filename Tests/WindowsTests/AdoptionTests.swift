@@ -102,6 +102,27 @@ struct AdoptionTests {
         #expect(try scene.ids() == ["Alpha", "Beta"])
     }
 
+    @Test(
+        "what is adopted to be suspended is, when its time in the background is over; the focus has it run again"
+    )
+    func automatic() throws {
+        let station = try Station(configuration: "BackgroundGraceSec=100ms\n")
+        let scene = try Scene("[Session]\nAdopt=*\nAdoptSuspension=automatic\n", station: station)
+        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        let path = try station.wait(forApplication: "Alpha", alpha.pid)
+        let other = try station.wait(forApplication: "Beta", beta.pid)
+        try scene.activate(second)
+        try station.wait(for: other, toBe: "active")
+        try station.wait(for: path, toBe: "inactive")
+        try scene.display.run("xdotool", ["windowminimize", "\(first)"])
+        try station.wait(for: path, toBe: "suspended")
+        #expect(try Proc().stat(alpha.pid).state == .stopped)
+        try scene.activate(first)
+        try station.wait(for: path, toBe: "active")
+        #expect(try Proc().stat(alpha.pid).state != .stopped)
+    }
+
     @Test("what is registered already is not adopted, whoever was faster; a descendant's window is its own")
     func once() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
