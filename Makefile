@@ -101,6 +101,8 @@ install:
 	@# What the administrator wrote there stays.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
 	    $(DESTDIR)/etc/appstated/appstated.conf
+	[ -e $(DESTDIR)/etc/appstated/session.conf ] || install -D -m 644 systemd/session.conf \
+	    $(DESTDIR)/etc/appstated/session.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \

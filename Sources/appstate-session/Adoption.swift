@@ -61,9 +61,10 @@ final class Adoption {
 
     /// Takes the windows that there are; those that may be somebody else's make nobody an application.
     ///
-    /// - Parameter desktop: the desktop's own processes.
-    func look(at windows: [Report.Window], on desktop: Set<Int32>) {
+    /// - Parameter desktop: the desktop's own processes; asked for only where somebody may be adopted.
+    func look(at windows: [Report.Window], on desktop: @autoclosure () -> Set<Int32>) {
         guard isWanted else { return }
+        let desktop = desktop()
         let sights = Set(
             windows.filter { !$0.observed.isShared }.compactMap { window in
                 Int32(exactly: window.pid).map { Sight(pid: $0, appID: window.observed.appID) }

@@ -97,6 +97,7 @@ final class Registry {
         try call("ListApplications") { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
             names = rows
+            daemon = reply.sender
             isKnown = true
             tell(names)
         }
