@@ -191,8 +191,16 @@ final class Adoption {
     /// A process has been registered that has, among those above it, one that was adopted for a window which is the
     /// newcomer's: what starts it in a sandbox, say. The window is an application's without our doing then.
     private func giveWay(to pid: Int32) {
-        for (process, application) in adopted where process.pid != pid && application.lineage.contains(pid) {
+        for (process, application) in adopted
+        where process.pid != pid && application.lineage.contains(pid) && !hasWindow(process) {
             unregister(process, application)
+        }
+    }
+
+    /// Whether one of the windows is its own, or a descendant's that is not registered.
+    private func hasWindow(_ process: ProcessIdentity) -> Bool {
+        windows.contains { window in
+            proc.lineage(of: window.pid).first { registered?[$0.pid] != nil || $0 == process } == process
         }
     }
 

@@ -87,6 +87,8 @@ final class Compositor {
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
+    var pid: Int32 { process.pid }
+
     /// For its clients, and for an agent that watches it by this protocol.
     var environment: [String: String?] {
         [

@@ -1,0 +1,160 @@
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// Whose window makes whom an application.
+@Suite(
+    "Adoption of the right process", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct AdoptionOwnerTests {
+    private func start(_ display: Display, _ configuration: String) throws -> Station {
+        let station = try Station()
+        let file = try station.configureAgent(configuration)
+        try station.startAgent(["--verbose", "--config", file], environment: display.environment)
+        return station
+    }
+
+    @Test(
+        "in a unit of its own: the topmost process of the unit, under the unit's id; who registers itself below it has it",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func unit() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let id = "org.example.Unit\(getpid())"
+        let unit = try TestCgroup("app-test-\(id)-1.scope", below: try #require(TestCgroup.base))
+        let app = try display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
+        let child = try app.child()
+        for pid in [app.pid, child] { try unit.take(pid) }
+        let station = try start(display, "[Session]\nAdopt=org.example.*\n")
+        let window = try app.open("Alpha")
+        let path = try station.wait(forApplication: id, app.pid)
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+        #expect(try station.applications().count == 1)
+
+        let own = try station.register(id, child)
+        #expect(try station.waitForRemoval(of: path) == "unregistered")
+        try station.wait(for: own, toBe: "active")
+        _ = try app.open("Another")
+        try station.agent?.waitForLine(containing: "\"Another\"")
+        #expect(try station.applications().map(\.pid) == [child])
+    }
+
+    @Test(
+        "a main process that has other windows stays when a process below it registers itself",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func shared() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let id = "org.example.Shared\(getpid())"
+        let unit = try TestCgroup("app-\(id)-1.scope", below: try #require(TestCgroup.base))
+        let script = """
+            echo $$ >"$0"/cgroup.procs
+            { echo x open Second; exec sleep 1000; } | "$@" & echo second $!
+            "$@"; exit
+            """
+        let station = try start(display, "[Session]\nAdopt=org.example.* Marker\n")
+        let app = try display.app(prefix: ["sh", "-c", script, unit.cgroup.directory])
+        _ = try app.open("First")
+        try station.agent?.waitForLine(containing: "\"Second\"")
+        let main = try station.wait(forApplication: id, app.pid)
+        let second = Int32(try app.process.waitForLine(containing: "second ").dropFirst("second ".count))
+        let first = try #require(
+            Proc().children(of: app.pid).first { pid in
+                pid != second && (try? Proc().program(of: pid)) == "WindowActor"
+            })
+        _ = try station.register("org.example.First", first)
+        let marker = try display.app()
+        _ = try marker.open("Marker")
+        _ = try station.wait(forApplication: "Marker", marker.pid)
+        #expect(try station.applications().map(\.pid) == [app.pid, first, marker.pid])
+        #expect(try station.state(of: main) == "inactive")
+    }
+
+    @Test("without one: the window's process, whatever started it; what an id cannot hold is an underscore")
+    func noUnit() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try start(display, "[Session]\nAdopt=*\n")
+        let app = try display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
+        _ = try app.open("Älpha/1")
+        _ = try station.wait(forApplication: "_lpha_1", app.child())
+    }
+
+    @Test(
+        "neither the window manager, nor who shows a panel or the desktop, nor whoever started them, nor other users'"
+    )
+    func desktop() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try start(display, "[Session]\nAdopt=*\n")
+        let (panel, last) = (try display.app(), try display.app())
+        try panel.ask("fixture DOCK Panel")
+        try station.agent?.waitForLine(containing: "\"Panel\"")
+        _ = try panel.open("Settings")
+        let other: WindowApp? =
+            Station.othersCanRun
+            ? try WindowApp(environment: display.environment, uid: Compositor.nobody) : nil
+        _ = try other?.open("Other")
+        _ = try last.open("Last")
+        _ = try station.wait(forApplication: "Last", last.pid)
+        #expect(try station.applications().map(\.id) == ["Last"])
+    }
+
+    @Test("a process is judged by what the kernel says of it")
+    func candidates() throws {
+        let shell = try Child("sh", ["-c", "sleep 1000 & echo sleeper $!; wait"])
+        let sleeper = try #require(
+            Int32(try shell.waitForLine(containing: "sleeper ").dropFirst("sleeper ".count)))
+        defer { kill(sleeper, SIGKILL) }
+        let nowhere = DesktopProcesses([])
+        func candidate(_ pid: Int32, _ appID: String, _ desktop: DesktopProcesses) -> Int32? {
+            Candidate(windowOf: pid, appID: appID, on: desktop)?.process.pid
+        }
+        #expect(candidate(sleeper, "Alpha", nowhere) == sleeper)
+        #expect(candidate(shell.pid, "Alpha", nowhere) == shell.pid)
+        // What starts the window manager, say.
+        #expect(candidate(shell.pid, "Alpha", DesktopProcesses([sleeper])) == nil)
+        #expect(candidate(sleeper, "Alpha", DesktopProcesses([sleeper])) == nil)
+        #expect(candidate(sleeper, "Alpha", DesktopProcesses([shell.pid])) == sleeper)
+        // Ourselves, and who started us.
+        #expect(candidate(getpid(), "Alpha", nowhere) == nil)
+        #expect(candidate(getppid(), "Alpha", nowhere) == nil)
+        for pid in [1, 0, -1, Int32.max] { #expect(candidate(pid, "Alpha", nowhere) == nil, "\(pid)") }
+        #expect(candidate(sleeper, "", nowhere) == nil)
+        #expect(candidate(sleeper, String(repeating: "x", count: 256), nowhere) == nil)
+        if getuid() == 0, Programs.inPath("setpriv") != nil {
+            let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: Compositor.nobody)
+            try other.waitForLine(containing: "here")
+            #expect(candidate(other.pid, "Alpha", nowhere) == nil)
+        }
+    }
+}
+
+/// A window that may be of several processes.
+@Suite(
+    "Adoption, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct WaylandAdoptionTests {
+    @Test(
+        "Wayland's and Xwayland's windows; as long as nobody knows whose a window is, nobody is adopted for it",
+        arguments: Compositor.Kind.present)
+    func doubt(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let station = try Station()
+        let file = try station.configureAgent("[Session]\nAdopt=*\n")
+        let (first, second) = (try compositor.app("Alpha"), try compositor.app("Alpha"))
+        _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
+        try station.startAgent(
+            ["--verbose", "--config", file], environment: compositor.environment, uid: compositor.uid)
+        try station.agent?.waitForLine(containing: "may be of any of the processes")
+        let beta = try compositor.app("Beta")
+        _ = try beta.open("org.example.Beta", "c")
+        _ = try station.wait(forApplication: "org.example.Beta", beta.pid)
+        #expect(try station.applications().map(\.pid) == [beta.pid])
+        first.process.kill(SIGKILL)
+        let path = try station.wait(forApplication: "org.example.Alpha", second.pid)
+        try beta.ask("bar activate b")
+        try station.wait(for: path, toBe: "active")
+    }
+}
