@@ -110,6 +110,13 @@ extension Bus {
         }
     }
 
+    /// Has a message that came in dispatched once more, filters first, after all that has come since:
+    /// sd_bus_enqueue_for_read(3).
+    public func dispatchAgain(_ message: borrowing Message) throws(BusFailure) {
+        try message.rewind()
+        try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
+    }
+
     static func taken(
         _ pointer: OpaquePointer?, _ operation: String, _ subject: String
     ) throws(BusFailure) -> Message {

@@ -7,6 +7,13 @@ extension Message {
         try check(sd_bus_message_set_auto_start(pointer, 0), "forbid the start for", subject)
     }
 
+    /// Agrees that the service has somebody authenticate before it answers the call: the flag
+    /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
+    public borrowing func allowInteraction() throws(BusFailure) {
+        try check(
+            sd_bus_message_set_allow_interactive_authorization(pointer, 1), "allow interaction for", subject)
+    }
+
     /// Appends `s`. A string with a NUL inside is refused: D-Bus has none.
     public borrowing func append(_ value: String) throws(BusFailure) {
         try append(text: value, type: "s")

@@ -53,11 +53,20 @@ public struct Message: ~Copyable {
     /// Whether the sender of this call waits for an answer.
     public var expectsReply: Bool { sd_bus_message_get_expect_reply(pointer) > 0 }
 
+    /// Whether the sender of this call agrees to wait until somebody has authenticated: the flag
+    /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
+    public var allowsInteraction: Bool {
+        sd_bus_message_get_allow_interactive_authorization(pointer) > 0
+    }
+
     /// The error that answers a call; none for any other message.
     public var error: MethodError? {
         guard isError, let error = sd_bus_message_get_error(pointer)?.pointee else { return nil }
         return MethodError(text(error.name) ?? "", text(error.message) ?? "")
     }
+
+    /// Whether the other is a reference to this very message.
+    public borrowing func isSame(as other: borrowing Message) -> Bool { pointer == other.pointer }
 
     /// Begins reading from the first argument again.
     public borrowing func rewind() throws(BusFailure) {
