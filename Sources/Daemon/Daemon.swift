@@ -23,7 +23,7 @@ public final class Daemon {
     let resources: Resources
     let pressure: PressureSensor
     private let lowMemory: LowMemoryMonitor
-    private let logind: Logind
+    private let logind: BusPeer
     let sessions: SessionSensor
     let core: Core
     private let state: RuntimeState?
@@ -75,7 +75,7 @@ public final class Daemon {
         let pressure = PressureSensor(loop: loop, proc: proc, journal: journal, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
-        logind = Logind(bus: bus, journal: journal)
+        logind = BusPeer(Logind.name, bus: bus, journal: journal)
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })

@@ -19,7 +19,7 @@ final class SessionSensor {
         var reported: (inFront: Bool, isLocked: Bool)?
     }
 
-    private let logind: Logind
+    private let logind: BusPeer
     private let journal: Journal
     private let report: (Fact) -> Void
     /// Whether there is anything in the session.
@@ -32,7 +32,7 @@ final class SessionSensor {
     private static let patience: Microseconds = 3_000_000
 
     init(
-        loop: EventLoop, logind: Logind, journal: Journal, now: @escaping () -> Microseconds,
+        loop: EventLoop, logind: BusPeer, journal: Journal, now: @escaping () -> Microseconds,
         report: @escaping (Fact) -> Void, isOfConcern: @escaping (SessionKey) -> Bool
     ) throws {
         self.logind = logind
