@@ -16,6 +16,8 @@ policydir = $(datadir)/dbus-1/system.d
 else
 policydir = /etc/dbus-1/system.d
 endif
+# The polkit of Debian 12 (122) reads no actions below /usr/local: it is then as if there were none.
+polkitdir = $(datadir)/polkit-1/actions
 
 # WERROR=1: warnings are errors, and so is an import that Package.swift does not declare.
 SWIFT_FLAGS ?=
@@ -88,6 +90,7 @@ install:
 	install -D -m 755 $(products)/appstate-session $(DESTDIR)$(libexecdir)/appstate-session
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
+	install -D -m 644 dbus/org.appstate1.policy $(DESTDIR)$(polkitdir)/org.appstate1.policy
 	sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
@@ -119,7 +122,7 @@ install:
 # The configuration stays.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
-	    $(DESTDIR)$(policydir)/org.appstate1.conf \
+	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
 	    $(DESTDIR)$(unitdir)/appstated.service \
 	    $(DESTDIR)$(libexecdir)/appstate-session \

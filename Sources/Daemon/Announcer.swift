@@ -116,8 +116,8 @@ final class Announcer {
         propertiesChanged(
             of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
             to: {
-                ($0.isSubscribed || $0.followsObjects || $0.followedApplications.contains(number))
-                    && ($0.mayManage(user: application.user) || $0.followedApplications.contains(number))
+                ($0.isFollower || $0.followedApplications.contains(number))
+                    && ($0.maySee(user: application.user) || $0.isSandboxed)
             })
     }
 
@@ -164,12 +164,12 @@ final class Announcer {
     private func subscribers(
         of application: Registered, without delegate: ConnectionName?
     ) -> (Connection) -> Bool {
-        { $0.isSubscribed && $0.name != delegate && $0.mayManage(user: application.user) }
+        { $0.isSubscribed && $0.name != delegate && $0.maySee(user: application.user) }
     }
 
     /// Those who want to know which objects there are.
     private func followers(of application: Registered) -> (Connection) -> Bool {
-        { ($0.isSubscribed || $0.followsObjects) && $0.mayManage(user: application.user) }
+        { $0.isFollower && $0.maySee(user: application.user) }
     }
 
     /// The connection whose property value is being written, where a value depends on who reads it.
@@ -196,7 +196,7 @@ final class Announcer {
     ) {
         delivery.send(
             path: BusNames.root, interface: BusNames.manager, member: signal.rawValue,
-            to: { $0.isSubscribed && $0.mayManage(user: application.user) }, body)
+            to: { $0.isSubscribed && $0.maySee(user: application.user) }, body)
     }
 }
 

@@ -22,6 +22,22 @@ final class Connection {
     var followedApplications: Set<ApplicationNumber> = []
     var followsManager = false
 
+    /// Other users' applications exist for it: what polkit last said of `observe`.
+    var mayObserve = false
+    /// Whether that still holds.
+    var sight = Sight.open
+
+    enum Sight {
+        /// Polkit was not asked, or may say something else now.
+        case open
+        /// The question is under way.
+        case asked
+        /// It holds until polkit says that something has changed.
+        case settled
+        /// No, unless somebody authenticates.
+        case challenge
+    }
+
     var flow = Flow()
 
     /// How far it reads what it is sent.
@@ -79,6 +95,12 @@ final class Connection {
     /// Root sees and does everything; a user what is the user's own.
     func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
 
+    /// And what polkit lets it see.
+    func maySee(user other: UInt32) -> Bool { mayManage(user: other) || mayObserve && !isSandboxed }
+
+    /// It keeps a picture of the applications there are.
+    var isFollower: Bool { isSubscribed || followsObjects }
+
     /// How holds that it asks for are called: the person, not the connection, which a busctl leaves behind.
     var holder: String { "uid:\(user)" }
 }
@@ -88,7 +110,8 @@ final class Connections {
     private let bus: Bus
     private let proc: Proc
     private let journal: Journal
-    private let left: (ConnectionName) -> Void
+    /// Called when one of them has left the bus.
+    var left: (ConnectionName) -> Void = { _ in }
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: Slot] = [:]
     /// One rule for all, once there are more than `ownRules`.
@@ -97,11 +120,10 @@ final class Connections {
     /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
     private static let ownRules = 256
 
-    init(bus: Bus, proc: Proc, journal: Journal, left: @escaping (ConnectionName) -> Void) {
+    init(bus: Bus, proc: Proc, journal: Journal) {
         self.bus = bus
         self.proc = proc
         self.journal = journal
-        self.left = left
     }
 
     var all: Dictionary<ConnectionName, Connection>.Values { known.values }

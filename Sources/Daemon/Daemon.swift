@@ -25,6 +25,8 @@ public final class Daemon {
     private let lowMemory: LowMemoryMonitor
     private let logind: BusPeer
     let sessions: SessionSensor
+    let polkit: Polkit
+    let gate: Gate
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
@@ -55,7 +57,11 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
-        connections = Connections(bus: bus, proc: proc, journal: journal) { core.report(.disconnected($0)) }
+        connections = Connections(bus: bus, proc: proc, journal: journal)
+        polkit = Polkit(bus: bus, journal: journal)
+        let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
+        gate = Gate(
+            bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
@@ -96,6 +102,11 @@ public final class Daemon {
         resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
         self.executor = executor
         self.stops = stops
+        gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
+        connections.left = { [unowned self] in
+            gate.departed($0)
+            core.report(.disconnected($0))
+        }
         stops.writeDown = { [unowned self] in writeDown($0) }
         resources.writeDown = { [unowned self] application, entries in
             application.resources = entries
@@ -144,6 +155,7 @@ public final class Daemon {
         try logind.onSignal(Self.sleepRule) { [unowned self] in slept($0) }
         try sessions.start()
         try logind.start()
+        try polkit.start()
         try bus.attach(to: loop)
         do {
             try bus.requestName(BusNames.service)
@@ -198,6 +210,7 @@ public final class Daemon {
         core.report(.configured(configuration.settings))
         resources.configure(configuration.resources, configuration.settings.mode)
         configurePressure()
+        polkit.tryAgain()
         Service.notify("READY=1")
     }
 
@@ -340,44 +353,6 @@ public final class Daemon {
     }
 
     // MARK: Connections
-
-    /// dbus-api, "Message bodies other than saved state".
-    private static let mostOfArguments = 65_536
-    /// One set of at most 4,096 windows, with titles.
-    private static let mostOfWindows = 1 << 20
-
-    /// Who calls is settled before the call is dispatched; and GetAll and GetManagedObjects subscribe their
-    /// caller to the changes of what they return.
-    private func meet(_ message: borrowing Message) -> Bool {
-        guard message.isMethodCall, let sender = message.sender else { return false }
-        let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
-        let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
-        // Before anything is made of it: a stranger's megabytes are not worth reading.
-        if message.isLarger(than: limit) {
-            message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
-            return true
-        }
-        let connection: Connection
-        do {
-            connection = try connections.connection(named: sender)
-        } catch {
-            // It has left already: there is nobody to answer.
-            journal.log(.debug, "call of \(sender): \(error)")
-            return true
-        }
-        switch (message.interface, message.member, message.path) {
-        case (BusNames.objectManager?, "GetManagedObjects"?, BusNames.root?):
-            connection.followsObjects = true
-        case (BusNames.properties?, "GetAll"?, BusNames.root?):
-            connection.followsManager = true
-        case (BusNames.properties?, "GetAll"?, let path?):
-            if let application = try? visibleApplication(at: path, to: connection) {
-                connection.followedApplications.insert(application.number)
-            }
-        default: break
-        }
-        return false
-    }
 
     /// The session of a connection: logind's, else its user's display session, else all that its user runs.
     func session(of connection: Connection) -> SessionKey {

@@ -64,6 +64,12 @@ final class Delivery {
         }
     }
 
+    /// What a connection may see has changed: its picture of it is out of date.
+    func haveReadAgain(_ connection: Connection) {
+        withhold(connection)
+        resyncReachable()
+    }
+
     private func withhold(_ connection: Connection) {
         connection.flow.isWithheld = true
         withheld.insert(connection.name)

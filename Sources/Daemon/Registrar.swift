@@ -146,7 +146,7 @@ extension Daemon {
         }
     }
 
-    /// The caller's user must own the process; before anything is said about it.
+    /// The caller's user must own the process, or polkit allow it; before anything is said about it.
     private func checkRights(
         _ subject: borrowing Subject, _ connection: Connection, isItself: Bool
     ) throws(MethodError) {
@@ -154,9 +154,10 @@ extension Daemon {
         if connection.isSandboxed && !isItself {
             throw MethodError(.accessDenied, "A sandboxed process may register itself, not process \(pid)")
         }
-        guard connection.user == 0 || subject.owner.isWholly(connection.user) else {
-            throw MethodError(.accessDenied, "Process \(pid) is not user \(connection.user)'s")
-        }
+        if subject.owner.isWholly(connection.user) { return }
+        try requireManagement(
+            of: .process(ProcessID(subject.identity), user: subject.owner.real), user: 0, connection,
+            "Process \(pid) is not user \(connection.user)'s")
     }
 
     private func checkKind(_ subject: borrowing Subject) throws(MethodError) {

@@ -41,6 +41,9 @@ final class Client {
         }
     }
 
+    /// The daemon waits 5 min for somebody to authenticate, and answers then.
+    private static let patience: UInt64 = 310_000_000
+
     /// Calls a method; a refusal ends the program with the daemon's own sentence.
     @discardableResult
     func call(
@@ -49,9 +52,10 @@ final class Client {
     ) throws -> Message {
         let message = try bus.newCall(
             destination: BusNames.service, path: path, interface: interface, member: member)
+        try message.allowInteraction()
         try body(message)
         do {
-            return try bus.call(message, timeout: 30_000_000)
+            return try bus.call(message, timeout: Self.patience)
         } catch {
             throw Self.explained(error)
         }
@@ -64,7 +68,7 @@ final class Client {
             Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
         case ErrorName.noSuchApplication.rawValue:
             Failure(error.sentence, .noSuchApplication)
-        case ErrorName.accessDenied.rawValue:
+        case ErrorName.accessDenied.rawValue, ErrorName.interactiveAuthorizationRequired.rawValue:
             Failure("not allowed: \(error.sentence)")
         default:
             Failure(error.sentence)

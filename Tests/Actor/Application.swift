@@ -14,6 +14,8 @@ final class Application {
     private var lines: [String] = []
     /// The descendant that speaks in this process's place.
     private var successor: Application?
+    /// Calls whose answers may still come.
+    private var calls: [Slot] = []
     private var lockedFile: Int32 = -1
     private var allocations: [(UnsafeMutableRawPointer, Int)] = []
 
@@ -64,6 +66,9 @@ final class Application {
         switch command {
         case "name": return [bus.uniqueName]
         case "call": return try call(words)
+        case "begin", "begin-interactive":
+            try begin(words, number, isInteractive: command == "begin-interactive")
+            return []
         case "settle":
             // The daemon answers in order: what it sent before has come when it answers.
             _ = try call([BusNames.root, "org.freedesktop.DBus.Peer", "Ping"])
@@ -134,13 +139,28 @@ final class Application {
 
     /// `PATH INTERFACE MEMBER ARGUMENT…`, arguments as `Argument` writes them.
     private func call(_ words: [String]) throws -> [String] {
+        Argument.words(of: try bus.call(try message(words)))
+    }
+
+    /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.
+    private func begin(_ words: [String], _ number: String, isInteractive: Bool) throws {
+        let message = try message(words)
+        if isInteractive { try message.allowInteraction() }
+        calls.append(
+            try bus.callAsync(message, timeout: .max) { reply in
+                let answer = reply.error.map { ["error", $0.name] } ?? ["ok"] + Argument.words(of: reply)
+                say((["answer", number] + answer).joined(separator: " "))
+            })
+    }
+
+    private func message(_ words: [String]) throws -> Message {
         guard words.count >= 3 else {
             throw BusFailure(operation: "call", subject: "words", errno: EINVAL)
         }
         let message = try bus.newCall(
             destination: BusNames.service, path: words[0], interface: words[1], member: words[2])
         for word in words.dropFirst(3) { try Argument.append(word, to: message) }
-        return Argument.words(of: try bus.call(message))
+        return message
     }
 
     private static func tell(_ message: borrowing Message) {

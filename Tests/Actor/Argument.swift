@@ -40,7 +40,7 @@ enum Argument {
         }
     }
 
-    /// What can be read of a message, as words; dictionaries are left out.
+    /// What can be read of a message, as words: of a list of applications the paths; dictionaries are left out.
     static func words(of message: borrowing Message) -> [String] {
         var words: [String] = []
         do {
@@ -52,6 +52,15 @@ enum Argument {
                 case "t": words.append(String(try message.readUInt64()))
                 case "b": words.append(String(try message.readBool()))
                 case "v": words.append("\(try message.readVariant())")
+                case "a" where next.contents == "(osuus)":
+                    try message.withEntered(.array, "(osuus)") {
+                        while !message.atEnd {
+                            try message.withEntered(.struct, "osuus") {
+                                words.append(try message.readObjectPath())
+                                try message.skip("suus")
+                            }
+                        }
+                    }
                 default: return words
                 }
             }

@@ -3,8 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// Who may see and do what (dbus-api, the table): by the credentials the bus gives, before anything else.
-/// Without polkit: the same user, and root.
+/// Who may see and do what (dbus-api, the table): by the credentials the bus gives, before anything else, and by
+/// what polkit said before the call was dispatched. Without polkit: the same user, and root.
 extension Daemon {
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
@@ -16,8 +16,25 @@ extension Daemon {
 
     /// Whether an application exists for a connection at all.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
-        connection.mayManage(user: application.user)
+        connection.maySee(user: application.user)
             || connection.isSandboxed && isOwn(application.number, connection)
+            || gate.verdict(on: .application(application.number.rawValue), for: connection) == .yes
+    }
+
+    /// Refuses to manage what is another user's, unless polkit allows it. A sandbox manages nothing.
+    func requireManagement(
+        of target: Target, user: UInt32, _ connection: Connection, _ what: @autoclosure () -> String
+    ) throws(MethodError) {
+        if connection.mayManage(user: user) { return }
+        switch gate.verdict(on: target, for: connection) {
+        case .yes?: return
+        case .challenge?:
+            throw MethodError(
+                .interactiveAuthorizationRequired,
+                "\(what()): somebody has to authenticate (\(Polkit.Action.manage.rawValue))")
+        case .unanswered?: throw MethodError(.accessDenied, "\(what()): polkit did not answer in time")
+        case .no?, nil: throw MethodError(.accessDenied, what())
+        }
     }
 
     /// Whether the connection's process is in the application's extent.
@@ -37,14 +54,16 @@ extension Daemon {
         return application
     }
 
-    /// The application of a call that manages it: its user's, or root's; a sandbox manages nothing.
+    /// The application of a call that manages it: its user's, root's, or with polkit's consent; a sandbox manages
+    /// nothing.
     func managedApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
-        guard connection.mayManage(user: application.user) else {
-            throw MethodError(
-                .accessDenied, "A sandboxed process may only use the delegate's methods, not \(call.member)")
-        }
+        try requireUnconfined(connection, call.member)
+        try requireManagement(
+            of: .application(application.number.rawValue), user: application.user, connection,
+            "User \(connection.user) may not \(call.member) application \(application.number) of user \(application.user)"
+        )
         return (application, connection)
     }
 

@@ -58,7 +58,7 @@ extension Daemon {
         ]
     }
 
-    /// For the application's user and root.
+    /// For the application's user, root, and who manages it with polkit's consent.
     private func managingMethods() -> [Method] {
         [
             Method("Suspend") { [unowned self] call in
@@ -88,6 +88,8 @@ extension Daemon {
             Method("Unregister") { [unowned self] call in
                 let connection = try caller()
                 let application = try visibleApplication(at: call.path, to: connection)
+                // Its own processes may, in a sandbox too.
+                if !connection.isSandboxed { _ = try managedApplication(call) }
                 try perform(.unregister(application.number))
                 try call.reply()
             },

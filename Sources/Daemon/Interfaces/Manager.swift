@@ -56,9 +56,9 @@ extension Daemon {
                 },
                 Method("ReloadConfig") { [unowned self] call in
                     let connection = try caller()
-                    guard connection.user == 0, !connection.isSandboxed else {
-                        throw MethodError(.accessDenied, "Only root may reload, not user \(connection.user)")
-                    }
+                    try requireUnconfined(connection, call.member)
+                    try requireManagement(
+                        of: .configuration, user: 0, connection, "User \(connection.user) may not reload")
                     reload()
                     try call.reply()
                 },

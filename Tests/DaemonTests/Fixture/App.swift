@@ -73,6 +73,20 @@ final class App {
         _ = send(input, line, line.count, Int32(MSG_NOSIGNAL))
     }
 
+    /// Calls a method and does not wait: `answer(to:)` has what comes of it.
+    ///
+    /// - Parameter isInteractive: somebody may be asked to authenticate.
+    func begin(_ words: String, isInteractive: Bool = false) throws -> Int {
+        try ask("\(isInteractive ? "begin-interactive" : "begin") \(words)")
+        return asked
+    }
+
+    /// The words of an answer: `ok …` or `error NAME`; nil: it has not come.
+    func answer(to call: Int) -> String? {
+        let head = "answer \(call) "
+        return lines.first { $0.hasPrefix(head) }.map { String($0.dropFirst(head.count)) }
+    }
+
     /// Registers itself; options as Tests/Actor/Argument.swift writes `a{sv}`, without the braces.
     func register(_ id: String = "org.example.Actor", _ options: String = "") throws -> String {
         try manager("Register s:\(id) u:0 {\(options)}")

@@ -13,6 +13,7 @@ final class TestDaemon {
     private let withoutCapabilities: [String]
     private let hasSessions: Bool
     private let ready: NotifySocket
+    private let serviceDirectory: String?
     private static let source = #filePath
 
     /// The root of the source tree.
@@ -32,15 +33,17 @@ final class TestDaemon {
     /// - Parameters:
     ///   - configuration: the text of its configuration file.
     ///   - policy: more of the bus's policy.
+    ///   - services: what the bus can start, by name: the command of each.
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
     init(
         configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
-        hasSessions: Bool = false
+        services: [String: String] = [:], hasSessions: Bool = false
     ) throws {
+        serviceDirectory = try Self.write(services)
         // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
         bus = try PrivateBus(
-            policyDirectories: [Self.root + "/dbus"],
+            policyDirectories: [Self.root + "/dbus"], serviceDirectories: serviceDirectory.map { [$0] } ?? [],
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
@@ -51,6 +54,23 @@ final class TestDaemon {
         runtimeDirectory = bus.directory + "/run"
         mkdir(runtimeDirectory, 0o700)
         process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities, hasSessions)
+    }
+
+    deinit {
+        if let serviceDirectory { try? FileManager.default.removeItem(atPath: serviceDirectory) }
+    }
+
+    /// A directory of activation files; the bus reads them again when it starts one.
+    private static func write(_ services: [String: String]) throws -> String? {
+        if services.isEmpty { return nil }
+        var template = Array("\(NSTemporaryDirectory())services.XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
+        let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        for (name, command) in services {
+            try "[D-BUS Service]\nName=\(name)\nExec=\(command)\n"
+                .write(toFile: "\(directory)/\(name).service", atomically: true, encoding: .utf8)
+        }
+        return directory
     }
 
     /// What the daemon's sd-login(3) takes for /run/systemd, if it `hasSessions`.

@@ -86,7 +86,7 @@ enum Deed: CaseIterable {
         case .noSuchApplication, .noSuchProcess: self != .register
         case .notSuspendable: self == .suspend
         case .alreadyRegistered, .notDelegate, .noSuchTask, .noSessionAgent, .tooLarge, .accessDenied,
-            .invalidArgs, .limitsExceeded, .notSupported, .failed, nil:
+            .interactiveAuthorizationRequired, .invalidArgs, .limitsExceeded, .notSupported, .failed, nil:
             false
         }
     }

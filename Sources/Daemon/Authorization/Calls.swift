@@ -1,0 +1,158 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// Every call before it is dispatched: who it is from, and whether polkit has to be asked first.
+extension Daemon {
+    /// dbus-api, "Message bodies other than saved state".
+    private static let mostOfArguments = 65_536
+    /// One set of at most 4,096 windows, with titles.
+    private static let mostOfWindows = 1 << 20
+
+    /// Who calls, and what it may, is settled before the call is dispatched; and GetAll and GetManagedObjects
+    /// subscribe their caller to the changes of what they return.
+    ///
+    /// - Returns: whether it was dealt with: refused, or held until polkit has answered.
+    func meet(_ message: borrowing Message) -> Bool {
+        guard message.isMethodCall, let sender = message.sender else { return false }
+        let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
+        let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
+        // Before anything is made of it: a stranger's megabytes are not worth reading.
+        if message.isLarger(than: limit) {
+            message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
+            return true
+        }
+        let connection: Connection
+        do {
+            connection = try connections.connection(named: sender)
+        } catch {
+            // It has left already: there is nobody to answer.
+            journal.log(.debug, "call of \(sender): \(error)")
+            return true
+        }
+        do {
+            guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
+                return true
+            }
+        } catch {
+            message.refuse(error)
+            return true
+        }
+        follow(message, connection)
+        return false
+    }
+
+    private func follow(_ message: borrowing Message, _ connection: Connection) {
+        switch (message.interface, message.member, message.path) {
+        case (BusNames.objectManager?, "GetManagedObjects"?, BusNames.root?):
+            connection.followsObjects = true
+        case (BusNames.properties?, "GetAll"?, BusNames.root?):
+            connection.followsManager = true
+        case (BusNames.properties?, "GetAll"?, let path?):
+            if let application = try? visibleApplication(at: path, to: connection) {
+                connection.followedApplications.insert(application.number)
+            }
+        default: break
+        }
+    }
+
+    // MARK: What polkit has to be asked
+
+    /// What manages an application, and the arguments it takes: what does not read is no question.
+    private static let managing = [
+        "Suspend": "", "Resume": "", "CanSuspend": "", "Terminate": "b", "Unregister": "",
+    ]
+    /// What is told of changes from then on.
+    private static let subscribing: Set = ["Subscribe", "GetManagedObjects", "GetAll"]
+
+    /// An ordinary user with its own applications is no question for polkit, but once when it subscribes: it may be
+    /// told of others' later.
+    private func demand(of message: borrowing Message, _ connection: Connection) -> Demand {
+        if connection.user == 0 || connection.isSandboxed { return .nothing }
+        let member = message.member ?? ""
+        switch (message.interface, message.path) {
+        case (BusNames.reporter?, _), ("org.freedesktop.DBus.Peer"?, _):
+            return .nothing
+        case (BusNames.manager?, BusNames.root?):
+            switch member {
+            case "Register", "RegisterProcess":
+                return demandToRegister(message, connection)
+            case "ReloadConfig":
+                return .management(
+                    .configuration, details: [("method", member), ("target", "the configuration")])
+            case "Unsubscribe":
+                return .turn
+            default:
+                break
+            }
+        case (let interface, let path?):
+            guard let number = BusNames.applicationNumber(inPath: path) else { break }
+            let application = machine.applications[ApplicationNumber(number)]
+            if application?.user == connection.user { return .nothing }
+            if interface == BusNames.application, Self.managing[member] == message.signature {
+                return .management(
+                    .application(number), details: details(of: member, path, application, connection))
+            }
+        case (_, nil):
+            break
+        }
+        guard Self.subscribing.contains(member) || isForOthers(connection.user) else { return .turn }
+        return .sight
+    }
+
+    /// Whether anything is registered that is another user's.
+    private func isForOthers(_ user: UInt32) -> Bool {
+        machine.applications.values.contains { $0.user != user }
+    }
+
+    /// The caller's user reads them in the dialogue: of an application that it may not see they say no more than the
+    /// call did, and of one that does not exist the same.
+    private func details(
+        of member: String, _ path: String, _ application: Application?, _ connection: Connection
+    ) -> [(String, String)] {
+        guard let application, maySee(application, connection) else {
+            return [("method", member), ("object", path), ("target", path)]
+        }
+        return [
+            ("method", member), ("object", path), ("application", application.id.rawValue),
+            ("user", String(application.user)),
+            ("target", "\(application.id) of user \(application.user)"),
+        ]
+    }
+
+    /// Another user's process: its owner and number are no secret.
+    private func demandToRegister(_ message: borrowing Message, _ connection: Connection) -> Demand {
+        let member = message.member ?? ""
+        defer { try? message.rewind() }
+        do {
+            guard message.signature == (member == "Register" ? "sua{sv}" : "sha{sv}"),
+                let id = ApplicationID(try message.readString())
+            else { return .turn }
+            let identity: ProcessIdentity
+            let owner: Proc.Owner
+            if member == "Register" {
+                let pid = try message.readUInt32()
+                // What most of them ask for.
+                if pid == 0 { return .turn }
+                let subject = try subject(pid: pid, of: connection)
+                (identity, owner) = (subject.identity, subject.owner)
+            } else {
+                let subject = try subject(descriptor: message.readDescriptor())
+                (identity, owner) = (subject.identity, subject.owner)
+            }
+            // What has the rights of more than one user can be registered by nobody.
+            guard owner.real != connection.user, owner.isWholly(owner.real) else { return .turn }
+            return .management(
+                .process(ProcessID(identity), user: owner.real),
+                details: [
+                    ("method", member), ("application", id.rawValue), ("user", String(owner.real)),
+                    ("pid", String(identity.pid)),
+                    ("target", "process \(identity.pid) of user \(owner.real)"),
+                ])
+        } catch {
+            // The handler says what is wrong.
+            return .turn
+        }
+    }
+}

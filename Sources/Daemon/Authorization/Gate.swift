@@ -1,0 +1,209 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// What a call asks for beyond what is its user's own.
+enum Demand {
+    /// Nothing: it is dispatched whatever else waits.
+    case nothing
+    /// Nothing, but it keeps its place behind calls of its connection that wait.
+    case turn
+    /// To see other users' applications.
+    case sight
+    /// To do something to what is not its user's.
+    case management(Target, details: [(String, String)])
+}
+
+/// What is managed.
+enum Target: Hashable {
+    /// The number in an object path, whether there is such an application or not.
+    case application(UInt32)
+    case process(ProcessID, user: UInt32)
+    case configuration
+}
+
+/// Holds calls until polkit has spoken, and has them dispatched anew then: handlers, enumerators and property
+/// getters find it settled.
+final class Gate {
+    private final class Held {
+        let message: Message
+        init(_ message: borrowing Message) { self.message = message.retained() }
+    }
+
+    /// A call that manages, and what polkit said of it, once it has.
+    private final class Managing {
+        let held: Held
+        let connection: ConnectionName
+        let target: Target
+        var verdict: Polkit.Verdict?
+
+        init(_ message: borrowing Message, _ connection: ConnectionName, _ target: Target) {
+            held = Held(message)
+            self.connection = connection
+            self.target = target
+        }
+    }
+
+    /// More calls of one user are not kept: 4 MiB of arguments at most.
+    private static let mostHeld = 64
+
+    private let bus: Bus
+    private let polkit: Polkit
+    private let questions: Questions
+    private let connections: Connections
+    private let journal: Journal
+    /// Calls that wait until their connection's sight is settled, or are on their way back; in order.
+    private var lines: [ConnectionName: [Held]] = [:]
+    private var managing: [Managing] = []
+    /// The call being dispatched, if polkit was asked about it.
+    private var current: Managing?
+    /// Called when a connection that is told of changes may see more than before, or less.
+    var sightChanged: (Connection) -> Void = { _ in }
+
+    init(bus: Bus, polkit: Polkit, questions: Questions, connections: Connections, journal: Journal) {
+        self.bus = bus
+        self.polkit = polkit
+        self.questions = questions
+        self.connections = connections
+        self.journal = journal
+        polkit.changed = { [weak self] in self?.lookAgain() }
+    }
+
+    /// What polkit said of the call that is being dispatched; nil where it was not asked, or about something else.
+    func verdict(on target: Target, for connection: Connection) -> Polkit.Verdict? {
+        guard let current, current.target == target, current.connection == connection.name else { return nil }
+        return current.verdict
+    }
+
+    /// Whether a call is to be dispatched now; else it comes again.
+    func admits(
+        _ message: borrowing Message, of connection: Connection, _ demand: () -> Demand
+    ) throws(MethodError) -> Bool {
+        current = nil
+        if let index = managing.firstIndex(where: { $0.verdict != nil && $0.held.message.isSame(as: message) }
+        ) {
+            current = managing.remove(at: index)
+            return true
+        }
+        let isBack = leavesLine(message, connection)
+        switch demand() {
+        case .nothing:
+            return true
+        case .turn:
+            if !isBack, lines[connection.name] != nil {
+                try lineUp(message, connection)
+                return false
+            }
+            return true
+        case .sight:
+            if isBack { return true }
+            let asksAgain = connection.sight == .challenge && message.allowsInteraction
+            if connection.sight == .open || asksAgain {
+                askSight(of: connection, isInteractive: message.allowsInteraction)
+            }
+            guard connection.sight == .asked || lines[connection.name] != nil else { return true }
+            try lineUp(message, connection)
+            return false
+        case .management(let target, let details):
+            return try !ask(to: target, details, message, connection)
+        }
+    }
+
+    /// It may have left with calls that wait.
+    func departed(_ name: ConnectionName) {
+        lines[name] = nil
+        managing.removeAll { $0.connection == name }
+        questions.cancel(of: name)
+    }
+
+    // MARK: Sight
+
+    private func askSight(of connection: Connection, isInteractive: Bool) {
+        guard !polkit.isAway else { return settle(connection, .no) }
+        connection.sight = .asked
+        let question = Polkit.Question(
+            action: .observe, connection: connection, details: [], isInteractive: isInteractive)
+        questions.ask(question) { [weak self] in self?.settle(connection, $0) }
+    }
+
+    private func settle(_ connection: Connection, _ verdict: Polkit.Verdict) {
+        connection.sight = verdict == .challenge ? .challenge : .settled
+        let isNew = connection.mayObserve != (verdict == .yes)
+        connection.mayObserve = verdict == .yes
+        if isNew, connection.isFollower { sightChanged(connection) }
+        for held in lines[connection.name] ?? [] { dispatchAgain(held) }
+    }
+
+    /// What was said may no longer hold: it is asked again before the next call. Who is told of others'
+    /// applications without calling is asked about at once, and told of them until polkit says otherwise.
+    private func lookAgain() {
+        for connection in connections.all where connection.sight != .open && connection.sight != .asked {
+            connection.sight = .open
+            if connection.mayObserve { askSight(of: connection, isInteractive: false) }
+        }
+    }
+
+    private func lineUp(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {
+        try checkRoom(for: connection)
+        let held = Held(message)
+        lines[connection.name, default: []].append(held)
+        // The line is on its way back already: behind it.
+        if connection.sight != .asked { dispatchAgain(held) }
+    }
+
+    private func leavesLine(_ message: borrowing Message, _ connection: Connection) -> Bool {
+        guard let line = lines[connection.name],
+            let index = line.firstIndex(where: { $0.message.isSame(as: message) })
+        else { return false }
+        lines[connection.name]?.remove(at: index)
+        if line.count == 1 { lines[connection.name] = nil }
+        return true
+    }
+
+    // MARK: Management
+
+    /// Whether polkit is asked, and the call waits.
+    private func ask(
+        to target: Target, _ details: [(String, String)], _ message: borrowing Message,
+        _ connection: Connection
+    ) throws(MethodError) -> Bool {
+        if polkit.isAway { return false }
+        guard questions.hasPlace(for: connection.user) else {
+            throw MethodError(
+                .limitsExceeded, "Too many questions to polkit wait, of user \(connection.user) or of all")
+        }
+        let call = Managing(message, connection.name, target)
+        managing.append(call)
+        let question = Polkit.Question(
+            action: .manage, connection: connection, details: details,
+            isInteractive: message.allowsInteraction)
+        questions.ask(question) { [weak self] verdict in
+            call.verdict = verdict
+            self?.dispatchAgain(call.held)
+        }
+        return true
+    }
+
+    // MARK: Calls that wait
+
+    private func checkRoom(for connection: Connection) throws(MethodError) {
+        let held = connections.all.filter { $0.user == connection.user }
+            .reduce(0) { $0 + (lines[$1.name]?.count ?? 0) }
+        guard held < Self.mostHeld else {
+            throw MethodError(
+                .limitsExceeded, "More than \(Self.mostHeld) calls of user \(connection.user) wait for polkit"
+            )
+        }
+    }
+
+    private func dispatchAgain(_ held: Held) {
+        do {
+            try bus.dispatchAgain(held.message)
+        } catch {
+            for (name, line) in lines { lines[name] = line.filter { $0 !== held } }
+            lines = lines.filter { !$0.value.isEmpty }
+            managing.removeAll { $0.held === held }
+            held.message.refuse(.failed("\(error)"))
+        }
+    }
+}

@@ -1,0 +1,145 @@
+import AppStateBus
+import LifeCycle
+
+/// The authority of polkit(8): asked without waiting, and heard when what it said may no longer hold.
+///
+/// The bus starts it when it is asked. Where that fails there is none, until somebody has the name again.
+final class Polkit {
+    /// What dbus/org.appstate1.policy declares.
+    enum Action: String {
+        case observe = "org.appstate1.observe"
+        case manage = "org.appstate1.manage"
+    }
+
+    enum Verdict {
+        case yes
+        case no
+        /// Yes once somebody has authenticated, which could not be asked for here.
+        case challenge
+        /// Nobody said anything in time.
+        case unanswered
+    }
+
+    /// One thing to be asked.
+    struct Question {
+        let action: Action
+        let connection: Connection
+        /// What rules may look at, and what the dialogue shows. Its reader is the caller's user.
+        let details: [(String, String)]
+        /// Whether somebody may be asked to authenticate.
+        let isInteractive: Bool
+    }
+
+    static let name = "org.freedesktop.PolicyKit1"
+    private static let path = "/org/freedesktop/PolicyKit1/Authority"
+    private static let authority = "org.freedesktop.PolicyKit1.Authority"
+    /// AllowUserInteraction of CheckAuthorizationFlags.
+    private static let allowInteraction: UInt32 = 1
+
+    private let peer: BusPeer
+    private let bus: Bus
+    private let journal: Journal
+    /// Nobody has the name, and the bus could not have it started: not to be tried at every call.
+    private(set) var isAway = false
+    private var hasComplained = false
+    /// Called when what it said before may no longer hold.
+    var changed: () -> Void = {}
+
+    init(bus: Bus, journal: Journal) {
+        self.bus = bus
+        self.journal = journal
+        peer = BusPeer(Self.name, bus: bus, journal: journal)
+    }
+
+    func start() throws(BusFailure) {
+        peer.ownerChanged = { [weak self] in
+            guard let self, peer.owner != nil else { return }
+            isAway = false
+            hasComplained = false
+            changed()
+        }
+        try peer.onSignal("path='\(Self.path)',interface='\(Self.authority)',member='Changed'") {
+            [weak self] _ in self?.changed()
+        }
+        try peer.start()
+    }
+
+    /// It may have been installed meanwhile.
+    func tryAgain() {
+        guard isAway else { return }
+        isAway = false
+        changed()
+    }
+
+    /// Asks, and goes on: CheckAuthorization of a connection by its unique name.
+    ///
+    /// - Parameters:
+    ///   - id: of our own choice, to cancel it by.
+    ///   - answered: called once; not after the slot was let go.
+    func check(
+        _ question: Question, id: String, answered: @escaping (Verdict) -> Void
+    ) throws(BusFailure) -> Slot {
+        let message = try newCall("CheckAuthorization")
+        try message.withContainer(.struct, "sa{sv}") {
+            try message.append("system-bus-name")
+            try message.appendDictionary([("name", .string(question.connection.name))])
+        }
+        try message.append(question.action.rawValue)
+        try message.withContainer(.array, "{ss}") {
+            for (key, value) in question.details {
+                try message.withContainer(.dictEntry, "ss") {
+                    try message.append(key)
+                    try message.append(value)
+                }
+            }
+        }
+        try message.append(question.isInteractive ? Self.allowInteraction : 0)
+        try message.append(id)
+        return try bus.callAsync(message, timeout: .max) { [weak self] reply in
+            guard let self else { return }
+            answered(verdict(of: reply))
+        }
+    }
+
+    /// Takes a question back: a dialogue that it opened closes.
+    func cancel(id: String) {
+        do {
+            let message = try newCall("CancelCheckAuthorization")
+            try message.append(id)
+            try bus.send(message)
+        } catch {
+            journal.log(.warning, "cannot take a question to polkit back: \(error)")
+        }
+    }
+
+    private func newCall(_ member: String) throws(BusFailure) -> Message {
+        try bus.newCall(destination: Self.name, path: Self.path, interface: Self.authority, member: member)
+    }
+
+    private func verdict(of reply: borrowing Message) -> Verdict {
+        if let error = reply.error {
+            // The bus's own word: nobody is there. But one that has left while it was asked will be started again.
+            isAway =
+                reply.sender == Bus.driver && error.name != "org.freedesktop.DBus.Error.NoReply"
+                && peer.owner == nil
+            if isAway {
+                journal.log(.info, "there is no polkit: users manage their own, and root (\(error))")
+            } else {
+                // An action that it does not know, say: the same at every question.
+                journal.log(hasComplained ? .debug : .warning, "polkit does not say: \(error)")
+                hasComplained = true
+            }
+            return .no
+        }
+        do {
+            return try reply.withEntered(.struct, "bba{ss}") {
+                let (isAuthorized, isChallenge) = (try reply.readBool(), try reply.readBool())
+                while !reply.atEnd { try reply.skip("a{ss}") }
+                return isAuthorized ? .yes : isChallenge ? .challenge : .no
+            }
+        } catch {
+            journal.log(.warning, "polkit's answer: \(error)")
+            return .no
+        }
+    }
+}

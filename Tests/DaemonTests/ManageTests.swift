@@ -1,0 +1,196 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Who manages other users' applications is polkit's to say, for each call.
+@Suite("Managing with polkit's consent", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+struct ManageTests {
+    private static let manage = "org.appstate1.manage"
+    /// Users that every system has; each must have a passwd entry.
+    private static let users: [UInt32] = [1, 2, 3, 4, 5, 6, 7, 8, 9].filter { getpwuid($0) != nil }
+
+    @Test("yes to one call is yes to that call, and not to the next")
+    func granted() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let suspend = try app.begin(Words.application(scene.path, "Suspend"), isInteractive: true)
+        let question = try scene.question(1)
+        #expect(question.action == Self.manage)
+        #expect(question.subject == (try app.ask("name")))
+        #expect(question.isInteractive)
+        // Somebody else's property is read meanwhile, and nothing has happened.
+        #expect(try scene.client.state(scene.path) == "background")
+        question.answer(.yes)
+        #expect(try scene.answer(app, suspend) == "ok")
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(App.nobody)"])
+
+        let resume = try app.begin(Words.application(scene.path, "Resume"))
+        try scene.question(2).answer(.no)
+        #expect(try scene.answer(app, resume) == Words.error(.noSuchApplication))
+        #expect(try scene.client.state(scene.path) == "suspended")
+    }
+
+    @Test("each method that manages asks; what one may not see is told by neither question nor answer")
+    func unseen() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let missing = "\(BusNames.applications)/99"
+        for words in ["Suspend", "Resume", "CanSuspend", "Terminate b:true", "Unregister"] {
+            for word in [PolkitStandIn.Word.no, .challenge] {
+                for path in [scene.path, missing] {
+                    scene.polkit.forget()
+                    scene.polkit.rule = { _ in word }
+                    let said = try scene.call(app, Words.application(path, words), isInteractive: true)
+                    #expect(said == Words.error(.noSuchApplication), "\(words)")
+                    #expect(scene.polkit.questions.map(\.action) == [Self.manage], "\(words)")
+                    let method = words.split(separator: " ")[0]
+                    #expect(
+                        scene.polkit.questions.first?.details
+                            == ["method": "\(method)", "object": path, "target": path])
+                }
+            }
+        }
+        scene.polkit.rule = { _ in .yes }
+        let said = try scene.call(app, Words.application(missing, "Suspend"))
+        #expect(said == Words.error(.noSuchApplication))
+        #expect(try scene.client.state(scene.path) == "background")
+    }
+
+    @Test("who sees it is told what it may not, and polkit what it is")
+    func seen() throws {
+        let scene = try PolkitScene()
+        var word = PolkitStandIn.Word.no
+        scene.polkit.rule = { $0.action == Self.manage ? word : .yes }
+        let app = try scene.app()
+        #expect(try scene.call(app, Words.list) == "ok \(scene.path)")
+        let terminate = Words.application(scene.path, "Terminate b:true")
+        #expect(try scene.call(app, terminate) == Words.error(.accessDenied))
+        word = .challenge
+        #expect(try scene.call(app, terminate) == Words.error(.interactiveAuthorizationRequired))
+        #expect(
+            scene.polkit.questions.last?.details == [
+                "method": "Terminate", "object": scene.path, "application": "org.example.Roots", "user": "0",
+                "target": "org.example.Roots of user 0",
+            ])
+        // To see is not to manage, and the delegate's methods are its own processes' alone.
+        word = .yes
+        let finish = try scene.call(app, Words.application(scene.path, "FinishLaunching"))
+        #expect(finish == Words.error(.notDelegate))
+        #expect(try scene.call(app, Words.application(scene.path, "Explain")) == "ok")
+        #expect(try scene.call(app, terminate) == "ok")
+        #expect(try scene.client.waitForRemoval(of: scene.path) == "force-quit")
+    }
+
+    @Test("another user's process is registered with polkit's consent, by number and by pidfd")
+    func register() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let other = try scene.app(uid: Self.users[0])
+        let byNumber = Words.manager("Register s:org.example.Other u:\(other.pid) {}")
+        scene.polkit.rule = { _ in .no }
+        #expect(try scene.call(app, byNumber) == Words.error(.accessDenied))
+        scene.polkit.rule = { _ in .challenge }
+        #expect(try scene.call(app, byNumber) == Words.error(.interactiveAuthorizationRequired))
+        #expect(
+            scene.polkit.questions.last?.details == [
+                "method": "Register", "application": "org.example.Other", "user": "\(Self.users[0])",
+                "pid": "\(other.pid)", "target": "process \(other.pid) of user \(Self.users[0])",
+            ])
+        scene.polkit.rule = { _ in .yes }
+        let delegate = Words.manager("Register s:org.example.Other u:\(other.pid) {delegate=b:true}")
+        #expect(try scene.call(app, delegate) == Words.error(.accessDenied))
+        #expect(try scene.call(app, byNumber).hasPrefix("ok \(BusNames.applications)/"))
+        #expect(try scene.call(app, byNumber) == Words.error(.alreadyRegistered))
+
+        let another = try scene.app(uid: Self.users[1])
+        let byDescriptor = Words.manager("RegisterProcess s:org.example.Other h:\(another.pid) {}")
+        let answer = try scene.call(app, byDescriptor)
+        #expect(answer.hasPrefix("ok \(BusNames.applications)/"), "\(answer)")
+        let uids = try scene.client.list().map { $0.split(separator: " ")[3] }
+        #expect(uids == ["0", "\(Self.users[0])", "\(Self.users[1])"])
+    }
+
+    @Test("the configuration is read again for whom polkit allows it")
+    func reload() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let reload = Words.manager("ReloadConfig")
+        for (word, answer) in [
+            (PolkitStandIn.Word.no, Words.error(.accessDenied)),
+            (.challenge, Words.error(.interactiveAuthorizationRequired)), (.yes, "ok"),
+        ] {
+            scene.polkit.rule = { _ in word }
+            #expect(try scene.call(app, reload) == answer)
+        }
+        #expect(scene.polkit.questions.allSatisfy { $0.action == Self.manage })
+    }
+
+    @Test("who leaves has its question taken back, and nothing is done")
+    func leaving() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        _ = try app.begin(Words.application(scene.path, "Suspend"), isInteractive: true)
+        let question = try scene.question(1)
+        let name = try app.ask("name")
+        try scene.client.waitForDeparture(of: name) { app.process.kill(SIGKILL) }
+        try scene.client.wait("the question to be taken back") { question.isCancelled }
+        try scene.settle()
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test("an application that ends while polkit thinks is not there any more")
+    func ending() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let call = try app.begin(Words.application(scene.path, "Terminate b:false"))
+        let question = try scene.question(1)
+        scene.process.kill(SIGKILL)
+        try scene.client.waitForRemoval(of: scene.path)
+        question.answer(.yes)
+        #expect(try scene.answer(app, call) == Words.error(.noSuchApplication))
+    }
+
+    @Test("four questions of one user wait; the fifth is LimitsExceeded, another user's is not")
+    func limitOfUser() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let suspend = Words.application(scene.path, "Suspend")
+        let calls = try (0..<5).map { _ in try app.begin(suspend, isInteractive: true) }
+        #expect(try scene.answer(app, calls[4]) == Words.error(.limitsExceeded))
+        #expect(scene.polkit.questions.count == 4)
+        let other = try scene.app(uid: Self.users[0])
+        _ = try other.begin(suspend)
+        try scene.question(5)
+
+        scene.polkit.questions[2].answer(.no)
+        #expect(try scene.answer(app, calls[2]) == Words.error(.noSuchApplication))
+        let next = try app.begin(suspend)
+        try scene.question(6).answer(.yes)
+        #expect(try scene.answer(app, next) == "ok")
+        #expect(try scene.client.state(scene.path) == "suspended")
+    }
+
+    @Test(
+        "32 questions wait in all; the next is LimitsExceeded",
+        .enabled(if: users.count == 9, "needs nine users")
+    )
+    func limitOfAll() throws {
+        let scene = try PolkitScene()
+        let apps = try Self.users.map { try scene.app(uid: $0) }
+        let suspend = Words.application(scene.path, "Suspend")
+        for (index, app) in apps.dropLast().enumerated() {
+            for _ in 0..<4 { _ = try app.begin(suspend, isInteractive: true) }
+            try scene.question(4 * (index + 1))
+        }
+        let last = try #require(apps.last)
+        #expect(try scene.call(last, suspend) == Words.error(.limitsExceeded))
+        #expect(scene.polkit.questions.count == 32)
+        scene.polkit.questions[0].answer(.no)
+        let call = try last.begin(suspend)
+        try scene.question(33).answer(.no)
+        #expect(try scene.answer(last, call) == Words.error(.noSuchApplication))
+    }
+}
