@@ -10,6 +10,7 @@ datadir = $(PREFIX)/share
 unitdir = $(PREFIX)/lib/systemd/system
 userunitdir = $(PREFIX)/lib/systemd/user
 autostartdir = /etc/xdg/autostart
+extensiondir = $(datadir)/gnome-shell/extensions/appstate@appstate1.org
 # The system bus reads no policy below /usr/local.
 ifeq ($(PREFIX),/usr)
 policydir = $(datadir)/dbus-1/system.d
@@ -18,6 +19,10 @@ policydir = /etc/dbus-1/system.d
 endif
 # The polkit of Debian 12 (122) reads no actions below /usr/local: it is then as if there were none.
 polkitdir = $(datadir)/polkit-1/actions
+
+# GNOME=43: the form of the extension for GNOME 43 and 44; anything newer: the form since 45. Else by
+# the GNOME Shell that is here, and without one the newer form.
+GNOME ?=
 
 # WERROR=1: warnings are errors, and so is an import that Package.swift does not declare.
 SWIFT_FLAGS ?=
@@ -31,7 +36,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build demo demo-shell test soak lint format bench bench-windows bench-pressure install uninstall clean help
+.PHONY: all build demo demo-shell test soak lint format bench bench-windows bench-pressure install install-gnome uninstall clean help
 
 build:
 	@scripts/setup build
@@ -106,6 +111,7 @@ install:
 	    $(DESTDIR)/etc/appstated/appstated.conf
 	[ -e $(DESTDIR)/etc/appstated/session.conf ] || install -D -m 644 systemd/session.conf \
 	    $(DESTDIR)/etc/appstated/session.conf
+	@$(MAKE) --no-print-directory install-gnome
 	install -d $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
@@ -118,6 +124,13 @@ install:
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
 	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
+
+install-gnome:
+	@version=$(GNOME); \
+	[ -n "$$version" ] || version=$$(gnome-shell --version 2>/dev/null | sed 's/[^0-9]*\([0-9]*\).*/\1/'); \
+	case $$version in 43 | 44) form=43 ;; *) form=45 ;; esac; set -x; \
+	install -D -m 644 gnome/$$form/metadata.json $(DESTDIR)$(extensiondir)/metadata.json && \
+	cat gnome/$$form/extension.js gnome/windows.js >$(DESTDIR)$(extensiondir)/extension.js
 
 # The configuration stays.
 uninstall:
@@ -132,6 +145,7 @@ uninstall:
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
+	rm -rf $(DESTDIR)$(extensiondir)
 	for file in dbus/org.appstate1.*.xml; do \
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done
@@ -151,5 +165,6 @@ help:
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
 	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
+	@echo 'make install-gnome  the extension for GNOME Shell alone (GNOME=43 or 45; else by the one that is here)'
 	@echo 'make clean       remove what was built'
 	@echo 'WERROR=1         makes warnings errors, as CI does'

@@ -46,6 +46,19 @@ public final class Bus {
             "the bus to the event loop")
     }
 
+    /// For a bus that is attached to no loop: can be read when there is something to `process()`. The connection's own,
+    /// and negative when that is lost.
+    ///
+    /// What is sent while the socket takes no more is not waited for by reading: sd_bus_get_events(3).
+    public var descriptor: Int32 { sd_bus_get_fd(pointer) }
+
+    /// For a bus that is attached to no loop: deals with one message that is there, without waiting.
+    ///
+    /// - Returns: false when there was nothing.
+    public func process() throws(BusFailure) -> Bool {
+        try check(sd_bus_process(pointer, nil), "process", "the bus") > 0
+    }
+
     /// Takes a well-known name, at once or not at all: it fails with EEXIST when another connection has it. A
     /// round trip to the bus.
     public func requestName(_ name: String) throws(BusFailure) {

@@ -11,6 +11,10 @@ public enum BusNames {
     public static let application = "org.appstate1.Application"
     public static let properties = "org.freedesktop.DBus.Properties"
     public static let objectManager = "org.freedesktop.DBus.ObjectManager"
+    /// The name and the interface of GNOME Shell's extension, on the session bus.
+    public static let shell = "org.appstate1.Shell"
+    /// Its object.
+    public static let shellPath = "/org/appstate1/Shell"
 
     /// The object path of application `number`.
     public static func path(ofApplication number: UInt32) -> String { "\(applications)/\(number)" }

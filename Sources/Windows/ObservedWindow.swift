@@ -43,7 +43,7 @@ public struct ObservedWindow: Equatable, Sendable {
     }
 
     /// Text of others as it may be passed on: up to the first NUL, at most `longestText` bytes, whole characters.
-    static func text(_ bytes: some Sequence<UInt8>) -> String {
+    public static func text(_ bytes: some Sequence<UInt8>) -> String {
         // A text that is not UTF-8 gets longer by what stands for its broken bytes.
         var text = String(decoding: Array(bytes.prefix { $0 != 0 }.prefix(longestText)), as: UTF8.self)
         while text.utf8.count > longestText || text.unicodeScalars.last == "\u{FFFD}" {

@@ -20,6 +20,8 @@ public protocol WindowObserver: AnyObject {
     func dispatch() throws(ObserverFailure)
     /// What a person should know of how the windows were understood, each sentence once.
     func takeNotices() -> [String]
+    /// Nothing is known of the windows for now: `windows` is what was last known, and no reason to take one for hidden.
+    var isBlind: Bool { get }
     /// Whose some windows are is not clear, and names might help.
     var isInDoubt: Bool { get }
     /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be others
@@ -29,6 +31,7 @@ public protocol WindowObserver: AnyObject {
 
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
+    public var isBlind: Bool { false }
     public var isInDoubt: Bool { false }
     public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}
@@ -42,6 +45,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case i3 = 3
     case foreignToplevel = 4
     case plasma = 5
+    case gnome = 6
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {

@@ -12,6 +12,8 @@ final class Agent {
     private var sources: [Source] = []
     private var focus = Focus()
     private var bus: Bus?
+    /// There is no connection to the bus, on purpose: an observer is blind.
+    private var isSilent = false
     private var reporter: Reporter?
     private var exemptions: Exemptions?
     /// What is known of processes that must not be suspended.
@@ -49,7 +51,8 @@ final class Agent {
         complain()
         reconnection = try loop.timer { [unowned self] in reconnect() }
         try watch(Desktop.observers())
-        try connect()
+        isSilent = isBlind
+        if isSilent { report() } else { try connect() }
         watchSessionNames()
         watchPlayback()
         Service.notify("READY=1\nSTATUS=Watching \(subjects)")
@@ -119,6 +122,7 @@ final class Agent {
     private func dispatch(_ observer: any WindowObserver) {
         do throws(ObserverFailure) {
             try observer.dispatch()
+            settleConnection()
             report()
         } catch {
             journal.log(.notice, error.description)
@@ -138,6 +142,7 @@ final class Agent {
             guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
             lastLook = loop.now
             try watch(Desktop.observers())
+            settleConnection()
             report()
         } catch {
             report()
@@ -147,6 +152,7 @@ final class Agent {
 
     private func report() {
         for notice in observers.flatMap({ $0.takeNotices() }) { journal.log(.notice, notice) }
+        guard !isSilent else { return }
         var windows = observers.flatMap { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
@@ -195,12 +201,26 @@ final class Agent {
         exemptions?.report(exempt)
     }
 
-    private func reconnect() {
+    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.
+    private var isBlind: Bool { observers.contains { $0.isBlind } }
+
+    private func settleConnection() {
+        guard isBlind != isSilent else { return }
+        isSilent = isBlind
+        if isSilent { disconnect() } else { reconnect() }
+    }
+
+    private func disconnect() {
         reporter = nil
         exemptions = nil
         registry = nil
         adoption = nil
         bus = nil
+    }
+
+    private func reconnect() {
+        disconnect()
+        guard !isSilent else { return }
         do throws(BusFailure) {
             try connect()
             reconnectionDelay = Self.shortestDelay

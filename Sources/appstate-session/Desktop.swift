@@ -61,7 +61,20 @@ enum Desktop {
         } catch .unsupported(let why) {
             lacks.append(why)
         }
+        // It has neither, and no other protocol that tells of windows.
+        do throws(ObserverFailure) {
+            return try gnome()
+        } catch .unsupported(let why) {
+            lacks.append(why)
+        }
         throw .unsupported(lacks.joined(separator: "; "))
+    }
+
+    private static func gnome() throws(ObserverFailure) -> any WindowObserver {
+        guard let address = sessionBus else {
+            throw .unsupported("there is no session bus to ask GNOME Shell on")
+        }
+        return try GnomeObserver(address: address)
     }
 
     private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {

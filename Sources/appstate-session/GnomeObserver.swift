@@ -1,0 +1,189 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Windows
+
+/// Watches the windows of GNOME Shell on Wayland, Xwayland's too, as our extension tells of them on the session bus
+/// (dbus/org.appstate1.Shell.xml).
+///
+/// It says that something is another, once; then it is asked for all there is, and says so again. So there is one
+/// question at a time, whatever happens meanwhile, and nothing to get out of step.
+final class GnomeObserver: WindowObserver {
+    let system = WindowSystem.gnome
+    private(set) var windows: [ObservedWindow] = []
+    /// Until the extension has answered, and when it has gone: somebody has disabled it, or it has failed.
+    private(set) var isBlind = true
+    /// A duplicate, which stays open when the connection is lost.
+    let descriptor: Int32
+    let subject = "GNOME Shell"
+    private let bus: Bus
+    /// GNOME Shell's connection. Nobody else's word is taken, whatever names it has.
+    private let shell: String
+    /// Whether the extension is there.
+    private var isTold = false
+    private var hasEnded = false
+    private var watches: [Slot] = []
+    private var question: Slot?
+    private var notices: [String] = []
+
+    private static let shellName = "org.gnome.Shell"
+    private static let extensionID = "appstate@appstate1.org"
+    private static let noOwner = "org.freedesktop.DBus.Error.NameHasNoOwner"
+    /// The question is not answered late, but by a shell that stands still, and then nothing happens to windows.
+    private static let forEver = UInt64.max
+
+    /// Connects, and asks. Nothing is known before it was answered.
+    ///
+    /// - Parameter address: of the session bus.
+    /// - Throws: `unreachable` where there is no bus, `unsupported` where GNOME Shell is not on it.
+    init(address: String) throws(ObserverFailure) {
+        do throws(BusFailure) {
+            bus = try Bus.open(address: address)
+            // The connection is up when this has come back.
+            guard let shell = try Self.owner(of: Self.shellName, on: bus) else {
+                throw BusFailure(
+                    operation: "find", subject: Self.shellName, errno: ENOENT, name: Self.noOwner)
+            }
+            self.shell = shell
+        } catch  where error.name == Self.noOwner {
+            throw .unsupported("GNOME Shell is not on the session bus")
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        descriptor = fcntl(bus.descriptor, F_DUPFD_CLOEXEC, 3)
+        guard descriptor >= 0 else {
+            throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
+        }
+        do throws(BusFailure) {
+            try watch()
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        do throws(ObserverFailure) {
+            try dispatch()
+        } catch {
+            throw .unreachable("\(error)")
+        }
+    }
+
+    deinit { close(descriptor) }
+
+    func dispatch() throws(ObserverFailure) {
+        do throws(BusFailure) {
+            while try bus.process() {}
+        } catch {
+            throw .ended("the session bus has ended: \(error)")
+        }
+        if hasEnded { throw .ended("GNOME Shell has ended") }
+    }
+
+    func takeNotices() -> [String] {
+        defer { notices = [] }
+        return notices
+    }
+
+    // MARK: The extension comes and goes
+
+    /// First the changes, then what there is: what changes in between is seen twice rather than never.
+    private func watch() throws(BusFailure) {
+        watches = [
+            try bus.watchOwner(of: Self.shellName) { [unowned self] _, owner in
+                if owner != shell { hasEnded = true }
+            },
+            try bus.watchOwner(of: BusNames.shell) { [unowned self] _, owner in settle(owner) },
+            try bus.match(
+                "type='signal',sender='\(shell)',path='\(BusNames.shellPath)',interface='\(BusNames.shell)',"
+                    + "member='Changed'"
+            ) { [unowned self] message in
+                if message.sender == shell { ask() }
+            },
+        ]
+        if try Self.owner(of: Self.shellName, on: bus) != shell { hasEnded = true }
+        settle(try Self.owner(of: BusNames.shell, on: bus))
+    }
+
+    private func settle(_ owner: String?) {
+        question = nil
+        isTold = owner == shell
+        if isTold {
+            ask()
+        } else {
+            lose("enable its extension with \"gnome-extensions enable \(Self.extensionID)\"")
+        }
+    }
+
+    private func lose(_ why: String) {
+        isBlind = true
+        notices.append("GNOME Shell tells nothing of its windows: \(why)")
+    }
+
+    // MARK: Windows
+
+    /// A change that is told of before the answer has come is in the answer: both come from one connection, in order.
+    private func ask() {
+        guard isTold, question == nil else { return }
+        do throws(BusFailure) {
+            let message = try bus.newCall(
+                destination: shell, path: BusNames.shellPath, interface: BusNames.shell, member: "ListWindows"
+            )
+            question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
+                question = nil
+                take(reply)
+            }
+        } catch {
+            // The connection is gone, which dispatch() finds.
+            lose("\(error)")
+        }
+    }
+
+    private func take(_ reply: borrowing Message) {
+        if let error = reply.error { return lose("\(error)") }
+        do throws(BusFailure) {
+            windows = try Self.windows(in: reply)
+            isBlind = false
+        } catch {
+            lose("\(error)")
+        }
+    }
+
+    /// At most `ObservedWindow.mostWindows`.
+    private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
+        var windows: [ObservedWindow] = []
+        _ = try message.enter(.array, "(tua{sv})")
+        while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tua{sv}") {
+            let (number, pid) = (try message.readUInt64(), try message.readUInt32())
+            var texts: [WindowKeyName: String] = [:]
+            var states: [WindowKeyName: Bool] = [:]
+            for (name, value) in try message.readDictionary() {
+                switch (WindowKeyName(rawValue: name), value) {
+                case (let key?, .string(let text)): texts[key] = ObservedWindow.text(text.utf8)
+                case (let key?, .bool(let isSo)): states[key] = isSo
+                default: break
+                }
+            }
+            try message.exit()
+            // 48 bits: `WindowSystem.number(of:)`.
+            guard number >> 48 == 0 else { continue }
+            windows.append(
+                ObservedWindow(
+                    number: number, process: Int32(exactly: pid).flatMap { $0 > 0 ? $0 : nil },
+                    appID: texts[.appID] ?? "", title: texts[.title] ?? "",
+                    focused: states[.focused] ?? false, visible: states[.visible] ?? true,
+                    minimized: states[.minimized] ?? false))
+        }
+        return windows
+    }
+
+    private static func owner(of name: String, on bus: Bus) throws(BusFailure) -> String? {
+        let message = try bus.newCall(
+            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver,
+            member: "GetNameOwner")
+        try message.append(name)
+        do throws(BusFailure) {
+            return try bus.call(message).readString()
+        } catch {
+            guard error.name == noOwner else { throw error }
+            return nil
+        }
+    }
+}

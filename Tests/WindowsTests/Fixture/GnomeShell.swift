@@ -1,0 +1,192 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// GNOME Shell on Wayland, without a screen, with the extension as `make install-gnome` installs it, and a bus of its
+/// own. What is done to windows is typed on its keyboard. It ends when it is let go.
+final class GnomeShell {
+    /// On which it is, and where it looks for the system's services too.
+    let bus: PrivateBus
+    private let directory: String
+    private let process: Child
+    private let connection: Bus
+    private var keyboard: String?
+
+    static let isAvailable =
+        ["gnome-shell", "Xwayland", "make"].allSatisfy { Programs.inPath($0) != nil }
+        && PrivateBus.isAvailable && Programs.built("WaylandActor") != nil
+    static let whatIsMissing: Comment = "needs gnome-shell, Xwayland and dbus-daemon: scripts/setup gnome"
+
+    private static let name = "org.gnome.Shell"
+    private static let extensionID = "appstate@appstate1.org"
+    private static let remote = "org.gnome.Mutter.RemoteDesktop"
+    private static let source = #filePath
+
+    /// Keys, as evdev numbers them (linux/input-event-codes.h).
+    enum Key: UInt32 {
+        case escape = 1
+        case tab = 15
+        case d = 32
+        case h = 35
+        case alt = 56
+        case f4 = 62
+        case pageUp = 104
+        case pageDown = 109
+        case windows = 125
+    }
+
+    /// Starts it, and waits until windows can be opened and have the focus.
+    ///
+    /// - Parameter isEnabled: the extension.
+    init(isEnabled: Bool = true) throws {
+        directory = try Compositor.temporaryDirectory()
+        bus = try PrivateBus(
+            policy: """
+                <policy context="default"><allow own="*"/><allow send_destination="*"/>\
+                <allow send_type="method_call"/></policy>
+                """)
+        try Self.install(in: directory)
+        try Self.configure(in: directory, isEnabled: isEnabled)
+        process = try Child(
+            "gnome-shell",
+            ["--headless", "--wayland", "--virtual-monitor", "1280x800", "--wayland-display", "wayland-g"],
+            environment: Self.directories(in: directory).merging(
+                [
+                    "GSETTINGS_BACKEND": "keyfile", "LIBGL_ALWAYS_SOFTWARE": "1", "NO_AT_BRIDGE": "1",
+                    "DBUS_SESSION_BUS_ADDRESS": bus.address, "DBUS_SYSTEM_BUS_ADDRESS": bus.address,
+                    "DISPLAY": nil, "WAYLAND_DISPLAY": nil,
+                ]) { $1 })
+        try process.waitForLine(containing: "GNOME Shell started at")
+        connection = try Bus.open(address: bus.address)
+        // It begins in its overview, where no window gets the focus.
+        try call("/org/gnome/Shell", BusNames.properties, "Set") { message in
+            try message.append(Self.name)
+            try message.append("OverviewActive")
+            try message.append(Variant.bool(false))
+        }
+    }
+
+    deinit {
+        process.kill(SIGKILL)
+        _ = try? process.waitForExit()
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    private static func directories(in directory: String) -> [String: String?] {
+        [
+            "XDG_RUNTIME_DIR": directory, "HOME": directory, "XDG_DATA_HOME": directory + "/data",
+            "XDG_CONFIG_HOME": directory + "/config", "XDG_CACHE_HOME": directory + "/cache",
+        ]
+    }
+
+    private static func install(in directory: String) throws {
+        let root = URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent().path
+        let make = try Child(
+            "make", ["-s", "-C", root, "install-gnome", "DESTDIR=", "datadir=\(directory)/data"])
+        guard try make.waitForExit() == .exited(0) else { throw TestFailure("make: \(make.errors)") }
+    }
+
+    private static func configure(in directory: String, isEnabled: Bool) throws {
+        let settings = directory + "/config/glib-2.0/settings"
+        try FileManager.default.createDirectory(atPath: settings, withIntermediateDirectories: true)
+        try """
+        [org/gnome/shell]
+        enabled-extensions=[\(isEnabled ? "'\(extensionID)'" : "")]
+        welcome-dialog-last-shown-version='999'
+
+        [org/gnome/desktop/wm/keybindings]
+        show-desktop=['<Super>d']
+
+        """.write(toFile: settings + "/keyfile", atomically: true, encoding: .utf8)
+    }
+
+    // MARK: Its clients
+
+    /// For its clients, and for an agent that watches it.
+    var environment: [String: String?] {
+        [
+            "XDG_RUNTIME_DIR": directory, "WAYLAND_DISPLAY": "wayland-g", "DISPLAY": nil, "SWAYSOCK": nil,
+            "I3SOCK": nil, "DBUS_SESSION_BUS_ADDRESS": bus.address,
+        ]
+    }
+
+    /// A Wayland application, as WaylandActor/Main.swift describes it.
+    func app() throws -> WindowApp {
+        try WindowApp(environment: environment, program: Programs.built("WaylandActor"))
+    }
+
+    /// An application on its X server.
+    func x11App() throws -> WindowApp { try WindowApp(environment: x11Environment) }
+
+    /// With the X server too, as its sessions have it.
+    var x11Environment: [String: String?] {
+        get throws {
+            let line = try process.waitForLine(containing: "Using public X11 display ")
+            let display = line.components(separatedBy: "public X11 display ")[1].prefix { $0 != "," }
+            let files = try FileManager.default.contentsOfDirectory(atPath: directory)
+            guard let authority = files.first(where: { $0.hasPrefix(".mutter-Xwaylandauth.") }) else {
+                throw TestFailure("nobody is let in to Xwayland")
+            }
+            return environment.merging(
+                ["DISPLAY": String(display), "XAUTHORITY": "\(directory)/\(authority)"]
+            ) { $1 }
+        }
+    }
+
+    /// An observer of its windows.
+    func watch() throws -> Watch { Watch(try GnomeObserver(address: bus.address)) }
+
+    // MARK: What is done to it
+
+    /// Presses these keys together, and lets them go.
+    func press(_ keys: Key...) throws {
+        let session = try keyboard ?? startKeyboard()
+        keyboard = session
+        for (key, isDown) in keys.map({ ($0, true) }) + keys.reversed().map({ ($0, false) }) {
+            try call(session, Self.remote + ".Session", "NotifyKeyboardKeycode", at: Self.remote) { message in
+                try message.append(key.rawValue)
+                try message.append(isDown)
+            }
+        }
+    }
+
+    private func startKeyboard() throws -> String {
+        let session = try call(
+            "/org/gnome/Mutter/RemoteDesktop", Self.remote, "CreateSession", at: Self.remote
+        ).readObjectPath()
+        try call(session, Self.remote + ".Session", "Start", at: Self.remote)
+        return session
+    }
+
+    /// As `gnome-extensions enable` and `disable` do.
+    func enableExtension(_ isEnabled: Bool) throws {
+        let member = isEnabled ? "EnableExtension" : "DisableExtension"
+        let reply = try call("/org/gnome/Shell", "org.gnome.Shell.Extensions", member) {
+            try $0.append(Self.extensionID)
+        }
+        guard try reply.readBool() else { throw TestFailure("GNOME Shell knows no such extension") }
+    }
+
+    @discardableResult
+    private func call(
+        _ path: String, _ interface: String, _ member: String, at name: String = GnomeShell.name,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> Message {
+        let message = try connection.newCall(
+            destination: name, path: path, interface: interface, member: member)
+        try body(message)
+        return try connection.call(message, timeout: 120_000_000)
+    }
+
+    /// Ends it.
+    func end(_ signal: Int32 = SIGTERM) throws {
+        process.kill(signal)
+        try process.waitForExit()
+    }
+}

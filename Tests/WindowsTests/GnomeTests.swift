@@ -1,0 +1,245 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+@testable import appstate_session
+
+/// GNOME Shell's extension, and who listens to it. What is done to windows is done with the keyboard.
+@Suite("GNOME Shell on Wayland", .serialized, .enabled(if: GnomeShell.isAvailable, GnomeShell.whatIsMissing))
+struct GnomeTests {
+    @Test("windows with their processes, names and the focus; put away and back")
+    func focus() throws {
+        let shell = try GnomeShell()
+        let watch = try shell.watch()
+        try watch.wait(for: [])
+        let (alpha, beta) = (try shell.app(), try shell.app())
+        _ = try alpha.open("Alpha", "The first")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try watch.window("Alpha").process == alpha.pid)
+        #expect(try watch.window("Alpha").title == "The first")
+        #expect(try watch.window("Beta").process == beta.pid)
+        try shell.press(.alt, .tab)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try shell.press(.windows, .h)
+        try watch.wait(for: ["Alpha minimized", "Beta focused"])
+        try beta.ask("put-away 1")
+        try watch.wait(for: ["Alpha minimized", "Beta minimized"])
+        try shell.press(.alt, .tab)
+        try watch.wait("one is back") { $0.contains { $0.focused } }
+        let other = try shell.watch()
+        try other.wait("the same") { $0 == watch.observer.windows }
+    }
+
+    @Test("workspaces, and the desktop shown")
+    func workspaces() throws {
+        let shell = try GnomeShell()
+        let watch = try shell.watch()
+        let app = try shell.app()
+        _ = (try app.open("Alpha", "a"), try app.open("Beta", "b"))
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try shell.press(.windows, .pageDown)
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        _ = try app.open("Gamma", "c")
+        try watch.wait(for: ["Alpha hidden", "Beta hidden", "Gamma focused"])
+        try shell.press(.windows, .pageUp)
+        try watch.wait(for: ["Alpha", "Beta focused", "Gamma hidden"])
+        try shell.press(.windows, .d)
+        try watch.wait(for: ["Alpha hidden", "Beta hidden", "Gamma hidden"])
+        try shell.press(.windows, .d)
+        try watch.wait("they are back") { windows in windows.count { $0.visible } == 2 }
+    }
+
+    @Test("closed, crashed, another name, 40 windows that come and go")
+    func ends() throws {
+        let shell = try GnomeShell()
+        let watch = try shell.watch()
+        let (alpha, beta) = (try shell.app(), try shell.app())
+        _ = (try alpha.open("Alpha", "a"), try beta.open("Gamma", "c"), try alpha.open("Alpha", "b"))
+        try watch.wait("three windows") { $0.count == 3 && $0.first { $0.focused }?.title == "b" }
+        try shell.press(.alt, .f4)
+        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        try beta.ask("name 1 Delta")
+        try watch.wait("another name") { Set($0.map { $0.appID }) == ["Alpha", "Delta"] }
+        alpha.process.kill(SIGKILL)
+        try watch.wait(for: ["Delta focused"])
+        let many = try shell.app()
+        try many.ask("open-many 40 Many")
+        try watch.wait("41 windows") { $0.count == 41 && $0.last?.focused == true }
+        #expect(watch.observer.windows.allSatisfy { $0.process == ($0.appID == "Many" ? many : beta).pid })
+        many.process.kill(SIGKILL)
+        try watch.wait(for: ["Delta focused"])
+    }
+
+    @Test("Xwayland's windows are among them")
+    func xwayland() throws {
+        let shell = try GnomeShell()
+        let watch = try shell.watch()
+        let app = try shell.x11App()
+        // It has started the X server, which takes windows before anybody manages them.
+        try app.ask("manager")
+        _ = try app.open("Alpha", "The first")
+        try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] && $0[0].focused }
+        #expect(watch.observer.windows.first?.process == app.pid)
+        try shell.press(.windows, .h)
+        try watch.wait("it is minimized") { $0.map(\.minimized) == [true] }
+        app.process.kill(SIGKILL)
+        try watch.wait(for: [])
+    }
+
+    @Test("the extension is disabled and enabled; nobody else is believed")
+    func trust() throws {
+        let shell = try GnomeShell(isEnabled: false)
+        let watch = try shell.watch()
+        #expect(watch.observer.isBlind)
+        #expect(watch.observer.takeNotices().contains { $0.contains("gnome-extensions enable") })
+        let impostor = try Bus.open(address: shell.bus.address)
+        try impostor.requestName(BusNames.shell)
+        try impostor.releaseName(BusNames.shell)
+        try watch.wait("that somebody came and went") { _ in watch.history.count >= 1 }
+        #expect(watch.observer.isBlind)
+        let app = try shell.app()
+        _ = try app.open("Alpha")
+        try shell.enableExtension(true)
+        try watch.wait(for: ["Alpha focused"])
+        #expect(!watch.observer.isBlind)
+        try shell.enableExtension(false)
+        try watch.wait("it is gone") { _ in watch.observer.isBlind }
+        #expect(watch.observer.windows.map(\.picture) == ["Alpha focused"])
+    }
+
+    @Test("it ends", arguments: [SIGTERM, SIGKILL])
+    func end(_ signal: Int32) throws {
+        let shell = try GnomeShell()
+        let watch = try shell.watch()
+        try watch.wait("the answer") { _ in !watch.observer.isBlind }
+        try shell.end(signal)
+        var failure: ObserverFailure?
+        do {
+            try watch.wait("the end") { _ in false }
+        } catch let error as ObserverFailure {
+            failure = error
+        }
+        #expect(failure == .ended("GNOME Shell has ended"))
+    }
+
+    @Test("no GNOME Shell on the bus, no bus")
+    func absent() throws {
+        let bus = try PrivateBus()
+        #expect(throws: ObserverFailure.unsupported("GNOME Shell is not on the session bus")) {
+            _ = try GnomeObserver(address: bus.address)
+        }
+        var failure: ObserverFailure?
+        do throws(ObserverFailure) {
+            _ = try GnomeObserver(address: "unix:path=\(bus.directory)/nobody")
+        } catch {
+            failure = error
+        }
+        guard case .unreachable? = failure else {
+            Issue.record("\(String(describing: failure))")
+            return
+        }
+    }
+}
+
+/// From GNOME Shell to a subscriber. In the same suite: no two of them at once.
+extension GnomeTests {
+    @Test(
+        "what is done to windows reaches a subscriber as the right walk",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func walks() throws {
+        let shell = try GnomeShell()
+        let station = try Station()
+        // With an X server at DISPLAY, whose windows are told of once.
+        try station.startAgent(environment: try shell.x11Environment)
+        let (alpha, beta) = (try shell.app(), try shell.app())
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try shell.press(.alt, .tab)
+        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
+        try shell.press(.windows, .h)
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
+        try shell.press(.alt, .tab)
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
+        try shell.press(.windows, .pageDown)
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→background"]], "workspace"
+        )
+        try shell.press(.windows, .pageUp)
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["background→inactive"]], "back")
+        try shell.press(.windows, .d)
+        try station.wait(for: a, toBe: "background")
+        try station.wait(for: b, toBe: "background")
+        try shell.press(.windows, .d)
+        try station.wait(for: a, toBe: "active")
+        try station.wait(for: b, toBe: "inactive")
+        station.forget()
+        try shell.press(.alt, .f4)
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+        beta.process.kill(SIGKILL)
+        #expect(try station.waitForRemoval(of: b) == "killed")
+
+        let old = try shell.x11App()
+        try old.ask("manager")
+        let c = try station.register("org.example.Gamma", old.pid)
+        _ = try old.open("Gamma", "third")
+        try station.wait(for: c, toBe: "active")
+        try shell.press(.windows, .h)
+        try station.wait(for: c, toBe: "background")
+        try shell.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    @Test(
+        "without the extension nobody reports, and nothing is suspended by policy; with it again, all is told anew",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func replay() throws {
+        let gone = "the window reporter of its session is gone"
+        let shell = try GnomeShell(isEnabled: false)
+        let station = try Station(configuration: "BackgroundGraceSec=0\n")
+        try station.startAgent(environment: shell.environment)
+        try station.agent?.waitForLine(containing: "gnome-extensions enable")
+        let (alpha, beta) = (try shell.app(), try shell.app())
+        let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = (try alpha.open("org.example.Alpha", "first"), try beta.open("org.example.Beta", "second"))
+        try shell.enableExtension(true)
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try shell.enableExtension(false)
+        try station.wait("nobody to report") { try station.objections(to: a).contains(gone) }
+        // What happens now is not seen, nor guessed.
+        try alpha.ask("put-away 1")
+        try shell.enableExtension(true)
+        try station.wait(for: a, toBe: "suspended")
+        try station.wait(for: b, toBe: "active")
+        #expect(try !station.objections(to: a).contains(gone))
+        #expect(station.walk(of: b) == [])
+
+        // What is suspended is let go when nobody knows any more whether it is seen.
+        try shell.enableExtension(false)
+        try station.wait(for: a, toBe: "background")
+        try station.endDaemon(SIGKILL)
+        try station.startDaemon()
+        try shell.enableExtension(true)
+        try station.wait(for: a, toBe: "suspended")
+        try station.wait(for: b, toBe: "active")
+    }
+}

@@ -1,0 +1,110 @@
+// What both forms of the extension have in common: GNOME Shell's windows on the session bus, as
+// dbus/org.appstate1.Shell.xml describes it. Gio, GLib and Shell are imported before.
+
+const NAME = 'org.appstate1.Shell';
+const PATH = '/org/appstate1/Shell';
+const INTERFACE = `<node><interface name="${NAME}">
+<method name="ListWindows"><arg name="windows" type="a(tua{sv})" direction="out"/></method>
+<signal name="Changed"/>
+</interface></node>`;
+
+/** What the session agent reads at most, of windows and of a text. */
+const MOST_WINDOWS = 1024;
+const LONGEST_TEXT = 255;
+
+class WindowReport {
+    constructor() {
+        this._windows = new Set();
+        this._isTold = false;
+        const changed = () => this._tell();
+        for (const actor of global.get_window_actors())
+            this._welcome(actor.get_meta_window());
+        global.display.connectObject(
+            'window-created', (_display, window) => {
+                this._welcome(window);
+                this._tell();
+            },
+            'notify::focus-window', changed, this);
+        global.workspace_manager.connectObject(
+            'active-workspace-changed', changed,
+            'showing-desktop-changed', changed, this);
+        Shell.WindowTracker.get_default().connectObject('tracked-windows-changed', changed, this);
+        this._object = Gio.DBusExportedObject.wrapJSObject(INTERFACE, this);
+        this._object.export(Gio.DBus.session, PATH);
+        this._name = Gio.DBus.session.own_name(NAME, Gio.BusNameOwnerFlags.NONE, null, null);
+    }
+
+    destroy() {
+        Gio.DBus.session.unown_name(this._name);
+        this._object.unexport();
+        Shell.WindowTracker.get_default().disconnectObject(this);
+        global.workspace_manager.disconnectObject(this);
+        global.display.disconnectObject(this);
+        for (const window of this._windows)
+            window.disconnectObject(this);
+        this._windows.clear();
+    }
+
+    /** The method: all windows as they are now. */
+    ListWindows() {
+        this._isTold = false;
+        const rows = [...this._windows].slice(0, MOST_WINDOWS).map(window => this._row(window));
+        return new GLib.Variant('(a(tua{sv}))', [rows]);
+    }
+
+    /** The signal is sent once, and again only after somebody has asked: nobody who does not read is flooded. */
+    _tell() {
+        if (this._isTold)
+            return;
+        this._isTold = true;
+        this._object.emit_signal('Changed', null);
+    }
+
+    _welcome(window) {
+        // Menus, tooltips and the like of X11, which nobody manages.
+        if (window.is_override_redirect() || this._windows.has(window))
+            return;
+        this._windows.add(window);
+        const changed = () => this._tell();
+        window.connectObject(
+            'unmanaged', () => {
+                window.disconnectObject(this);
+                this._windows.delete(window);
+                this._tell();
+            },
+            'notify::minimized', changed,
+            'notify::on-all-workspaces', changed,
+            'workspace-changed', changed,
+            'notify::wm-class', changed,
+            'notify::gtk-application-id', changed, this);
+    }
+
+    _row(window) {
+        const workspace = global.workspace_manager.get_active_workspace();
+        return [
+            window.get_id(), Math.max(window.get_pid(), 0), {
+                'focused': GLib.Variant.new_boolean(global.display.focus_window === window),
+                // Not in “show desktop” either, nor where a window that it belongs to is minimized.
+                'visible': GLib.Variant.new_boolean(
+                    window.located_on_workspace(workspace) && window.showing_on_its_workspace()),
+                'minimized': GLib.Variant.new_boolean(window.minimized),
+                'title': text(window.get_title()),
+                'app-id': text(applicationOf(window)),
+            },
+        ];
+    }
+}
+
+/** The id of the desktop file; else what the window says. */
+function applicationOf(window) {
+    const application = Shell.WindowTracker.get_default().get_window_app(window);
+    if (application && !application.is_window_backed())
+        return application.get_id().replace(/\.desktop$/, '');
+    return window.get_sandboxed_app_id() ?? window.get_gtk_application_id() ?? window.get_wm_class();
+}
+
+function text(words) {
+    // Not half of a surrogate pair.
+    const cut = (words ?? '').slice(0, LONGEST_TEXT).replace(/[\uD800-\uDBFF]$/, '');
+    return GLib.Variant.new_string(cut);
+}
