@@ -63,18 +63,42 @@ final class GnomeShell {
                 ]) { $1 })
         try process.waitForLine(containing: "GNOME Shell started at")
         connection = try Bus.open(address: bus.address)
-        // It begins in its overview, where no window gets the focus.
-        try call("/org/gnome/Shell", BusNames.properties, "Set") { message in
-            try message.append(Self.name)
-            try message.append("OverviewActive")
-            try message.append(Variant.bool(false))
-        }
+        try leaveOverview()
     }
 
     deinit {
         process.kill(SIGKILL)
         _ = try? process.waitForExit()
         try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    /// It begins in its overview, where no window gets the focus.
+    private func leaveOverview() throws {
+        let path = "/org/gnome/Shell"
+        func isThere() throws -> Bool {
+            let reply = try call(path, BusNames.properties, "Get") { message in
+                try message.append(Self.name)
+                try message.append("OverviewActive")
+            }
+            return try reply.readVariant() != .bool(false)
+        }
+        let changes = try connection.match(
+            "type='signal',path='\(path)',interface='\(BusNames.properties)',member='PropertiesChanged'"
+        ) { _ in }
+        defer { changes.cancel() }
+        try call(path, BusNames.properties, "Set") { message in
+            try message.append(Self.name)
+            try message.append("OverviewActive")
+            try message.append(Variant.bool(false))
+        }
+        let deadline = ContinuousClock.now + .seconds(120)
+        while try isThere() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("the overview stays") }
+            // What came while an answer was awaited has been read already.
+            while try connection.process() {}
+            var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
+            poll(&ready, 1, 1_000)
+        }
     }
 
     private static func directories(in directory: String) -> [String: String?] {
