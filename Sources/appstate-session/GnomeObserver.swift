@@ -149,7 +149,9 @@ final class GnomeObserver: WindowObserver {
     /// At most `ObservedWindow.mostWindows`.
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
-        _ = try message.enter(.array, "(tua{sv})")
+        guard try message.enter(.array, "(tua{sv})") else {
+            throw BusFailure(operation: "read", subject: "ListWindows", errno: ENODATA)
+        }
         while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tua{sv}") {
             let (number, pid) = (try message.readUInt64(), try message.readUInt32())
             var texts: [WindowKeyName: String] = [:]

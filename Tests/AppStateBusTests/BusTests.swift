@@ -194,6 +194,29 @@ import Testing
         }
     }
 
+    @Test func aBusWithoutALoopIsDealtWithByItsDescriptor() throws {
+        let daemon = try PrivateBus()
+        let bus = try Bus.open(address: daemon.address)
+        var seen: [String] = []
+        let watch = try bus.watchOwner { name, owner in if owner != nil { seen.append(name) } }
+        // There and back: the match is in force.
+        _ = try bus.id()
+        while try bus.process() {}
+        let other = try Bus.open(address: daemon.address)
+        let name = other.uniqueName
+        while !seen.contains(name) {
+            var ready = pollfd(fd: bus.descriptor, events: Int16(POLLIN), revents: 0)
+            try #require(poll(&ready, 1, 30_000) == 1)
+            while try bus.process() {}
+        }
+        var lost = 0
+        try bus.onDisconnect { lost += 1 }
+        daemon.stop()
+        #expect(throws: BusFailure.self) { while try bus.process() || lost == 0 {} }
+        #expect(lost == 1 && !bus.isOpen)
+        watch.cancel()
+    }
+
     @Test func aLostBusIsReported() throws {
         let peers = try Peers()
         var lost = 0

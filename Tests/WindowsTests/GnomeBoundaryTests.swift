@@ -1,0 +1,176 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+import Windows
+
+@testable import appstate_session
+
+/// What the names of GNOME Shell and its extension may say, and who else.
+@Suite("GNOME Shell, boundaries", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct GnomeBoundaryTests {
+    @Test("too many windows, numbers and texts that are too long, states that are none")
+    func bounds() throws {
+        let shell = try ShellStandIn()
+        shell.answer = { reply in
+            try reply.withContainer(.array, "(tua{sv})") {
+                for number in 0..<2_000 {
+                    try ShellStandIn.append(
+                        number == 1 ? 1 << 48 : UInt64(number), number == 2 ? .max : UInt32(number),
+                        [
+                            ("title", .string(String(repeating: "ä", count: 1_000))),
+                            ("visible", .string("yes")), ("focused", .bool(number == 3)),
+                            ("unknown", .array("v", [.variant(.uint32(1))])), ("app-id", .uint32(1)),
+                        ], to: reply)
+                }
+            }
+        }
+        let observer = try shell.watch()
+        try shell.run { !observer.isBlind }
+        let windows = observer.windows
+        #expect(windows.count == ObservedWindow.mostWindows)
+        #expect(windows.map(\.number).prefix(3) == [0, 2, 3])
+        #expect(windows.map(\.process).prefix(3) == [nil, nil, 3])
+        #expect(windows.allSatisfy { $0.visible && $0.appID == "" && $0.title.utf8.count == 254 })
+        #expect(windows.filter(\.focused).map(\.number) == [3])
+    }
+
+    @Test("answers of another form, and none: nothing is known until there is one")
+    func nonsense() throws {
+        let shell = try ShellStandIn()
+        shell.answer = { try $0.append("nothing") }
+        let observer = try shell.watch()
+        for answer: (borrowing Message) throws -> Void in [
+            { _ in }, { try $0.append(strings: ["a"]) }, { _ in throw MethodError.failed("it throws") },
+        ] {
+            try shell.run { !observer.takeNotices().isEmpty }
+            #expect(observer.isBlind)
+            shell.answer = answer
+            try shell.change()
+        }
+        try shell.run { observer.takeNotices().contains { $0.contains("it throws") } }
+        shell.answer = ShellStandIn.oneWindow
+        try shell.change()
+        try shell.run { !observer.isBlind }
+        #expect(observer.windows.map(\.number) == [7])
+    }
+
+    @Test("a thousand changes are one question; those of others are none")
+    func questions() throws {
+        let shell = try ShellStandIn()
+        let observer = try shell.watch()
+        try shell.run { !observer.isBlind }
+        #expect(shell.questions == 1)
+        for _ in 0..<1_000 { try shell.change() }
+        try shell.flush()
+        while shell.questions < 2 { try shell.step() }
+        let stranger = try Bus.open(address: shell.bus.address)
+        let list = try stranger.newCall(
+            destination: Bus.driver, path: "/", interface: Bus.driver, member: "ListNames")
+        for name in try stranger.call(list).readStrings() where name.hasPrefix(":") {
+            try stranger.send(ShellStandIn.signal(from: stranger, to: name))
+        }
+        _ = try stranger.id()
+        shell.answer = ShellStandIn.oneWindow
+        try shell.change()
+        try shell.run { observer.windows.map(\.number) == [7] }
+        #expect(shell.questions == 3)
+    }
+
+    @Test("somebody else has the extension's name")
+    func impostor() throws {
+        let shell = try ShellStandIn(hasExtension: false)
+        let stranger = try Bus.open(address: shell.bus.address)
+        try stranger.requestName(BusNames.shell)
+        let observer = try shell.watch()
+        #expect(observer.isBlind && !observer.takeNotices().isEmpty)
+        try stranger.send(ShellStandIn.signal(from: stranger))
+        try stranger.releaseName(BusNames.shell)
+        try shell.run { !observer.takeNotices().isEmpty }
+        #expect(observer.isBlind && shell.questions == 0)
+        try shell.addExtension()
+        try shell.run { !observer.isBlind }
+    }
+}
+
+/// A connection that has the names of GNOME Shell and its extension, and what it answers.
+private final class ShellStandIn {
+    let bus: PrivateBus
+    private(set) var questions = 0
+    var answer: (borrowing Message) throws -> Void = { try $0.withContainer(.array, "(tua{sv})") {} }
+    private let loop: EventLoop
+    private let connection: Bus
+    private var slot: Slot?
+    private var observer: GnomeObserver?
+
+    static func oneWindow(_ reply: borrowing Message) throws {
+        try reply.withContainer(.array, "(tua{sv})") { try append(7, 8, [], to: reply) }
+    }
+
+    init(hasExtension: Bool = true) throws {
+        bus = try PrivateBus(
+            policy: """
+                <policy context="default"><allow own="*"/><allow send_type="method_call"/></policy>
+                """)
+        loop = try EventLoop()
+        connection = try Bus.open(address: bus.address)
+        try connection.attach(to: loop)
+        try connection.requestName("org.gnome.Shell")
+        if hasExtension { try addExtension() }
+    }
+
+    func addExtension() throws {
+        slot = try connection.add(
+            Interface(
+                BusNames.shell,
+                methods: [
+                    Method("ListWindows", out: [("windows", "a(tua{sv})")]) { [unowned self] call in
+                        questions += 1
+                        let answer = answer
+                        try call.reply { try answer($0) }
+                    }
+                ], signals: [Signal("Changed")]), at: BusNames.shellPath)
+        try connection.requestName(BusNames.shell)
+    }
+
+    func watch() throws -> GnomeObserver {
+        let observer = try GnomeObserver(address: bus.address)
+        self.observer = observer
+        return observer
+    }
+
+    func change() throws { try connection.send(Self.signal(from: connection)) }
+
+    func flush() throws { try connection.flush() }
+
+    static func signal(from bus: Bus, to destination: String? = nil) throws -> Message {
+        try bus.newSignal(
+            path: BusNames.shellPath, interface: BusNames.shell, member: "Changed", to: destination)
+    }
+
+    static func append(
+        _ number: UInt64, _ pid: UInt32, _ state: [(String, Variant)], to message: borrowing Message
+    ) throws {
+        try message.withContainer(.struct, "tua{sv}") {
+            try message.append(number)
+            try message.append(pid)
+            try message.appendDictionary(state)
+        }
+    }
+
+    func step() throws {
+        while try loop.runOnce(timeout: 0) {}
+        guard let observer else { return }
+        var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
+        if poll(&ready, 1, 10) == 1 { try observer.dispatch() }
+    }
+
+    func run(until done: () -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while !done() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("it did not come") }
+            try step()
+        }
+    }
+}
