@@ -26,6 +26,8 @@ final class Adoption {
     private var desktop: Set<Int32> = []
     /// What was looked at, and needs no second look as long as nothing else changes.
     private var seen: Set<Sight> = []
+    /// Those to adopt whose turn has not come yet, the oldest first: it may turn out that one is part of another.
+    private var queue: [Candidate] = []
     private var calls: [ProcessIdentity: Slot] = [:]
     private var farewells: [Slot] = []
 
@@ -81,12 +83,13 @@ final class Adoption {
         let before = registered
         registered = names
         guard let names else {
-            released = []
+            (released, queue, seen) = ([], [], [])
             return
         }
         adopted = adopted.filter { names[$0.key.pid] != nil }
-        if let before { for pid in names.keys where before[pid] == nil { giveWay(to: pid) } }
-        seen = []
+        for pid in names.keys where before?[pid] == nil { giveWay(to: pid) }
+        // What belonged to one that is gone may be an application of its own now.
+        if before?.keys.contains(where: { names[$0] == nil }) ?? true { seen = [] }
         adopt()
     }
 
@@ -103,28 +106,37 @@ final class Adoption {
             unregister(process, application)
             released.insert(process.pid)
         }
-        declined = []
-        seen = []
+        (declined, queue, seen) = ([], [], [])
         adopt()
     }
 
     // MARK: Adopting
 
     private func adopt() {
-        guard let registered, !configuration.adopt.isEmpty, seen != windows else { return }
-        let desktop = DesktopProcesses(desktop, proc: proc)
-        for sight in windows.subtracting(seen) where registered[sight.pid] == nil {
-            guard calls.count < Self.mostCalls else { return }
-            seen.insert(sight)
-            guard
-                let candidate = Candidate(
-                    windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc),
-                configuration.adopt.matches(candidate.id.rawValue), calls[candidate.process] == nil,
-                !declined.contains(candidate.process),
-                !candidate.lineage.contains(where: { registered[$0.pid] != nil })
-            else { continue }
-            register(candidate)
+        guard let registered, !configuration.adopt.isEmpty else { return }
+        let unseen = windows.subtracting(seen)
+        if !unseen.isEmpty {
+            seen = windows
+            let desktop = DesktopProcesses(desktop, proc: proc)
+            queue += unseen.filter { registered[$0.pid] == nil }.compactMap { sight in
+                Candidate(windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc)
+            }.filter { configuration.adopt.matches($0.id.rawValue) }
+            queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }
+        for candidate in queue { attend(to: candidate, registered) }
+    }
+
+    private func attend(to candidate: Candidate, _ registered: [Int32: String]) {
+        let isAsked = calls[candidate.process] != nil
+        let isSettled =
+            isAsked || declined.contains(candidate.process)
+            || candidate.lineage.contains { registered[$0.pid] != nil }
+        guard
+            isSettled
+                || calls.count < Self.mostCalls && !candidate.lineage.contains(where: { calls[$0] != nil })
+        else { return }
+        queue.removeAll { $0 == candidate }
+        if !isSettled { register(candidate) }
     }
 
     private func register(_ candidate: Candidate) {
@@ -159,7 +171,8 @@ final class Adoption {
             id: candidate.id.rawValue, path: path, lineage: main.map(\.pid))
         log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
         journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
-        // It may have been told of before this answer came.
+        // The daemon tells of it only after this answer, and of others it may have told before.
+        registered?[candidate.process.pid] = candidate.id.rawValue
         if let registered { for pid in registered.keys { giveWay(to: pid) } }
     }
 

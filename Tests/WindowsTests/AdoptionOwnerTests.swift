@@ -3,6 +3,7 @@ import Glibc
 import Linux
 import TestSupport
 import Testing
+import Windows
 
 @testable import appstate_session
 
@@ -80,6 +81,30 @@ struct AdoptionOwnerTests {
         let app = try display.app(prefix: ["sh", "-c", "\"$@\"; exit", "sh"])
         _ = try app.open("Älpha/1")
         _ = try station.wait(forApplication: "_lpha_1", app.child())
+    }
+
+    @Test(
+        "what was started from an application without a unit is part of it, in whatever order they are found",
+        .enabled(if: Programs.inPath("xterm") != nil, "needs xterm"))
+    func family() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let watch = try display.watch()
+        let script = "{ echo x open Child; exec sleep 1000; } | \"$0\""
+        let actor = try #require(Programs.built("WindowActor"))
+        let terminal = try Child(
+            "xterm", ["-e", "sh", "-c", script, actor], environment: display.environment)
+        try watch.wait("both windows") { $0.count == 2 }
+        let station = try start(display, "[Session]\nAdopt=*\n")
+        let path = try station.wait(forApplication: "XTerm", terminal.pid)
+        let marker = try display.app()
+        _ = try marker.open("Marker")
+        _ = try station.wait(forApplication: "Marker", marker.pid)
+        #expect(try station.applications().map(\.id) == ["XTerm", "Marker"])
+        let child = try watch.window("Child").number
+        try display.run("xdotool", ["windowactivate", "--sync", "\(child)"])
+        try station.wait(for: path, toBe: "active")
+        try display.end()
+        try terminal.waitForExit()
     }
 
     @Test(
