@@ -163,9 +163,14 @@ struct TwoSystemsTests {
         try station.wait(for: a, toBe: "active")
     }
 
-    @Test("two observers' windows have numbers of their own, and the daemon takes them as one set")
+    /// An Xwayland lets in its own user only: sway's, as root, is nobody's.
+    private static let ours = Compositor.Kind.present.first { $0 == .labwc || getuid() != 0 }
+
+    @Test(
+        "two observers' windows have numbers of their own, and the daemon takes them as one set",
+        .enabled(if: ours != nil, "needs labwc, or sway without being root"))
     func numbers() throws {
-        let compositor = try Compositor(#require(Compositor.Kind.present.first))
+        let compositor = try Compositor(#require(Self.ours))
         let (wayland, x11) = (try compositor.app("Alpha"), try compositor.x11App())
         let station = try Station()
         let a = try station.register("org.example.Alpha", wayland.pid)
