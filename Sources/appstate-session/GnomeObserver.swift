@@ -16,6 +16,7 @@ final class GnomeObserver: WindowObserver {
     /// A duplicate, which stays open when the connection is lost.
     let descriptor: Int32
     let subject = "GNOME Shell"
+    let desktopProcesses: Set<Int32>
     private let bus: Bus
     /// GNOME Shell's connection. Nobody else's word is taken, whatever names it has.
     private let shell: String
@@ -45,6 +46,7 @@ final class GnomeObserver: WindowObserver {
                     operation: "find", subject: Self.shellName, errno: ENOENT, name: Self.noOwner)
             }
             self.shell = shell
+            desktopProcesses = [try bus.credentials(of: shell).pid]
         } catch  where error.name == Self.noOwner {
             throw .unsupported("GNOME Shell is not on the session bus")
         } catch {
