@@ -160,6 +160,8 @@ struct ManageTests {
         let suspend = Words.application(scene.path, "Suspend")
         let calls = try (0..<5).map { _ in try app.begin(suspend, isInteractive: true) }
         #expect(try scene.answer(app, calls[4]) == Words.error(.limitsExceeded))
+        try scene.question(4)
+        try scene.settle()
         #expect(scene.polkit.questions.count == 4)
         let other = try scene.app(uid: Self.users[0])
         _ = try other.begin(suspend)
