@@ -9,6 +9,7 @@ libexecdir = $(PREFIX)/libexec
 datadir = $(PREFIX)/share
 unitdir = $(PREFIX)/lib/systemd/system
 userunitdir = $(PREFIX)/lib/systemd/user
+catalogdir = $(PREFIX)/lib/systemd/catalog
 autostartdir = /etc/xdg/autostart
 extensiondir = $(datadir)/gnome-shell/extensions/appstate@appstate1.org
 # The system bus reads no policy below /usr/local.
@@ -100,6 +101,7 @@ install:
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
+	install -D -m 644 systemd/appstated.catalog $(DESTDIR)$(catalogdir)/appstated.catalog
 	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir) $(DESTDIR)$(datadir)/applications
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
@@ -123,6 +125,7 @@ install:
 	$(products)/appstatectl --generate-completion-script fish \
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
+	    'journalctl --update-catalog;' \
 	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
 
 install-gnome:
@@ -137,7 +140,7 @@ uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
-	    $(DESTDIR)$(unitdir)/appstated.service \
+	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(catalogdir)/appstated.catalog \
 	    $(DESTDIR)$(libexecdir)/appstate-session \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \

@@ -31,7 +31,7 @@ final class Announcer {
     ]
 
     func added(_ application: Registered) {
-        journal.log(.info, "application \(application.number) added: \(application.id)", application.fields)
+        journal.log(.debug, "registered", about: application, as: .applicationAdded)
         manager(.applicationAdded, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
@@ -60,8 +60,8 @@ final class Announcer {
 
     func removed(_ application: Registered, _ reason: ExitReason) {
         journal.log(
-            .info, "application \(application.number) removed: \(application.id), reason: \(reason.rawValue)",
-            application.fields)
+            reason.priority, reason == .unregistered ? "given up" : "ended: \(reason.rawValue)",
+            about: application, as: .applicationRemoved, [(.reason, reason.rawValue)])
         manager(.applicationRemoved, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
@@ -94,12 +94,8 @@ final class Announcer {
 
         guard case .stateChanged(let edge, let reason) = announcement else { return }
         journal.log(
-            .debug,
-            "application \(application.number) (\(application.id)): \(edge), reason: \(reason.rawValue)",
-            application.fields + [
-                ("APPSTATE_FROM", edge.from.rawValue), ("APPSTATE_TO", edge.to.rawValue),
-                ("APPSTATE_REASON", reason.rawValue),
-            ])
+            .debug, "\(edge), reason: \(reason.rawValue)", about: application, as: .stateChanged,
+            [(.from, edge.from.rawValue), (.to, edge.to.rawValue), (.reason, reason.rawValue)])
         manager(.stateChanged, about: application) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)

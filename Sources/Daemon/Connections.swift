@@ -27,6 +27,9 @@ final class Connection {
     /// Whether that still holds.
     var sight = Sight.open
 
+    /// It was refused to manage what is another's, and the journal has a line of it.
+    var wasRefused = false
+
     enum Sight {
         /// Polkit was not asked, or may say something else now.
         case open

@@ -19,6 +19,8 @@ final class Executor {
     private(set) var stops: Stops?
     private let ownProcess: ProcessIdentity?
     private(set) var registered: [ApplicationNumber: Registered] = [:]
+    /// Of memory pressure, as it was announced last.
+    private var level = MemoryPressure.normal
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
 
     init(
@@ -100,7 +102,12 @@ final class Executor {
         case .measureMemory(let numbers):
             reclaimer.measure(numbers)
         case .memoryPressureChanged(let level):
-            journal.log(.notice, "memory pressure: \(level.rawValue)")
+            // On a machine that works, warnings come and go.
+            let isNotable = level == .critical || self.level == .critical
+            self.level = level
+            journal.log(
+                isNotable ? .notice : .debug, "memory pressure: \(level.rawValue)", as: .memoryPressure,
+                [(.level, level.rawValue)])
             announcer.memoryPressureChanged(level)
         case .lowMemoryWarning(let level):
             lowMemory.warn(level)
@@ -108,9 +115,7 @@ final class Executor {
             processes.forget(process)
         case .notice(let number, let notice):
             if let application = registered[number] {
-                journal.log(
-                    .notice, "application \(number) (\(application.id)): \(notice.description)",
-                    application.fields)
+                journal.log(notice, about: application)
             }
         }
     }
@@ -139,9 +144,7 @@ final class Executor {
             // It has ended; its pidfd says so in a moment.
             return
         } catch {
-            journal.log(
-                .warning, "application \(application.number) (\(application.id)): \(error)",
-                application.fields)
+            journal.log(.warning, failure: "\(error)", of: application)
         }
     }
 
@@ -153,12 +156,5 @@ final class Executor {
         stops?.remove(application)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)
-    }
-}
-
-extension Registered {
-    /// The journal's fields that say which application a line is about.
-    var fields: [(String, String)] {
-        [("APPSTATE_APP_ID", id.rawValue), ("APPSTATE_PID", String(process.pid))]
     }
 }

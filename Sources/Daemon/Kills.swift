@@ -57,9 +57,7 @@ final class Kills {
 
     private func log(_ failures: [KernelFailure], of application: Registered) {
         for failure in failures where !failure.isNoSuchProcess {
-            journal.log(
-                .warning, "application \(application.number) (\(application.id)): \(failure)",
-                application.fields)
+            journal.log(.warning, failure: "\(failure)", of: application)
         }
     }
 }

@@ -107,8 +107,7 @@ final class Resources {
             let what = row.words.joined(separator: " ")
             if !what.isEmpty {
                 journal.log(
-                    .debug, "application \(application.number) (\(application.id)): would get \(what)",
-                    application.fields)
+                    .debug, "would get \(what)", about: application, as: .resources, [(.reason, what)])
             }
         }
     }
@@ -172,8 +171,12 @@ final class Resources {
             let file = failure.subject.split(separator: "/").last.map(String.init) ?? failure.subject
             guard lacking.insert(file).inserted else { return }
         }
-        journal.log(
-            .notice, "application \(application.number) (\(application.id)): \(note)", application.fields)
+        if case .failed(let failure) = note {
+            journal.log(.notice, failure: "\(failure)", of: application)
+        } else {
+            let what = note.description
+            journal.log(.notice, what, about: application, as: .leftAlone, [(.reason, what)])
+        }
     }
 }
 

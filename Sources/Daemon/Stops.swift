@@ -178,8 +178,7 @@ final class Stops {
                 continue
             }
             let why = application.suspender.objection ?? "its cgroup is no longer its own"
-            journal.log(
-                .notice, "application \(number) (\(application.id)): thawed: \(why)", application.fields)
+            journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
             report(.continued(number))
         }
     }
@@ -188,7 +187,7 @@ final class Stops {
         guard let application = find(number), let cgroup = application.suspender.frozen else { return }
         application.suspender.release()
         let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
-        journal.log(.notice, "application \(number) (\(application.id)): \(why)", application.fields)
+        journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
         report(.stopFailed(number, why))
     }
 
@@ -304,8 +303,7 @@ final class Stops {
     }
 
     private func log(_ failure: KernelFailure, of application: Registered) {
-        journal.log(
-            .notice, "application \(application.number) (\(application.id)): \(failure)", application.fields)
+        journal.log(.notice, failure: "\(failure)", of: application)
     }
 
     // MARK: What is

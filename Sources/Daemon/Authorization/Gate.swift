@@ -179,9 +179,27 @@ final class Gate {
             isInteractive: message.allowsInteraction)
         questions.ask(question) { [weak self] verdict in
             call.verdict = verdict
-            self?.dispatchAgain(call.held)
+            guard let self else { return }
+            tell(verdict, details, connection)
+            dispatchAgain(call.held)
         }
         return true
+    }
+
+    /// What somebody does to another's is worth a line; what one may not, the first time.
+    private func tell(
+        _ verdict: Polkit.Verdict, _ details: [(String, String)], _ connection: Connection
+    ) {
+        func detail(_ key: String) -> String { details.first { $0.0 == key }?.1 ?? "" }
+        let isAllowed = verdict == .yes
+        if !isAllowed, connection.wasRefused { return }
+        if !isAllowed { connection.wasRefused = true }
+        journal.log(
+            isAllowed ? .notice : .info,
+            "user \(connection.user) (pid \(connection.pid)) \(isAllowed ? "may" : "may not") "
+                + "\(detail("method")), says polkit: \(detail("target"))",
+            as: isAllowed ? .managementAllowed : .managementRefused,
+            [(.callerUser, String(connection.user)), (.callerPID, String(connection.pid))])
     }
 
     // MARK: Calls that wait

@@ -141,7 +141,7 @@ final class Reclaimer {
         let failures = Extent.signal(
             SIGKILL, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess {
-            journal.log(.notice, "application \(number) (\(application.id)): \(failure)", application.fields)
+            journal.log(.notice, failure: "\(failure)", of: application)
         }
         let pids = members.map(\.pid)
         submit(.release) {
@@ -167,10 +167,8 @@ final class Reclaimer {
             text += "; MemAvailable from \(before >> 20) to \(after >> 20) MiB"
         }
         journal.log(
-            .notice, "application \(application.number) (\(application.id)): \(text)",
-            application.fields + [
-                ("APPSTATE_BYTES", String(end.bytes)), ("APPSTATE_USEC", String(span)),
-            ])
+            .notice, text, about: application, as: .reclaimed,
+            [(.bytes, String(end.bytes)), (.microseconds, String(span))])
         announcer.reclaimed(application, bytes: end.bytes, microseconds: span)
     }
 
@@ -194,7 +192,7 @@ final class Reclaimer {
                 guard let application = find(number) else { continue }
                 let text =
                     failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
-                journal.log(.info, "application \(number) (\(application.id)): \(text)", application.fields)
+                journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
             case (_, .pagedOut), (_, .released): break
             }
         }

@@ -12,6 +12,7 @@ final class TestDaemon {
     let runtimeDirectory: String
     private let withoutCapabilities: [String]
     private let hasSessions: Bool
+    private let environment: [String: String]
     private let ready: NotifySocket
     private let serviceDirectory: String?
     private static let source = #filePath
@@ -35,10 +36,12 @@ final class TestDaemon {
     ///   - policy: more of the bus's policy.
     ///   - services: what the bus can start, by name: the command of each.
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
+    ///   - environment: more of it.
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
     init(
         configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
-        services: [String: String] = [:], hasSessions: Bool = false
+        services: [String: String] = [:], environment: [String: String] = [:],
+        hasSessions: Bool = false
     ) throws {
         serviceDirectory = try Self.write(services)
         // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
@@ -53,7 +56,9 @@ final class TestDaemon {
         mkdir(bus.directory + "/login", 0o755)
         runtimeDirectory = bus.directory + "/run"
         mkdir(runtimeDirectory, 0o700)
-        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities, hasSessions)
+        self.environment = environment
+        process = try Self.launch(
+            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions)
     }
 
     deinit {
@@ -86,8 +91,8 @@ final class TestDaemon {
     static let whatSessionsNeed: String = "needs root, mount namespaces, and a directory /run/systemd"
 
     private static func launch(
-        _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ withoutCapabilities: [String],
-        _ hasSessions: Bool
+        _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ environment: [String: String],
+        _ withoutCapabilities: [String], _ hasSessions: Bool
     ) throws -> Child {
         var command = [
             Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf",
@@ -100,9 +105,10 @@ final class TestDaemon {
             let bind = "mount --bind \"$0\" /run/systemd && exec \"$@\""
             command = ["unshare", "--mount", "--", "sh", "-c", bind, bus.directory + "/login"] + command
         }
-        let environment = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
+        let own = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
         let process = try Child(
-            command[0], Array(command.dropFirst()), environment: bus.environment.merging(environment) { $1 })
+            command[0], Array(command.dropFirst()),
+            environment: bus.environment.merging(environment.merging(own) { $1 }) { $1 })
         try ready.wait(for: "READY=1", from: process)
         return process
     }
@@ -115,7 +121,8 @@ final class TestDaemon {
 
     /// Another one takes its place, on the same bus, with the same files.
     func start() throws {
-        process = try Self.launch(bus, ready, runtimeDirectory, withoutCapabilities, hasSessions)
+        process = try Self.launch(
+            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions)
     }
 
     /// Changes what a daemon that has ended wrote down of an application.

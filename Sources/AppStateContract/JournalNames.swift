@@ -1,0 +1,65 @@
+/// The kinds of lines that the daemon writes to the journal about applications, by their MESSAGE_ID
+/// (systemd.journal-fields(7)): what programs look for, and systemd/appstated.catalog explains.
+public enum JournalMessage: String, Sendable, CaseIterable {
+    /// A process was registered.
+    case applicationAdded = "2e67953a568e44558c0ea2c1950f37f4"
+    /// An application ended, or was given up.
+    case applicationRemoved = "05ba81b3c9494fd2ab7691f34b014142"
+    /// One edge.
+    case stateChanged = "6ecbee2ded9142fdadeeea7665d96d67"
+    /// Policy or pressure wanted it suspended, and something spoke against it.
+    case notSuspended = "8287c0a5c97340a0a31e14c77f6b6ba9"
+    /// `Mode=observe`: it would have been suspended.
+    case wouldSuspend = "e0fb313f4fd5400eabb3a7b8016a9b47"
+    /// Somebody else continued it again and again.
+    case holdsGivenUp = "dd4f9e789cd6420b8a61089bb7f22cdf"
+    /// What was frozen, or was to be, runs again: its cgroup would not do.
+    case thawed = "d1060b34a24641beabe557bafac40aef"
+    /// Ended because memory was short.
+    case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
+    /// `Mode=observe`: it would have been ended because memory was short.
+    case wouldReclaim = "955a1ac2ffbe47c0b2159d7b12231f78"
+    /// It was to be ended because memory was short, and was not, or not yet.
+    case notReclaimed = "5ed61fa5213c432084c9f1c2c6960cbd"
+    /// Its memory went to swap, or did not.
+    case pushedOut = "c27686cf5f5249f8837ad054f08edfd3"
+    /// The system refused a step that was to be taken.
+    case stepFailed = "47dbbcd6204140f4b16a6bf7c1e43dce"
+    /// `Mode=observe`: what it would have had of the machine in its state.
+    case resources = "90c4d2f869e1484893a368f2ae14b90c"
+    /// A resource of its processes is somebody else's to set.
+    case leftAlone = "b0df04c258a0468286b64b14af260142"
+    /// The level of memory pressure changed.
+    case memoryPressure = "9c2ae69e6bea42eb941a43eca07488b0"
+    /// polkit let a user manage what is another's.
+    case managementAllowed = "c794a8cec6d249f3abdc46718e9d77fa"
+    /// polkit did not.
+    case managementRefused = "f6b7f11feb864b53af761c69f8410bc3"
+}
+
+/// The journal's fields of our own, all about one application but for the last two.
+public enum JournalField: String, Sendable, CaseIterable {
+    /// The N of its object path.
+    case application = "APPSTATE_APP"
+    /// The id that it was registered with.
+    case applicationID = "APPSTATE_APP_ID"
+    /// Its main process, and its user.
+    case pid = "APPSTATE_PID"
+    case user = "APPSTATE_UID"
+    /// logind's session and systemd's unit of the process at registration, where it has them.
+    case session = "APPSTATE_SESSION"
+    case unit = "APPSTATE_UNIT"
+    /// An edge: the states at its ends.
+    case from = "APPSTATE_FROM"
+    case to = "APPSTATE_TO"
+    /// Why: an edge's reason, an exit reason, what spoke against a suspension or an end.
+    case reason = "APPSTATE_REASON"
+    /// How much memory was concerned, and how long it took.
+    case bytes = "APPSTATE_BYTES"
+    case microseconds = "APPSTATE_USEC"
+    /// The level of memory pressure.
+    case level = "APPSTATE_LEVEL"
+    /// Who called, where that is not the application's user.
+    case callerUser = "APPSTATE_CALLER_UID"
+    case callerPID = "APPSTATE_CALLER_PID"
+}

@@ -1,0 +1,81 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// What a machine's journal keeps, and how it can be searched: each line of an application has its kind and fields of
+/// its own. Every edge would be a line for each change of the focus, and is for who asks for it (SYSTEMD_LOG_LEVEL=debug).
+extension Journal {
+    /// A line about one application: `application N (id): what`.
+    func log(
+        _ priority: Priority, _ what: String, about application: Registered, as message: JournalMessage,
+        _ fields: [(JournalField, String)] = []
+    ) {
+        // journald adds unit, session and command line of this process; but its number may be another's by now.
+        let object = message.isOfTheEnd ? [] : [("OBJECT_PID", String(application.pid))]
+        log(
+            priority, "application \(application.number) (\(application.id)): \(what)", as: message,
+            application.fields + fields, object)
+    }
+
+    /// A line that has a kind.
+    func log(
+        _ priority: Priority, _ text: String, as message: JournalMessage, _ fields: [(JournalField, String)],
+        _ others: [(String, String)] = []
+    ) {
+        log(
+            priority, text,
+            [("MESSAGE_ID", message.rawValue)] + fields.map { ($0.0.rawValue, $0.1) } + others)
+    }
+
+    /// The system refused a step.
+    func log(_ priority: Priority, failure: String, of application: Registered) {
+        log(priority, failure, about: application, as: .stepFailed, [(.reason, failure)])
+    }
+
+    /// What the life cycle has to say of an application.
+    func log(_ notice: Notice, about application: Registered) {
+        let (priority, message): (Priority, JournalMessage) =
+            switch notice {
+            case .wouldSuspend: (.notice, .wouldSuspend)
+            case .contested: (.notice, .holdsGivenUp)
+            case .objection: (.info, .notSuspended)
+            case .wouldReclaim: (.notice, .wouldReclaim)
+            case .reclaimStuck: (.warning, .notReclaimed)
+            case .spared, .reclaimLimit: (.notice, .notReclaimed)
+            }
+        var fields: [(JournalField, String)] = [(.reason, notice.description)]
+        switch notice {
+        case .objection(let why), .spared(let why): fields = [(.reason, why)]
+        case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
+        case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
+        case .wouldSuspend, .contested, .reclaimLimit: break
+        }
+        log(priority, notice.description, about: application, as: message, fields)
+    }
+}
+
+extension ExitReason {
+    /// An end that nobody asked for is worth more attention.
+    var priority: Journal.Priority {
+        switch self {
+        case .crashed, .outOfMemory, .reclaimed, .unresponsive: .notice
+        case .exited, .killed, .terminated, .forceQuit, .rebooted, .unknown, .unregistered: .info
+        }
+    }
+}
+
+extension JournalMessage {
+    /// The process may be no more.
+    fileprivate var isOfTheEnd: Bool { self == .applicationRemoved || self == .reclaimed }
+}
+
+extension Registered {
+    /// Which application a line is about.
+    fileprivate var fields: [(JournalField, String)] {
+        let known: [(JournalField, String)] = [
+            (.application, number.description), (.applicationID, id.rawValue), (.pid, String(pid)),
+            (.user, String(user)),
+        ]
+        return known + [(.session, session), (.unit, unit)].filter { !$0.1.isEmpty }
+    }
+}
