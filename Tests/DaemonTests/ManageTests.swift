@@ -153,6 +153,25 @@ struct ManageTests {
         #expect(try scene.answer(app, call) == Words.error(.noSuchApplication))
     }
 
+    @Test("a sandboxed caller is no question: it sees and manages nothing")
+    func sandboxed() throws {
+        let scene = try PolkitScene()
+        scene.polkit.rule = { _ in .yes }
+        let app = try App(scene.daemon.bus, uid: App.nobody, isSandboxed: true)
+        #expect(try scene.call(app, Words.list) == "ok")
+        let none = Words.error(.noSuchApplication)
+        for words in ["Suspend", "Explain", "Unregister"] {
+            #expect(try scene.call(app, Words.application(scene.path, words), isInteractive: true) == none)
+        }
+        for words in [
+            "Subscribe", "ReloadConfig", "Register s:org.example.Other u:\(scene.process.pid) {}",
+        ] {
+            let said = try scene.call(app, Words.manager(words), isInteractive: true)
+            #expect(said == Words.error(.accessDenied), "\(words)")
+        }
+        #expect(scene.polkit.questions.count == 0)
+    }
+
     @Test("four questions of one user wait; the fifth is LimitsExceeded, another user's is not")
     func limitOfUser() throws {
         let scene = try PolkitScene()

@@ -30,16 +30,24 @@ final class App {
     var pid: Int32 { process.pid }
 
     /// Starts it and waits until it is on the bus.
-    init(_ bus: PrivateBus, uid: UInt32? = nil) throws {
+    ///
+    /// - Parameter isSandboxed: in a PID namespace of its own; `pid` is then that of unshare(1), which made it.
+    init(_ bus: PrivateBus, uid: UInt32? = nil, isSandboxed: Bool = false) throws {
         var ends: [Int32] = [-1, -1]
         // A socket, so that writing to one that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
         else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
         input = ends[0]
         defer { close(ends[1]) }
+        var command = [Programs.built("AppActor") ?? "AppActor"]
+        if isSandboxed {
+            let user =
+                uid.map { ["setpriv", "--reuid=\($0)", "--regid=\($0)", "--clear-groups", "--"] } ?? []
+            command = ["unshare", "--pid", "--fork", "--kill-child", "--"] + user + command
+        }
         process = try Child(
-            Programs.built("AppActor") ?? "AppActor", environment: bus.environment, uid: uid,
-            descriptors: [STDIN_FILENO: ends[1]])
+            command[0], Array(command.dropFirst()), environment: bus.environment,
+            uid: isSandboxed ? nil : uid, descriptors: [STDIN_FILENO: ends[1]])
         try ask("name")
     }
 
