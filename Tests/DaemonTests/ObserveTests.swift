@@ -109,6 +109,26 @@ struct ObserveTests {
         #expect(scene.polkit.questions.map(\.isInteractive) == [false, true])
     }
 
+    @Test("a call that allows a question waits behind one that does not, and has it asked then")
+    func challengeBehind() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let first = try app.begin(Words.list)
+        let second = try app.begin(Words.list, isInteractive: true)
+        let third = try app.begin(Words.manager("Unsubscribe"))
+        try scene.question(1).answer(.challenge)
+        let question = try scene.question(2)
+        #expect(question.isInteractive)
+        #expect(try scene.answer(app, first) == "ok")
+        #expect(app.answer(to: second) == nil)
+        #expect(app.answer(to: third) == nil)
+        question.answer(.challenge)
+        #expect(try scene.answer(app, second) == "ok")
+        #expect(try scene.answer(app, third) == "ok")
+        #expect(try scene.call(app, Words.list, isInteractive: true) == "ok")
+        #expect(scene.polkit.questions.count == 2)
+    }
+
     @Test("a subscriber who may see is told of others' applications, until polkit says otherwise")
     func revoked() throws {
         let scene = try PolkitScene()

@@ -27,6 +27,9 @@ enum Target: Hashable {
 final class Gate {
     private final class Held {
         let message: Message
+        /// It was given back to the bus already: twice, it would be carried out twice.
+        var isOnItsWay = false
+
         init(_ message: borrowing Message) { self.message = message.retained() }
     }
 
@@ -90,23 +93,20 @@ final class Gate {
         case .nothing:
             return true
         case .turn:
-            if !isBack, lines[connection.name] != nil {
-                try lineUp(message, connection)
-                return false
-            }
-            return true
+            guard lines[connection.name] != nil, !isBack || connection.sight == .asked else { return true }
         case .sight:
-            if isBack { return true }
+            // What it waited for is good for it, even where polkit may say something else by now. But it may have
+            // waited for an answer to a call that allowed less.
             let asksAgain = connection.sight == .challenge && message.allowsInteraction
-            if connection.sight == .open || asksAgain {
+            if connection.sight == .open && !isBack || asksAgain {
                 askSight(of: connection, isInteractive: message.allowsInteraction)
             }
-            guard connection.sight == .asked || lines[connection.name] != nil else { return true }
-            try lineUp(message, connection)
-            return false
+            guard connection.sight == .asked || !isBack && lines[connection.name] != nil else { return true }
         case .management(let target, let details):
             return try !ask(to: target, details, message, connection)
         }
+        try lineUp(message, connection)
+        return false
     }
 
     /// It may have left with calls that wait.
@@ -119,15 +119,18 @@ final class Gate {
     // MARK: Sight
 
     private func askSight(of connection: Connection, isInteractive: Bool) {
-        guard !polkit.isAway else { return settle(connection, .no) }
+        guard !polkit.isAway else { return settle(connection, .no, wasInteractive: isInteractive) }
         connection.sight = .asked
         let question = Polkit.Question(
             action: .observe, connection: connection, details: [], isInteractive: isInteractive)
-        questions.ask(question) { [weak self] in self?.settle(connection, $0) }
+        questions.ask(question) { [weak self] in
+            self?.settle(connection, $0, wasInteractive: isInteractive)
+        }
     }
 
-    private func settle(_ connection: Connection, _ verdict: Polkit.Verdict) {
-        connection.sight = verdict == .challenge ? .challenge : .settled
+    private func settle(_ connection: Connection, _ verdict: Polkit.Verdict, wasInteractive: Bool) {
+        // Nobody was there to authenticate, then: asked once.
+        connection.sight = verdict == .challenge && !wasInteractive ? .challenge : .settled
         let isNew = connection.mayObserve != (verdict == .yes)
         connection.mayObserve = verdict == .yes
         if isNew, connection.isFollower { sightChanged(connection) }
@@ -215,6 +218,8 @@ final class Gate {
     }
 
     private func dispatchAgain(_ held: Held) {
+        if held.isOnItsWay { return }
+        held.isOnItsWay = true
         do {
             try bus.dispatchAgain(held.message)
         } catch {
