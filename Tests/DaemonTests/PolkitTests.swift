@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -97,6 +98,27 @@ struct PolkitTests {
         #expect(try scene.call(games, suspend) == "ok")
         let terminate = try scene.call(games, Words.application(scene.path, "Terminate b:true"))
         #expect(terminate == Words.error(.accessDenied))
+    }
+
+    @Test("the rule in the documentation does what it says")
+    func documented() throws {
+        let text = try String(contentsOfFile: TestDaemon.root + "/docs/configuration.md", encoding: .utf8)
+        let parts = text.components(separatedBy: "```js\n")
+        try #require(parts.count == 2)
+        let rule = parts[1].components(separatedBy: "```")[0]
+        let scene = try Scene(
+            rules: rule.replacingOccurrences(of: "\"support\"", with: "\"games\"")
+                .replacingOccurrences(of: "AUTH_SELF_KEEP", with: "YES"))
+        let games = try App(scene.daemon.bus, uid: Self.games)
+        #expect(try scene.call(games, Words.list) == "ok \(scene.path)")
+        #expect(try scene.call(games, Words.application(scene.path, "Suspend")) == "ok")
+        for words in [
+            Words.application(scene.path, "Terminate b:true"), Words.manager("ReloadConfig"),
+        ] {
+            #expect(try scene.call(games, words) == Words.error(.interactiveAuthorizationRequired))
+        }
+        let nobody = try App(scene.daemon.bus, uid: App.nobody)
+        #expect(try scene.call(nobody, Words.list) == "ok")
     }
 
     @Test("rules that change hold at once, for a subscriber too")
