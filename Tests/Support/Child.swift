@@ -101,6 +101,16 @@ public final class Child {
         }
     }
 
+    /// Asks it to end, and kills it where it does not: somebody else's program may hang in its farewell.
+    ///
+    /// - Parameter patience: milliseconds until it is killed.
+    public func end(patience: Int = 10_000) throws {
+        kill(SIGTERM)
+        if (try? waitForExit(timeout: patience)) != nil { return }
+        kill(SIGKILL)
+        try waitForExit()
+    }
+
     /// Waits until it has ended and all its output is read.
     ///
     /// - Parameter timeout: milliseconds for all of it; an error after that.

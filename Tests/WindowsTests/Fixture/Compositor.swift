@@ -67,8 +67,7 @@ final class Compositor {
     }
 
     deinit {
-        process.kill(SIGTERM)
-        _ = try? process.waitForExit()
+        try? process.end()
         try? FileManager.default.removeItem(atPath: directory)
     }
 

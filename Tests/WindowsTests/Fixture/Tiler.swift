@@ -86,8 +86,7 @@ final class Tiler {
     }
 
     deinit {
-        process.kill(SIGTERM)
-        _ = try? process.waitForExit()
+        try? end()
         try? FileManager.default.removeItem(atPath: directory)
     }
 
@@ -120,8 +119,5 @@ final class Tiler {
     }
 
     /// Ends it.
-    func end() throws {
-        process.kill(SIGTERM)
-        try process.waitForExit()
-    }
+    func end() throws { try process.end() }
 }
