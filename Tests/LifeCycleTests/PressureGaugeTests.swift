@@ -349,6 +349,21 @@ struct PressureAlarmTests {
         #expect(wants(desk))
     }
 
+    @Test("the first end of an event comes earlier than the next: how long one takes is known by then")
+    func firstEnd() {
+        var desk = GaugeDesk()
+        desk.trigger()
+        // 20 MiB a second, until some MiB below the line.
+        desk.available = PressureDesk.line + 36 << 20
+        for _ in 0..<100 {
+            desk.now += 20_000
+            desk.available -= 400 << 10
+            desk.sample()
+        }
+        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
+        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: true, desk.settings))
+    }
+
     @Test("what CPUs keep for themselves counts once somebody has ended: there it is that his memory lies")
     func perCPU() {
         var desk = GaugeDesk()

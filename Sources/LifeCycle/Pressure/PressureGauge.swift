@@ -60,8 +60,10 @@ public struct PressureGauge: Equatable, Sendable {
     private static let relieved = 5
     /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
     private static let foresight = 10.0
-    /// Seconds: who is killed takes some tenths of one to be gone, on a machine that is slow.
-    private static let haste = 3.0
+    /// Seconds: nobody knows before the first end of an event how long one takes, on a machine that may be slow.
+    private static let firstHaste = 3.0
+    /// Then it is known to take some tenths of one, and to bring what was measured.
+    private static let haste = 0.75
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
     /// Less is left than is critical, and it falls.
@@ -181,7 +183,8 @@ public struct PressureGauge: Equatable, Sendable {
         let left = sample.available + promised + (hasEnded ? sample.perCPU : 0)
         if left < critical / 5 * 2 { return true }
         if left < critical {
-            if Double(left) < episode.fall * Self.haste { return true }
+            let haste = hasEnded ? Self.haste : Self.firstHaste
+            if Double(left) < episode.fall * haste { return true }
             if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
         }
         guard episode.owesRelief, let stalledAt = episode.stalledAt else { return false }

@@ -117,6 +117,7 @@ final class Compositor {
 
     /// Ends it.
     func end(_ signal: Int32 = SIGTERM) throws {
+        if signal == SIGTERM { return try process.end() }
         process.kill(signal)
         try process.waitForExit()
     }
