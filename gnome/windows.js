@@ -4,7 +4,7 @@
 const NAME = 'org.appstate1.Shell';
 const PATH = '/org/appstate1/Shell';
 const INTERFACE = `<node><interface name="${NAME}">
-<method name="ListWindows"><arg name="windows" type="a(tua{sv})" direction="out"/></method>
+<method name="ListWindows"><arg name="windows" type="a(tussbbb)" direction="out"/></method>
 <signal name="Changed"/>
 </interface></node>`;
 
@@ -48,8 +48,9 @@ class WindowReport {
     /** The method: all windows as they are now. */
     ListWindows() {
         this._isTold = false;
-        const rows = [...this._windows].slice(0, MOST_WINDOWS).map(window => this._row(window));
-        return new GLib.Variant('(a(tua{sv}))', [rows]);
+        const workspace = global.workspace_manager.get_active_workspace();
+        const rows = [...this._windows].slice(0, MOST_WINDOWS).map(window => row(window, workspace));
+        return new GLib.Variant('(a(tussbbb))', [rows]);
     }
 
     /** The signal is sent once, and again only after somebody has asked: nobody who does not read is flooded. */
@@ -78,21 +79,20 @@ class WindowReport {
             'notify::wm-class', changed,
             'notify::gtk-application-id', changed, this);
     }
+}
 
-    _row(window) {
-        const workspace = global.workspace_manager.get_active_workspace();
-        return [
-            window.get_id(), Math.max(window.get_pid(), 0), {
-                'focused': GLib.Variant.new_boolean(global.display.focus_window === window),
-                // Not in “show desktop” either, nor where a window that it belongs to is minimized.
-                'visible': GLib.Variant.new_boolean(
-                    window.located_on_workspace(workspace) && window.showing_on_its_workspace()),
-                'minimized': GLib.Variant.new_boolean(window.minimized),
-                'title': text(window.get_title()),
-                'app-id': text(applicationOf(window)),
-            },
-        ];
-    }
+/** In the order of the interface: number, process, application, title, focused, visible, minimized. */
+function row(window, workspace) {
+    return [
+        window.get_id(),
+        Math.max(window.get_pid(), 0),
+        text(applicationOf(window)),
+        text(window.get_title()),
+        global.display.focus_window === window,
+        // Not in “show desktop” either, nor where a window that it belongs to is minimized.
+        window.located_on_workspace(workspace) && window.showing_on_its_workspace(),
+        window.minimized,
+    ];
 }
 
 /** The id of the desktop file; else what the window says. */
@@ -105,6 +105,5 @@ function applicationOf(window) {
 
 function text(words) {
     // Not half of a surrogate pair.
-    const cut = (words ?? '').slice(0, LONGEST_TEXT).replace(/[\uD800-\uDBFF]$/, '');
-    return GLib.Variant.new_string(cut);
+    return (words ?? '').slice(0, LONGEST_TEXT).replace(/[\uD800-\uDBFF]$/, '');
 }

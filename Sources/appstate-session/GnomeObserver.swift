@@ -151,29 +151,19 @@ final class GnomeObserver: WindowObserver {
     /// At most `ObservedWindow.mostWindows`.
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
-        guard try message.enter(.array, "(tua{sv})") else {
+        guard try message.enter(.array, "(tussbbb)") else {
             throw BusFailure(operation: "read", subject: "ListWindows", errno: ENODATA)
         }
-        while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tua{sv}") {
+        while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tussbbb") {
             let (number, pid) = (try message.readUInt64(), try message.readUInt32())
-            var texts: [WindowKeyName: String] = [:]
-            var states: [WindowKeyName: Bool] = [:]
-            for (name, value) in try message.readDictionary() {
-                switch (WindowKeyName(rawValue: name), value) {
-                case (let key?, .string(let text)): texts[key] = ObservedWindow.text(text.utf8)
-                case (let key?, .bool(let isSo)): states[key] = isSo
-                default: break
-                }
-            }
+            let window = ObservedWindow(
+                number: number, process: Int32(exactly: pid).flatMap { $0 > 0 ? $0 : nil },
+                appID: ObservedWindow.text(try message.readString().utf8),
+                title: ObservedWindow.text(try message.readString().utf8), focused: try message.readBool(),
+                visible: try message.readBool(), minimized: try message.readBool())
             try message.exit()
             // 48 bits: `WindowSystem.number(of:)`.
-            guard number >> 48 == 0 else { continue }
-            windows.append(
-                ObservedWindow(
-                    number: number, process: Int32(exactly: pid).flatMap { $0 > 0 ? $0 : nil },
-                    appID: texts[.appID] ?? "", title: texts[.title] ?? "",
-                    focused: states[.focused] ?? false, visible: states[.visible] ?? true,
-                    minimized: states[.minimized] ?? false))
+            if number >> 48 == 0 { windows.append(window) }
         }
         return windows
     }
