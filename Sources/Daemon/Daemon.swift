@@ -30,6 +30,7 @@ public final class Daemon {
     let core: Core
     private let state: RuntimeState?
     private let source: Configuration.Source
+    private let stored: [(name: String, descriptor: Int32)]
     private var isStepping = false
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
@@ -44,15 +45,18 @@ public final class Daemon {
 
     /// Puts everything together; nothing is on the bus yet.
     ///
-    /// - Parameter runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
+    /// - Parameters:
+    ///   - runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
+    ///   - stored: what the service manager kept of the daemon before.
     public init(
         loop: EventLoop, bus: Bus, configuration source: Configuration.Source, runtimeDirectory: String?,
-        journal: Journal
+        stored: [(name: String, descriptor: Int32)], journal: Journal
     ) throws {
         self.loop = loop
         self.bus = bus
         self.journal = journal
         self.source = source
+        self.stored = stored
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
@@ -168,7 +172,7 @@ public final class Daemon {
         if let state {
             // What is reported of one application waits until all are there.
             isStepping = true
-            let restored = restore(from: state)
+            let restored = restore(from: state, stored)
             isStepping = false
             step()
             lookAgain(at: restored)

@@ -7,14 +7,17 @@ import Linux
 /// Taking up what a killed daemon left: the same applications at the same paths, in the same states, with the
 /// same holds; what cannot be taken up is resumed (§ 5).
 extension Daemon {
-    func restore(from state: RuntimeState) -> [ApplicationNumber] {
+    /// - Parameter stored: the pidfds that the service manager kept.
+    func restore(
+        from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
+    ) -> [ApplicationNumber] {
         core.machine.skipNumbers(through: state.lastGivenNumber())
         let bus = (try? self.bus.id()) ?? ""
         let boot = (try? proc.bootID()) ?? ""
         let origin = state.origin()
         let found = state.found()
         state.noteBus(bus, boot: boot)
-        var kept = Dictionary(Service.takeStored().map { ($0.name, $0.descriptor) }) { old, _ in old }
+        var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [(number: ApplicationNumber, record: Record)] = []
         for entry in found {
             switch entry {

@@ -20,6 +20,7 @@ public final class LockTrace {
         ("filelock:posix_lock_inode", "ret > 0"), ("filelock:flock_lock_inode", "ret > 0"),
         ("filelock:break_lease_block", nil),
     ]
+    static let tracepoints = waits.map(\.name)
 
     private let rings: [PerfRing]
 
@@ -33,7 +34,7 @@ public final class LockTrace {
     /// Pause it where no hint is of use: while it is on, each request for a file lock on the machine costs
     /// its caller the filter. To let it go takes the kernel some 100 ms.
     public static func open(tracefs root: String? = nil) throws(KernelFailure) -> LockTrace {
-        let found = try Tracepoint.find(waits.map(\.name), root: root)
+        let found = try Tracepoint.find(tracepoints, root: root)
         let sources = zip(found, waits).map { PerfRing.Source(tracepoint: $0, filter: $1.filter) }
         var rings: [PerfRing] = []
         for cpu in try CPUList.online() {

@@ -6,6 +6,7 @@ import Glibc
 public final class OOMTrace {
     private let rings: [PerfRing]
     private let target: Int
+    static let tracepoints = ["oom:mark_victim"]
 
     /// Opens the trace. Needs and throws what `StopTrace.open` does.
     public static func open(
@@ -15,7 +16,7 @@ public final class OOMTrace {
             throw KernelFailure(
                 operation: "trace oom kills", subject: "from another PID namespace", errno: EXDEV)
         }
-        let tracepoint = try Tracepoint.find(["oom:mark_victim"], root: root)[0]
+        let tracepoint = try Tracepoint.find(tracepoints, root: root)[0]
         guard let target = tracepoint.format.offset(ofInt32: "pid") else {
             throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
         }

@@ -50,19 +50,30 @@ final class PerfRing {
         /// In the language of Documentation/trace/events.rst, "Event filtering".
         let filter: String?
         /// Opens it on a CPU, off: a descriptor, or a negative errno.
-        let open: (Int32) -> Int32
+        private let make: (Int32) -> Int32
 
         init(tracepoint: Tracepoint, filter: String?) {
             name = tracepoint.name
             self.filter = filter
-            open = { clinux_open_tracepoint(tracepoint.id, $0) }
+            make = { clinux_open_tracepoint(tracepoint.id, $0) }
         }
 
         /// One record for so many page faults, of whomever.
         init(pageFaults period: UInt64) {
             name = "page faults"
             filter = nil
-            open = { clinux_open_page_faults(period, $0) }
+            make = { clinux_open_page_faults(period, $0) }
+        }
+
+        /// The one that was handed over for this CPU, else a new one.
+        func open(cpu: Int32) throws(KernelFailure) -> Descriptor {
+            if let event = try HandedOver.event(self, cpu: cpu) { return event }
+            return try openAnew(cpu)
+        }
+
+        /// A new one, off and without its filter.
+        func openAnew(_ cpu: Int32) throws(KernelFailure) -> Descriptor {
+            try Descriptor.taking(make(cpu), "perf_event_open", "\(name) on CPU \(cpu)")
         }
     }
 
@@ -144,7 +155,7 @@ private final class PerfEvent {
 
     init(_ source: PerfRing.Source, cpu: Int32) throws(KernelFailure) {
         subject = "\(source.name) on CPU \(cpu)"
-        descriptor = try Descriptor.taking(source.open(cpu), "perf_event_open", subject)
+        descriptor = try source.open(cpu: cpu)
         if let filter = source.filter {
             try check(clinux_perf_set_filter(number, filter), "perf set filter")
         }

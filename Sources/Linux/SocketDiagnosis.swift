@@ -32,13 +32,30 @@ struct SocketDiagnosis: ~Copyable {
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).
     private static let bufferSize = 32_768
 
+    /// Asks by the socket that was handed over, else by one of its own.
     init() throws(KernelFailure) {
+        if let handed = try HandedOver.socket() {
+            socket = handed
+            forget()
+        } else {
+            socket = try Self.openSocket()
+        }
+    }
+
+    /// A socket for the questions, about the network namespace of who opens it.
+    static func openSocket() throws(KernelFailure) -> Descriptor {
         let type = Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue)
         let number = Glibc.socket(AF_NETLINK, type, NETLINK_SOCK_DIAG)
         guard number >= 0 else {
             throw KernelFailure(operation: "socket", subject: "NETLINK_SOCK_DIAG", errno: errno)
         }
-        socket = Descriptor(owning: number)
+        return Descriptor(owning: number)
+    }
+
+    /// Who asked by this socket before may have left an answer in it.
+    private func forget() {
+        var byte: UInt8 = 0
+        while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)) > 0 {}
     }
 
     /// The name of a socket; nil where it has none or is gone.

@@ -41,6 +41,7 @@ public final class StopTrace {
     private let format: Hint.Format
     /// 32 KiB with pages of 4: about 450 records.
     private static let dataPages = 8
+    static let tracepoints = ["signal:signal_generate"]
 
     /// Opens the trace, and proves it with a SIGCONT to our own process, which must come out of it.
     ///
@@ -58,7 +59,7 @@ public final class StopTrace {
             throw KernelFailure(
                 operation: "trace signals", subject: "from another PID namespace", errno: EXDEV)
         }
-        let tracepoint = try Tracepoint.find(["signal:signal_generate"], root: root)[0]
+        let tracepoint = try Tracepoint.find(tracepoints, root: root)[0]
         let trace = try StopTrace(tracepoint, cpus: CPUList.online())
         try trace.prove()
         return trace

@@ -3,6 +3,7 @@ import Daemon
 /// The command line: nothing in normal use.
 enum Arguments: Equatable {
     case run(Configuration.Source)
+    case handOver
     case help
     case version
     case wrong(String)
@@ -15,6 +16,8 @@ enum Arguments: Equatable {
         /etc/appstated/appstated.conf.d/*.conf.
 
           --config FILE  read this file alone
+          --hand-over    open what a daemon that is not root may not, give it to
+                         the service manager, end: for the unit's ExecStartPre=+
           --version      print the version
           --help         print this
 
@@ -32,6 +35,9 @@ enum Arguments: Equatable {
                 return
             case "--version":
                 self = .version
+                return
+            case "--hand-over":
+                self = .handOver
                 return
             case "--config":
                 guard let file = rest.popFirst() else {

@@ -13,6 +13,8 @@ enum Main {
             print(Arguments.usage)
         case .version:
             print("appstated \(Product.version)")
+        case .handOver:
+            handOver()
         case .wrong(let what):
             refuse("\(what); see appstated --help", status: 2)
         case .run(let configuration):
@@ -30,6 +32,9 @@ enum Main {
             journal.log(.warning, "\(error)")
         }
         Capability.sysResource.layDown()
+        let stored = HandedOver.take(Service.takeStored())
+        // The next daemon gets its own.
+        for name in HandedOver.names { Service.dropStored(name) }
         let loop: EventLoop
         let bus: Bus
         do {
@@ -42,7 +47,7 @@ enum Main {
             let directory = getenv("RUNTIME_DIRECTORY").map { String(cString: $0) }
             let daemon = try Daemon(
                 loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
-                journal: journal)
+                stored: stored, journal: journal)
             try daemon.start()
             stayInMemory(journal)
             return try loop.run()
@@ -58,6 +63,18 @@ enum Main {
         } catch {
             journal.log(.info, "may have to wait for memory itself when it is short: \(error)")
         }
+    }
+
+    /// Before the daemon, as root: what it may not open itself waits for it in the service manager's store.
+    private static func handOver() {
+        guard getenv("NOTIFY_SOCKET") != nil else {
+            refuse("there is no service manager to hand anything to: NOTIFY_SOCKET is not set", status: 2)
+        }
+        let failures = HandedOver.open { name, descriptor in
+            Service.store(descriptor.rawValue, as: name)
+        }
+        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
+        for failure in failures { journal.log(.info, "not handed over: \(failure)") }
     }
 
     private static func refuse(_ sentence: String, status: Int32) -> Never {

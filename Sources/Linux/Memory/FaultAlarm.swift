@@ -8,12 +8,13 @@ import Glibc
 /// is armed, a fault costs some 30 ns more.
 public final class FaultAlarm {
     private let rings: [PerfRing]
+    static let never = UInt64(Int64.max)
 
     /// Opens it; it is not armed. Needs `CAP_PERFMON`; throws `EACCES` or `EPERM` without.
     public init() throws(KernelFailure) {
         var rings: [PerfRing] = []
         for cpu in try CPUList.online() {
-            let ring = try PerfRing([PerfRing.Source(pageFaults: UInt64(Int64.max))], cpu: cpu, dataPages: 1)
+            let ring = try PerfRing([PerfRing.Source(pageFaults: Self.never)], cpu: cpu, dataPages: 1)
             try ring.turn(on: false)
             rings.append(ring)
         }

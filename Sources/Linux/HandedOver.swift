@@ -1,0 +1,86 @@
+import CLinux
+import Glibc
+
+/// Descriptors that somebody with more rights opened for this process before it was started: perf events, which the
+/// kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or where `kernel.perf_event_paranoid` is 3 only to
+/// `CAP_SYS_ADMIN`, and a socket that asks about the sockets of the machine's network namespace. Who has them needs
+/// neither.
+///
+/// Like the environment, this belongs to the process: taken once at its start, before there is a second thread, and
+/// looked at after that. What is not there is opened as it is needed, with the process's own rights.
+public enum HandedOver {
+    nonisolated(unsafe) private static var descriptors: [String: Int32] = [:]
+
+    /// What each name here begins with. Names go through the service manager, `FDNAME=` of sd_notify(3).
+    private static let prefix = "kernel-"
+    private static let sockets = prefix + "sockets"
+
+    /// Takes those that are meant, for the life of this process, and returns the others.
+    public static func take(
+        _ given: [(name: String, descriptor: Int32)]
+    ) -> [(name: String, descriptor: Int32)] {
+        var others: [(name: String, descriptor: Int32)] = []
+        for entry in given {
+            guard entry.name.hasPrefix(prefix) else {
+                others.append(entry)
+                continue
+            }
+            if let older = descriptors.updateValue(entry.descriptor, forKey: entry.name) { close(older) }
+        }
+        return others
+    }
+
+    /// The names of those that were taken.
+    public static var names: [String] { descriptors.keys.sorted() }
+
+    /// Opens all that can be, and gives each to `body`, with its name; it is closed after that. What cannot be opened
+    /// is returned: its user will do without.
+    public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {
+        var failures: [KernelFailure] = []
+        do throws(KernelFailure) {
+            body(sockets, try SocketDiagnosis.openSocket())
+        } catch {
+            failures.append(error)
+        }
+        var sources = [PerfRing.Source(pageFaults: FaultAlarm.never)]
+        for name in StopTrace.tracepoints + OOMTrace.tracepoints + LockTrace.tracepoints {
+            do throws(KernelFailure) {
+                let tracepoint = try Tracepoint.find([name], root: nil)[0]
+                sources.append(PerfRing.Source(tracepoint: tracepoint, filter: nil))
+            } catch {
+                failures.append(error)
+            }
+        }
+        do throws(KernelFailure) {
+            for cpu in try CPUList.online() {
+                for source in sources { body(name(source, cpu), try source.openAnew(cpu)) }
+            }
+        } catch {
+            failures.append(error)
+        }
+        return failures
+    }
+
+    /// The perf event that was handed over for this CPU; nil where there is none.
+    static func event(_ source: PerfRing.Source, cpu: Int32) throws(KernelFailure) -> Descriptor? {
+        try duplicate(name(source, cpu))
+    }
+
+    /// The socket of sock_diag(7) that was handed over; nil where there is none.
+    static func socket() throws(KernelFailure) -> Descriptor? {
+        try duplicate(sockets)
+    }
+
+    /// Its user may close it and want it once more.
+    private static func duplicate(_ name: String) throws(KernelFailure) -> Descriptor? {
+        guard let number = descriptors[name] else { return nil }
+        let copy = fcntl(number, F_DUPFD_CLOEXEC, 3)
+        guard copy >= 0 else { throw KernelFailure(operation: "dup", subject: name, errno: errno) }
+        return Descriptor(owning: copy)
+    }
+
+    /// `kernel-signal.signal_generate-0`: a colon would end an `FDNAME=`.
+    private static func name(_ source: PerfRing.Source, _ cpu: Int32) -> String {
+        prefix + source.name.map { $0 == ":" ? "." : $0 == " " ? "-" : String($0) }.joined() + "-\(cpu)"
+    }
+}
