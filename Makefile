@@ -10,6 +10,11 @@ datadir = $(PREFIX)/share
 unitdir = $(PREFIX)/lib/systemd/system
 userunitdir = $(PREFIX)/lib/systemd/user
 catalogdir = $(PREFIX)/lib/systemd/catalog
+presetdir = $(PREFIX)/lib/systemd/system-preset
+userpresetdir = $(PREFIX)/lib/systemd/user-preset
+sysusersdir = $(PREFIX)/lib/sysusers.d
+mandir = $(datadir)/man
+apparmordir = /etc/apparmor.d
 autostartdir = /etc/xdg/autostart
 extensiondir = $(datadir)/gnome-shell/extensions/appstate@appstate1.org
 # The system bus reads no policy below /usr/local.
@@ -33,17 +38,27 @@ endif
 export SWIFT_FLAGS
 
 # The daemon starts faster and stays smaller with Swift's library inside, and needs no
-# toolchain on the machine that runs it.
-release = swift build -c release --static-swift-stdlib $(SWIFT_FLAGS)
+# toolchain on the machine that runs it, nor a library from where it lies.
+release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build demo demo-shell test soak lint format bench bench-windows bench-pressure install install-gnome uninstall clean help
+.PHONY: all build release deb demo demo-shell test test-system soak lint format bench bench-windows bench-pressure \
+    install install-gnome uninstall clean help
 
 build:
 	@scripts/setup build
 	$(release)
 
 all: build
+
+# build, on a machine that has what is needed.
+release:
+	$(release)
+
+# Debian packages, in .build/deb; scripts/deb -h tells of the version.
+deb:
+	@scripts/setup build deb
+	@scripts/deb $(DEB_FLAGS)
 
 demo: setup-demo
 	@scripts/demo
@@ -66,6 +81,11 @@ lint:
 
 format:
 	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
+
+# The package on real systems, in a container and a virtual machine: SYSTEM_FLAGS='container' for one; scripts/test-system -h tells.
+test-system: deb
+	@scripts/setup system
+	@scripts/test-system $(SYSTEM_FLAGS)
 
 # 1,000 processes for a minute.
 soak:
@@ -102,6 +122,15 @@ install:
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
 	install -D -m 644 systemd/appstated.catalog $(DESTDIR)$(catalogdir)/appstated.catalog
+	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
+	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
+	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset
+	install -d $(DESTDIR)$(apparmordir)
+	sed 's|/usr/libexec/|$(libexecdir)/|' apparmor/usr.libexec.appstated \
+	    >$(DESTDIR)$(apparmordir)/usr.libexec.appstated
+	for page in man/*.[1-8]; do \
+	    install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; \
+	done
 	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir) $(DESTDIR)$(datadir)/applications
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
@@ -124,8 +153,8 @@ install:
 	    >$(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl
 	$(products)/appstatectl --generate-completion-script fish \
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
-	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
-	    'journalctl --update-catalog;' \
+	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemd-sysusers; systemctl daemon-reload;' \
+	    'systemctl reload dbus; journalctl --update-catalog;' \
 	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
 
 install-gnome:
@@ -141,6 +170,9 @@ uninstall:
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
 	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(catalogdir)/appstated.catalog \
+	    $(DESTDIR)$(sysusersdir)/appstated.conf \
+	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
+	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated \
 	    $(DESTDIR)$(libexecdir)/appstate-session \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
@@ -152,6 +184,7 @@ uninstall:
 	for file in dbus/org.appstate1.*.xml; do \
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done
+	for page in man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
 
 clean:
 	rm -rf .build
@@ -163,10 +196,12 @@ help:
 	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
+	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
 	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'
+	@echo 'make deb         Debian packages, in .build/deb'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo 'make install-gnome  the extension for GNOME Shell alone (GNOME=43 or 45; else by the one that is here)'
 	@echo 'make clean       remove what was built'
