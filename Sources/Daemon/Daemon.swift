@@ -155,6 +155,7 @@ public final class Daemon {
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
+        sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in makeWay() })
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         try logind.onSignal(Self.sleepRule) { [unowned self] in slept($0) }
         try sessions.start()
@@ -204,6 +205,12 @@ public final class Daemon {
         resources.configure(ResourceTable(), .observe)
         writeDownAll()
         loop.exit(code: code)
+    }
+
+    /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
+    private func makeWay() {
+        Service.notify("STOPPING=1")
+        loop.exit(code: 0)
     }
 
     /// Reads the configuration again; no application is lost.

@@ -88,6 +88,25 @@ struct CommandLineTests {
         #expect(last.hasPrefix("appstated: cannot serve \(BusNames.service): "))
     }
 
+    @Test("--hand-over without a service manager is refused with a sentence and status 2")
+    func nobodyToHandOverTo() throws {
+        let (ending, output, errors) = try run(["--hand-over"], environment: ["NOTIFY_SOCKET": nil])
+        #expect(ending == .exited(2))
+        #expect(output == "")
+        #expect(errors.hasPrefix("appstated: there is no service manager"))
+    }
+
+    @Test("--hand-over gives the service manager what it could open, by name, and ends")
+    func handOver() throws {
+        let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
+        let manager = try NotifySocket(in: bus.directory)
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated", ["--hand-over"],
+            environment: ["NOTIFY_SOCKET": manager.path])
+        try manager.wait(for: "FDNAME=kernel-sockets", from: child)
+        #expect(try child.waitForExit() == .exited(0))
+    }
+
     @Test("--config=FILE is --config FILE")
     func configuration() throws {
         let bus = try PrivateBus(

@@ -23,8 +23,9 @@ struct RestorationTests {
     }
 
     @Test(
-        "after kill -9 the same applications are at the same paths, in the same states, with the same holds")
-    func killed() throws {
+        "after kill -9, and a restart, the same applications are at the same paths, in the same states, with the same holds",
+        arguments: [SIGKILL, SIGUSR1])
+    func killed(_ signal: Int32) throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
         let client = try daemon.client()
         let app = try App(daemon.bus)
@@ -51,7 +52,7 @@ struct RestorationTests {
         try client.wait("the stop") { try client.state(paths["stopped"] ?? "") == "suspended" }
 
         let before = try picture(client)
-        try daemon.end(SIGKILL)
+        try daemon.end(signal)
         #expect(try isStopped(pid("suspended")))
         try daemon.start()
         let after = try picture(client)

@@ -1,0 +1,43 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+@Suite("HandedOver")
+struct HandedOverTests {
+    @Test("what is meant for others is given back, and stays open")
+    func others() throws {
+        var ends: [Int32] = [0, 0]
+        try #require(pipe(&ends) == 0)
+        defer { for end in ends { close(end) } }
+        let others = HandedOver.take([("process-1-2", ends[0]), ("", ends[1])])
+        #expect(others.map(\.name) == ["process-1-2", ""])
+        #expect(others.map(\.descriptor) == ends)
+        #expect(fcntl(ends[0], F_GETFD) >= 0)
+    }
+
+    @Test("names can go through the service manager: FDNAME= of sd_notify(3)")
+    func names() {
+        var names: [String] = []
+        _ = HandedOver.open { name, descriptor in
+            names.append(name)
+            #expect(fcntl(descriptor.rawValue, F_GETFD) >= 0)
+        }
+        #expect(names.contains("kernel-sockets"))
+        #expect(Set(names).count == names.count)
+        for name in names {
+            #expect(
+                name.utf8.count < 256 && name.utf8.allSatisfy { $0 > 32 && $0 < 127 && $0 != 58 }, "\(name)")
+        }
+    }
+
+    @Test(
+        "the tracepoints of every processor are among them",
+        .enabled(if: Machine.canTrace, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
+    func tracepoints() throws {
+        var names: Set<String> = []
+        let failures = HandedOver.open { name, _ in names.insert(name) }
+        #expect(failures == [])
+        for cpu in try CPUList.online() { #expect(names.contains("kernel-signal.signal_generate-\(cpu)")) }
+    }
+}
