@@ -1,0 +1,14 @@
+#!/bin/bash
+# shellcheck disable=SC2034,SC2154 # shared between the files
+
+check 'apt installs the package' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/first/"*.deb
+check 'the user appstated is there' getent passwd appstated
+same 'the daemon runs as that user' appstated "$(stat -c %U "/proc/$(main_pid)")"
+check 'it is enabled' systemctl is-enabled appstated
+session=$(login alice 1001 1)
+mkdir -p /etc/appstated/appstated.conf.d
+# Time enough to ask for the state before it is over.
+grace=500ms
+[ "$where" = container ] || grace=10
+printf '[LifeCycle]\nBackgroundGraceSec=%s\n' "$grace" >/etc/appstated/appstated.conf.d/check.conf
+check 'systemctl reload is answered' systemctl reload appstated

@@ -1,0 +1,62 @@
+#!/bin/bash
+# shellcheck disable=SC2154 # shared between the files
+
+monitor application
+start org.example.Walker 'exec sleep infinity'
+walker=$pid
+register org.example.Walker "$walker" suspension s automatic
+same 'registered by its user' background "$(state "$app")"
+report SetFocus u "$walker"
+same 'with the focus' active "$(state "$app")"
+report SetFocus u 0
+same 'without' inactive "$(state "$app")"
+report SetMinimized ub "$walker" true
+check 'minimized, it is suspended after its grace' await "$told" 'org.example.Walker .*background → suspended'
+same 'by its own cgroup' 'frozen 1' "$(grep frozen "$cgroup/cgroup.events")"
+same 'first for the kernel'"'"'s killer, then' 900 "$(cat "/proc/$walker/oom_score_adj")"
+if [ -e "$cgroup/cpu.weight" ]; then
+    same 'and last for the processor' 20 "$(cat "$cgroup/cpu.weight")"
+else
+    skip 'and last for the processor' 'no cpu controller here'
+fi
+report SetFocus u "$walker"
+check 'the focus resumes it' await "$told" 'org.example.Walker .*suspended → background'
+same 'its cgroup too' 'frozen 0' "$(grep frozen "$cgroup/cgroup.events")"
+same 'its weight in front' 0 "$(cat "/proc/$walker/oom_score_adj")"
+kill -KILL "$walker"
+check 'its end is told' await "$told" 'org.example.Walker .*ApplicationRemoved'
+same 'every edge, in order' \
+    'not-running background inactive active inactive background suspended background inactive active not-running' \
+    "$(edges org.example.Walker)"
+
+start org.example.Stopped 'exec sleep infinity'
+register org.example.Stopped "$pid" suspension s manual
+kill -STOP "$pid"
+check 'a stranger'"'"'s SIGSTOP is seen' await "$told" 'org.example.Stopped .*background → suspended'
+report SetFocus u "$pid"
+same 'focus does not lift it' suspended "$(state "$app")"
+kill -CONT "$pid"
+check 'SIGCONT does' await "$told" 'org.example.Stopped .*suspended → background'
+ask "$app" Suspend
+same 'Suspend' suspended "$(state "$app")"
+ask "$app" Resume
+same 'Resume' active "$(state "$app")"
+ask "$app" Terminate b false
+check 'Terminate' await "$told" 'org.example.Stopped .*ApplicationRemoved'
+
+lock=$scratch/lock
+: >"$lock"
+chmod 666 "$lock"
+start org.example.Holder "exec perl -e 'open(F, q(>), q($lock)); flock(F, 2); sleep'"
+register org.example.Holder "$pid" suspension s automatic
+check 'who holds a lock is suspended' await "$told" 'org.example.Holder .*background → suspended'
+alice flock --wait "$patience" "$lock" true &
+waiter=$!
+check 'and resumed when somebody waits for it' await "$told" 'org.example.Holder .*suspended → background'
+same 'by the name of the lock' yes "$(alice appstatectl explain "$app" | grep -q 'file lock' && echo yes)"
+kill -KILL "$pid"
+wait "$waiter"
+same 'who then gets it' 0 $?
+
+same 'another user sees none of it' '' "$(runuser -u bob -- appstatectl list 2>/dev/null | grep -F org.example)"
+kill "$watcher"

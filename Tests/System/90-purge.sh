@@ -1,0 +1,21 @@
+#!/bin/bash
+# shellcheck disable=SC2154 # shared between the files
+
+if [ -z "$(list)" ]; then
+    start org.example.Last 'exec sleep infinity'
+    register org.example.Last "$pid" suspension s manual
+    ask "$app" Suspend
+fi
+check 'apt purges it' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
+same 'what it had suspended runs on' '' \
+    "$(find /sys/fs/cgroup/user.slice -name cgroup.events -exec grep -l 'frozen 1' {} +)"
+same 'no user' '' "$(getent passwd appstated)$(getent group appstated)"
+same 'no files' '' "$(find / -xdev \( -name '*appstat*' -o -name '*org.appstate1*' \) -not -path '/proc/*' \
+    -not -path '/sys/*' -not -path '/vm/*' -not -path "$scratch*" -not -path /etc/hostname 2>/dev/null)"
+same 'no unit' not-found "$(systemctl show --property=LoadState --value appstated.service)"
+same 'no process' '' "$(pgrep -x appstated)"
+if busctl call "$service" "$root" "$manager" ListApplications >/dev/null 2>&1; then
+    not_ok 'no name on the bus'
+else
+    ok 'no name on the bus'
+fi

@@ -1,0 +1,147 @@
+#!/bin/bash
+# Words that the parts are written in. `where` is container or vm.
+# shellcheck disable=SC2034,SC2154 # shared between the files
+
+service=org.appstate1
+root=/org/appstate1
+manager=org.appstate1.Manager
+reporter=org.appstate1.Reporter
+application=org.appstate1.Application
+checks=0
+failures=0
+# What is awaited comes in milliseconds, on an emulated processor in seconds.
+patience=30
+[ "$where" = container ] || patience=120
+scratch=$(mktemp -d)
+chmod 755 "$scratch"
+
+ok() {
+    checks=$((checks + 1))
+    echo "ok $checks - $1"
+}
+
+not_ok() {
+    checks=$((checks + 1))
+    failures=$((failures + 1))
+    echo "not ok $checks - $1"
+    [ -z "${2:-}" ] || printf '#   %s\n' "${2//$'\n'/$'\n#   '}"
+}
+
+skip() {
+    checks=$((checks + 1))
+    echo "ok $checks - $1 # SKIP $2"
+}
+
+# check NAME COMMAND...: what it said is shown where it fails.
+check() {
+    local name=$1 said
+    shift
+    if said=$("$@" 2>&1); then ok "$name"; else not_ok "$name" "$* : $said"; fi
+}
+
+# same NAME EXPECTED FOUND: the difference is shown.
+same() {
+    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "$(diff <(echo "$2") <(echo "$3"))"; fi
+}
+
+finish() {
+    echo "1..$checks"
+    [ "$failures" = 0 ] || {
+        echo "# $failures of $checks failed; the daemon's journal:"
+        journalctl --no-pager -u appstated -n 60 | sed 's/^/#   /'
+        exit 1
+    }
+}
+
+# await FILE REGEX: until a line of the file matches.
+await() {
+    local follower status
+    exec {followed}< <(exec timeout "$patience" tail -n +1 -F "$1" 2>/dev/null)
+    follower=$!
+    grep -qm1 -E -- "$2" <&"$followed"
+    status=$?
+    kill "$follower" 2>/dev/null
+    exec {followed}<&-
+    return "$status"
+}
+
+# ---- the daemon
+
+main_pid() { systemctl show --property=MainPID --value appstated; }
+
+status_of() { sed -n "s/^$2:\t*//p" "/proc/$1/status"; }
+
+property() { busctl get-property "$service" "$root" "$manager" "$1" | cut -d ' ' -f 2- | tr -d '"'; }
+
+# The applications that there are: path, id, pid, uid, state.
+list() {
+    busctl --json=short call "$service" "$root" "$manager" ListApplications | tr '[' '\n' | grep -F '"/org' | sort
+}
+
+# ---- alice, a user with a session, and her applications
+
+alice() {
+    runuser -u alice -- env XDG_RUNTIME_DIR=/run/user/1001 \
+        DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1001/bus "$@"
+}
+
+# login USER UID TTY: opens a session, on a terminal of the seat where there is one, and says its id.
+login() {
+    local fifo=$scratch/login-$1 terminal=() session
+    mkfifo "$fifo"
+    chmod 666 "$fifo"
+    if [ -c "/dev/tty$3" ]; then
+        terminal=(-p "TTYPath=/dev/tty$3" -p StandardInput=tty-force -E XDG_SEATS=seat0 -E XDG_SEAT=seat0
+            -E "XDG_VTNR=$3")
+    fi
+    systemd-run --quiet --unit="login-$1" --uid="$2" -p PAMName=login "${terminal[@]}" \
+        -E XDG_SESSION_CLASS=user -E XDG_SESSION_TYPE=tty \
+        -- sh -c "echo \"\$XDG_SESSION_ID\" >$fifo; exec sleep infinity"
+    read -r session <"$fifo"
+    rm "$fifo"
+    echo "$session"
+}
+
+# start NAME COMMAND: runs it in a scope as desktops make them; its process is in $pid, its cgroup in $cgroup. The
+# command is a shell's, and begins once it is there.
+start() {
+    local fifo=$scratch/start
+    rm -f "$fifo"
+    mkfifo "$fifo"
+    chmod 666 "$fifo"
+    alice systemd-run --user --scope --quiet --unit="app-$1-$RANDOM.scope" -p CPUWeight=100 \
+        sh -c "echo \$\$ >$fifo; $2" </dev/null >/dev/null 2>&1 &
+    read -r pid <"$fifo"
+    cgroup=/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$pid/cgroup")
+}
+
+# register ID PID [OPTION...]: its path is in $app.
+register() {
+    local id=$1 process=$2
+    shift 2
+    app=$(alice busctl call "$service" "$root" "$manager" Register 'sua{sv}' "$id" "$process" "$(($# / 3))" "$@" |
+        cut -d '"' -f 2)
+}
+
+state() { alice busctl get-property "$service" "$1" "$application" State | cut -d '"' -f 2; }
+
+report() { alice busctl call "$service" "$root" "$reporter" "$@"; }
+
+ask() {
+    local path=$1
+    shift
+    alice busctl call "$service" "$path" "$application" "$@"
+}
+
+# monitor NAME: what alice is told goes to $told.
+monitor() {
+    told=$scratch/told-$1
+    alice appstatectl monitor >"$told" 2>&1 &
+    watcher=$!
+    await "$told" '^listening'
+}
+
+# edges ID: the states that it walked, as they were announced.
+edges() {
+    sed -nE "s/^[^ ]+ +$1 +([a-z-]+) → ([a-z-]+) .*/\1 \2/p" "$told" | awk 'NR == 1 { printf $1 } { printf " " $2 }'
+}
