@@ -7,7 +7,7 @@ import Windows
 /// (dbus/org.appstate1.Shell.xml).
 ///
 /// It says that something is another, once; then it is asked for all there is, and says so again. So there is one
-/// question at a time, whatever happens meanwhile, and nothing to get out of step.
+/// question at a time, and one more for all that happens meanwhile.
 final class GnomeObserver: WindowObserver {
     let system = WindowSystem.gnome
     private(set) var windows: [ObservedWindow] = []
@@ -25,6 +25,8 @@ final class GnomeObserver: WindowObserver {
     private var hasEnded = false
     private var watches: [Slot] = []
     private var question: Slot?
+    /// Something has changed since the question was asked.
+    private var isStale = false
     private var notices: [String] = []
 
     private static let shellName = "org.gnome.Shell"
@@ -121,9 +123,15 @@ final class GnomeObserver: WindowObserver {
 
     // MARK: Windows
 
-    /// A change that is told of before the answer has come is in the answer: both come from one connection, in order.
+    /// A change that is told of before the answer has come may be in it or not: GNOME Shell's interpreter sends an answer
+    /// a moment after it has made it.
     private func ask() {
-        guard isTold, question == nil else { return }
+        guard isTold else { return }
+        guard question == nil else {
+            isStale = true
+            return
+        }
+        isStale = false
         do throws(BusFailure) {
             let message = try bus.newCall(
                 destination: shell, path: BusNames.shellPath, interface: BusNames.shell, member: "ListWindows"
@@ -131,6 +139,7 @@ final class GnomeObserver: WindowObserver {
             question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
                 question = nil
                 take(reply)
+                if isStale { ask() }
             }
         } catch {
             // The connection is gone, which dispatch() finds.

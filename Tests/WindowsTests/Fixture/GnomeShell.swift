@@ -15,7 +15,7 @@ final class GnomeShell {
     private let directory: String
     private let process: Child
     private let connection: Bus
-    private var keyboard: String?
+    private var keyboard = ""
 
     static let isAvailable =
         ["gnome-shell", "Xwayland", "make"].allSatisfy { Programs.inPath($0) != nil }
@@ -64,6 +64,7 @@ final class GnomeShell {
         try process.waitForLine(containing: "GNOME Shell started at")
         connection = try Bus.open(address: bus.address)
         try leaveOverview()
+        keyboard = try startKeyboard()
     }
 
     deinit {
@@ -170,10 +171,9 @@ final class GnomeShell {
 
     /// Presses these keys together, and lets them go.
     func press(_ keys: Key...) throws {
-        let session = try keyboard ?? startKeyboard()
-        keyboard = session
         for (key, isDown) in keys.map({ ($0, true) }) + keys.reversed().map({ ($0, false) }) {
-            try call(session, Self.remote + ".Session", "NotifyKeyboardKeycode", at: Self.remote) { message in
+            try call(keyboard, Self.remote + ".Session", "NotifyKeyboardKeycode", at: Self.remote) {
+                message in
                 try message.append(key.rawValue)
                 try message.append(isDown)
             }
