@@ -10,5 +10,5 @@ mkdir -p /etc/appstated/appstated.conf.d
 # Time enough to ask for the state before it is over.
 grace=500ms
 [ "$where" = container ] || grace=10
-printf '[LifeCycle]\nBackgroundGraceSec=%s\n' "$grace" >/etc/appstated/appstated.conf.d/check.conf
+printf '[LifeCycle]\nBackgroundGraceSec=%s\nDrainEverySec=2s\n' "$grace" >/etc/appstated/appstated.conf.d/check.conf
 check 'systemctl reload is answered' systemctl reload appstated

@@ -58,5 +58,21 @@ kill -KILL "$pid"
 wait "$waiter"
 same 'who then gets it' 0 $?
 
+# It accepts when it runs: while it is suspended, for the moment that it is let run for what waits in its socket.
+install -d -o alice "$scratch/alice"
+start org.example.Drained "exec perl -MIO::Socket::UNIX -e '
+    \$socket = IO::Socket::UNIX->new(Local => q($scratch/alice/socket), Listen => 5);
+    open(F, q(>), q($scratch/alice/told)); syswrite(F, qq(listening\n));
+    while (\$socket->accept) { syswrite(F, qq(accepted\n)) }'"
+await "$scratch/alice/told" listening
+register org.example.Drained "$pid" suspension s manual
+ask "$app" Suspend
+alice perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Peer => shift) or die; sleep' "$scratch/alice/socket" &
+caller=$!
+check 'what waits in its socket has it run for a moment' await "$scratch/alice/told" accepted
+same 'which is no change of state' suspended "$(state "$app")"
+kill "$caller"
+ask "$app" Terminate b true
+
 same 'another user sees none of it' '' "$(runuser -u bob -- appstatectl list 2>/dev/null | grep -F org.example)"
 kill "$watcher"
