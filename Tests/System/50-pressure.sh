@@ -28,20 +28,23 @@ else
             swapped=$cgroup/memory.swap.current
         fi
     done
-    # More than there is, with all that is in front of the swap in it.
-    need=$(($(awk '/^(MemAvailable|SwapFree)/ { sum += $2 } END { print int(sum / 1024) }' /proc/meminfo)))
-    sh -c "$(grow "$need") done" >"$scratch/got" 2>&1 &
-    hungry=$!
+    # More than there is without the swap.
+    need=$(($(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) + 64))
+    sh -c "$(grow "$need") done" >"$scratch/got" 2>&1
     check 'memory that runs short is told' await "$told" 'MemoryPressureChanged level="?(warning|critical)'
-    check 'what may is ended' await "$told" 'ApplicationReclaimed'
-    grep -E 'MemoryPressureChanged|ApplicationReclaimed' "$told" | sed 's/^/# /'
-    wait "$hungry"
-    same 'what needed it got it' grown "$(cat "$scratch/got")"
     if [ "$(cat "$swapped")" -gt 0 ]; then
         ok 'what is suspended is pushed out, where it may not be ended'
     else
         not_ok 'what is suspended is pushed out, where it may not be ended' "$swapped: 0"
     fi
+
+    # And once more, where nothing can be pushed out.
+    swapoff -a
+    need=$(($(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) + 64))
+    sh -c "$(grow "$need") done" >>"$scratch/got" 2>&1
+    check 'what may is ended' await "$told" 'ApplicationReclaimed'
+    grep -E 'MemoryPressureChanged|ApplicationReclaimed' "$told" | sed 's/^/# /'
+    same 'what needed it got it' 'grown grown' "$(tr '\n' ' ' <"$scratch/got" | sed 's/ $//')"
     same 'the kernel killed nobody' '' "$(journalctl -k --no-pager -o cat -g 'Out of memory' | grep -v '^-- No entries')"
     ask "$kept" Terminate b true
     kill "$watcher"
