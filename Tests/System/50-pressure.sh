@@ -4,7 +4,7 @@
 # grow MIB: what a shell runs to take so much, 8 MiB at a time, and say so.
 grow() {
     echo "perl -e 'for (1 .. $1 / 8) { push @a, chr(1) x (8 << 20); select(undef, undef, undef, 0.1) }" \
-        "print qq(grown), chr(10); close STDOUT; sleep unless @ARGV'"
+        "print qq(grown), chr(10); close STDOUT; while (!@ARGV) { sleep }'"
 }
 
 if [ "$where" = container ]; then
