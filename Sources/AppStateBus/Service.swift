@@ -10,6 +10,9 @@ public enum Service {
         sd_notify(0, state)
     }
 
+    /// Whether a service manager listens, which starts us anew when we fail: sd_notify(3), NOTIFY_SOCKET.
+    public static var isSupervised: Bool { getenv("NOTIFY_SOCKET") != nil }
+
     /// Tells the service manager that a reload began, for Type=notify-reload; `READY=1` ends it.
     ///
     /// - Parameter now: CLOCK_MONOTONIC, in microseconds.

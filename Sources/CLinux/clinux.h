@@ -276,4 +276,19 @@ static inline int clinux_eventfd(int flags) {
     return clinux_result(clinux_syscall(__NR_eventfd2, 0, flags));
 }
 
+// setns(2) and the affinity calls are declared for _GNU_SOURCE alone, and so outside of Glibc's module map. 0x40000000 is
+// CLONE_NEWNET.
+static inline int clinux_enter_network_namespace(int descriptor) {
+    return clinux_result(clinux_syscall(__NR_setns, descriptor, 0x40000000));
+}
+
+// Of the calling thread; the mask is of words of unsigned long, one bit a CPU. The first returns how many bytes it wrote.
+static inline int clinux_get_affinity(unsigned long bytes, unsigned long *mask) {
+    return clinux_result(clinux_syscall(__NR_sched_getaffinity, 0, bytes, mask));
+}
+
+static inline int clinux_set_affinity(unsigned long bytes, const unsigned long *mask) {
+    return clinux_result(clinux_syscall(__NR_sched_setaffinity, 0, bytes, mask));
+}
+
 #endif

@@ -112,8 +112,10 @@ final class Announcer {
         propertiesChanged(
             of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
             to: {
-                ($0.isFollower || $0.followedApplications.contains(number))
-                    && ($0.maySee(user: application.user) || $0.isSandboxed)
+                let maySee = $0.maySee(user: application.user)
+                // A sandbox follows by GetAll alone, which it may call on its own application.
+                return $0.isFollower && maySee
+                    || $0.followedApplications.contains(number) && (maySee || $0.isSandboxed)
             })
     }
 

@@ -26,6 +26,8 @@ final class Connection {
     var mayObserve = false
     /// Whether that still holds.
     var sight = Sight.open
+    /// What polkit says has changed while it was being asked.
+    var isSightStale = false
 
     /// It was refused to manage what is another's, and the journal has a line of it.
     var wasRefused = false
@@ -65,21 +67,34 @@ final class Connection {
         self.name = name
         user = credentials.uid
         pid = credentials.pid
-        lineage = proc.lineage(of: credentials.pid).map(ProcessID.init)
-        isSandboxed = Self.isSandboxed(credentials.pid, credentials.securityLabel, lineage, proc)
-        if let number = credentials.takePidDescriptor() {
+        let number = credentials.takePidDescriptor()
+        if let number {
             descriptor = Descriptor(owning: number)
         } else {
             descriptor = nil
         }
+        let seen = proc.lineage(of: credentials.pid).map(ProcessID.init)
+        let looksSandboxed = Self.isSandboxed(
+            credentials.pid, credentials.uid, credentials.securityLabel, seen, proc)
+        // What was read is of the process that the kernel held for the bus, unless that has ended.
+        let hasEnded = number.map(Self.hasEnded) ?? false
+        lineage = hasEnded ? [] : seen
+        isSandboxed = hasEnded || looksSandboxed
+    }
+
+    /// pidfd_open(2): it can be read once the process has ended.
+    private static func hasEnded(_ pidDescriptor: Int32) -> Bool {
+        var look = pollfd(fd: pidDescriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&look, 1, 0) == 1
     }
 
     /// Who cannot be looked at is taken for one: a connection can outlive the process that opened it, in the
-    /// hands of another.
+    /// hands of another. So is who is another user's than the connection: its number is another's by now.
     private static func isSandboxed(
-        _ pid: Int32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
+        _ pid: Int32, _ user: UInt32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
     ) -> Bool {
         guard let status = try? proc.status(pid), let own = try? proc.status(getpid()),
+            [status.owner.effective, status.owner.real].contains(user),
             lineage.first?.pid == pid, (try? proc.identity(of: pid)).map(ProcessID.init) == lineage.first
         else { return true }
         if status.namespaceDepth > own.namespaceDepth { return true }

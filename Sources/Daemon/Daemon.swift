@@ -192,8 +192,26 @@ public final class Daemon {
     /// ourselves: that is put back.
     private func slept(_ message: borrowing Message) {
         guard (try? message.readBool()) == false else { return }
+        if sensor.isDeaf { renewEvents() }
         sensor.rescan()
     }
+
+    /// The kernel's events ended with the CPUs that were off while the machine slept. What was handed over at the start
+    /// only a new start hands over again.
+    private func renewEvents() {
+        if Service.isSupervised {
+            journal.log(.notice, "the kernel's events have ended while the machine slept: started anew")
+            return makeWay(with: Self.temporaryFailure)
+        }
+        do {
+            try sensor.renewTrace()
+        } catch {
+            journal.log(.notice, "stops are found by polling: \(error)")
+        }
+    }
+
+    /// EX_TEMPFAIL of sysexits.h: a failure to Restart=on-failure of systemd.service(5).
+    private static let temporaryFailure: Int32 = 75
 
     /// Ends in good order: what we suspended runs on, with the resources it had of its own.
     private func stop(with code: Int32) {
@@ -208,9 +226,9 @@ public final class Daemon {
     }
 
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
-    private func makeWay() {
+    private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
-        loop.exit(code: 0)
+        loop.exit(code: code)
     }
 
     /// Reads the configuration again; no application is lost.

@@ -59,7 +59,9 @@ extension ExitReason {
     var priority: Journal.Priority {
         switch self {
         case .crashed, .outOfMemory, .reclaimed, .unresponsive: .notice
-        case .exited, .killed, .terminated, .forceQuit, .rebooted, .unknown, .unregistered: .info
+        // Whoever likes registers and unregisters as often as they like.
+        case .unregistered: .debug
+        case .exited, .killed, .terminated, .forceQuit, .rebooted, .unknown: .info
         }
     }
 }

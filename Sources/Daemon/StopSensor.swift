@@ -68,6 +68,21 @@ final class StopSensor {
         self.trace = trace
     }
 
+    /// Whether the trace has gone deaf on some CPU, as after the machine has slept.
+    var isDeaf: Bool { trace.map { !$0.isWhole() } ?? false }
+
+    /// Opens the trace anew, or polls from now on.
+    func renewTrace() throws(KernelFailure) {
+        for source in sources { source.cancel() }
+        (sources, trace) = ([], nil)
+        do throws(KernelFailure) {
+            try openTrace()
+        } catch {
+            if !watched.isEmpty { pollSoon() }
+            throw error
+        }
+    }
+
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
         watched[number] = process
         numbers[process.pid] = number

@@ -14,6 +14,9 @@ public enum HandedOver {
     /// What each name here begins with. Names go through the service manager, `FDNAME=` of sd_notify(3).
     private static let prefix = "kernel-"
     private static let sockets = prefix + "sockets"
+    private static let network = prefix + "network"
+    /// The machine's, whatever namespace the service manager has put us in: PrivateNetwork= holds for ExecStartPre=+, too.
+    private static let machinesNetwork = "/proc/1/ns/net"
 
     /// Takes those that are meant, for the life of this process, and returns the others.
     public static func take(
@@ -37,6 +40,16 @@ public enum HandedOver {
     /// is returned: its user will do without.
     public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {
         var failures: [KernelFailure] = []
+        do throws(KernelFailure) {
+            let namespace = try Descriptor.open(machinesNetwork)
+            let result = clinux_enter_network_namespace(namespace.rawValue)
+            guard result >= 0 else {
+                throw KernelFailure(operation: "setns", subject: machinesNetwork, errno: -result)
+            }
+            body(network, namespace)
+        } catch {
+            failures.append(error)
+        }
         do throws(KernelFailure) {
             body(sockets, try SocketDiagnosis.openSocket())
         } catch {
@@ -69,6 +82,11 @@ public enum HandedOver {
     /// The socket of sock_diag(7) that was handed over; nil where there is none.
     static func socket() throws(KernelFailure) -> Descriptor? {
         try duplicate(sockets)
+    }
+
+    /// The network namespace that `socket()` asks about; nil where none was handed over.
+    static func networkNamespace() throws(KernelFailure) -> Descriptor? {
+        try duplicate(network)
     }
 
     /// Its user may close it and want it once more.

@@ -6,7 +6,8 @@ import Glibc
 ///
 /// A hint says that a signal was sent, not that it worked: it comes in the sender's context, before the
 /// target has stopped, and for signals that are ignored too. Look with `Proc.isStopped(_:)`, and once more
-/// shortly after. A CPU that goes online later is not watched.
+/// shortly after. A CPU that goes online later is not watched, and one that goes off takes its event with it, as all
+/// but one do while the machine sleeps: ask `isWhole` after that.
 public final class StopTrace {
     /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU on its way.
     public struct Hint: Equatable, Sendable {
@@ -38,6 +39,7 @@ public final class StopTrace {
     public static let mostHints = 200
 
     private let rings: [PerfRing]
+    private let cpus: [Int32]
     private let format: Hint.Format
     /// 32 KiB with pages of 4: about 450 records.
     private static let dataPages = 8
@@ -78,7 +80,35 @@ public final class StopTrace {
             rings.append(try PerfRing([source], cpu: cpu, dataPages: Self.dataPages))
         }
         self.rings = rings
+        self.cpus = cpus
         self.format = format
+    }
+
+    /// Whether it still tells of every CPU that is on now: each is asked to generate a SIGCONT to our own process. Hints
+    /// of others that come meanwhile are lost: scan the processes after it.
+    public func isWhole() -> Bool {
+        guard let online = try? CPUList.online(), online == cpus else { return false }
+        // As many CPUs as Linux can be built for.
+        var usual = [UInt](repeating: 0, count: 8192 / UInt.bitWidth)
+        let length = clinux_get_affinity(UInt(usual.count * MemoryLayout<UInt>.size), &usual)
+        guard length >= 0 else { return false }
+        defer { clinux_set_affinity(UInt(length), usual) }
+        return zip(cpus, rings).allSatisfy { cpu, ring in
+            var only = [UInt](repeating: 0, count: usual.count)
+            only[Int(cpu) / UInt.bitWidth] = 1 << (Int(cpu) % UInt.bitWidth)
+            guard clinux_set_affinity(UInt(length), only) >= 0 else { return false }
+            for _ in 0..<8 where kill(getpid(), SIGCONT) == 0 && hears(ring) { return true }
+            return false
+        }
+    }
+
+    /// Whether our own SIGCONT comes out of a ring.
+    private func hears(_ ring: PerfRing) -> Bool {
+        var isSeen = false
+        _ = drain(ring) { hint in
+            if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
+        }
+        return isSeen
     }
 
     /// One for each CPU, to be polled for readability; they live as long as this value.
@@ -130,13 +160,7 @@ public final class StopTrace {
             guard kill(getpid(), SIGCONT) == 0 else {
                 throw KernelFailure(operation: "self-test", subject: subject, errno: errno)
             }
-            var isSeen = false
-            for ring in rings {
-                _ = drain(ring) { hint in
-                    if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
-                }
-            }
-            if isSeen { return }
+            if rings.map(hears).contains(true) { return }
         }
         throw KernelFailure(operation: "self-test", subject: subject, errno: ENODATA)
     }

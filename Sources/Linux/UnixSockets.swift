@@ -185,7 +185,14 @@ extension Proc {
     fileprivate func sharesNetwork(with pid: Int32) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
-        guard fstatat(AT_FDCWD, "\(root)/self/ns/net", &own, 0) == 0 else {
+        // That of the socket by which the kernel is asked.
+        let isKnown: Bool
+        if let handed = try HandedOver.networkNamespace() {
+            isKnown = fstat(handed.rawValue, &own) == 0
+        } else {
+            isKnown = fstatat(AT_FDCWD, "\(root)/self/ns/net", &own, 0) == 0
+        }
+        guard isKnown else {
             throw KernelFailure(operation: "stat", subject: "\(root)/self/ns/net", errno: errno)
         }
         guard fstatat(AT_FDCWD, path(pid, "ns/net"), &its, 0) == 0 else {

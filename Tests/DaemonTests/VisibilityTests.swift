@@ -165,6 +165,36 @@ struct VisibilityTests {
         }
     }
 
+    @Test("a sandbox with an object manager's picture is told of no other user's changes")
+    func sandboxedFollower() throws {
+        let scene = try Scene()
+        let app = try App(scene.stage.daemon.bus, uid: App.nobody, isSandboxed: true)
+        try app.ask("call \(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
+        for member in ["Suspend", "Resume"] { try scene.stage.client.application(scene.path, member) }
+        // Signals come before the answer.
+        try app.manager("ListApplications")
+        #expect(app.lines.filter { $0.hasPrefix("signal \(scene.path)") } == [])
+    }
+
+    @Test("another user's sandbox in an application's extent, as sudo makes it, is none of the application's")
+    func sandboxedStranger() throws {
+        let stage = try Stage()
+        let gate = try PipeEnds()
+        let script = """
+            read path; unshare --pid --fork --kill-child -- setpriv --reuid=\(App.nobody) --regid=\(App.nobody) \
+            --clear-groups -- busctl call \(BusNames.service) "$path" \(BusNames.application) Unregister; echo said $?
+            """
+        let shell = try Child(
+            "sh", ["-c", script], environment: stage.daemon.bus.environment,
+            descriptors: [STDIN_FILENO: gate.read])
+        let path = try stage.client.register("org.example.Shell", shell.pid)
+        let line = Array("\(path)\n".utf8)
+        #expect(write(gate.write, line, line.count) == line.count)
+        #expect(try shell.waitForLine(containing: "said") == "said 1")
+        #expect(shell.errors.contains("No application at"))
+        #expect(try stage.client.state(path) == "background")
+    }
+
     // MARK: Processes
 
     @Test("a process of another user's application is in no application, nor is one that belongs to it")

@@ -121,16 +121,7 @@ struct PlasmaTests {
         _ = try app.open("Alpha")
         try watch.wait(for: ["Alpha focused"])
         try kwin.end(signal)
-        var failure: ObserverFailure?
-        do {
-            try watch.wait("the end") { _ in false }
-        } catch let error as ObserverFailure {
-            failure = error
-        }
-        guard case .ended? = failure else {
-            Issue.record("\(String(describing: failure))")
-            return
-        }
+        try watch.waitForEnd()
     }
 
     @Test("a program whose desktop entry does not ask for it")

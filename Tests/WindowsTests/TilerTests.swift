@@ -121,16 +121,7 @@ struct TilerTests {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
         try tiler.end()
-        var failure: ObserverFailure?
-        do {
-            try watch.wait("the end") { _ in false }
-        } catch let error as ObserverFailure {
-            failure = error
-        }
-        guard case .ended? = failure else {
-            Issue.record("\(String(describing: failure))")
-            return
-        }
+        try watch.waitForEnd()
     }
 
     @Test("nobody is there, or somebody else")

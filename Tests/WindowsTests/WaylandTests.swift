@@ -135,16 +135,7 @@ struct WaylandTests {
         _ = try app.open("Alpha")
         try watch.wait(for: ["Alpha focused"])
         try compositor.end(signal)
-        var failure: ObserverFailure?
-        do {
-            try watch.wait("the end") { _ in false }
-        } catch let error as ObserverFailure {
-            failure = error
-        }
-        guard case .ended? = failure else {
-            Issue.record("\(String(describing: failure))")
-            return
-        }
+        try watch.waitForEnd()
     }
 }
 

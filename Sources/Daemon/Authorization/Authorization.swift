@@ -17,7 +17,7 @@ extension Daemon {
     /// Whether an application exists for a connection at all.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
         connection.maySee(user: application.user)
-            || connection.isSandboxed && isOwn(application.number, connection)
+            || connection.isSandboxed && isOwn(application, connection)
             || gate.verdict(on: .application(application.number.rawValue), for: connection) == .yes
     }
 
@@ -37,9 +37,10 @@ extension Daemon {
         }
     }
 
-    /// Whether the connection's process is in the application's extent.
-    func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
-        machine.owner(of: connection.lineage) == number
+    /// Whether the connection's process is in the application's extent, and its user's: what sudo(8) starts is in the
+    /// extent, too.
+    func isOwn(_ application: Application, _ connection: Connection) -> Bool {
+        connection.user == application.user && machine.owner(of: connection.lineage) == application.number
     }
 
     /// The application at a path, for a caller that may see it; for others there is none.
@@ -71,7 +72,7 @@ extension Daemon {
     func ownApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
-        guard isOwn(application.number, connection), connection.user == application.user else {
+        guard isOwn(application, connection) else {
             throw MethodError(
                 .notDelegate,
                 "Process \(connection.pid) is none of application \(application.number)'s: \(call.member) is for its own"

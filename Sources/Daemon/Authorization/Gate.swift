@@ -129,21 +129,40 @@ final class Gate {
     }
 
     private func settle(_ connection: Connection, _ verdict: Polkit.Verdict, wasInteractive: Bool) {
+        // Something has changed since it was asked: the answer holds for what waits, and no longer.
+        let isStale = connection.isSightStale
+        connection.isSightStale = false
+        switch verdict {
+        case _ where isStale: connection.sight = .open
         // Nobody was there to authenticate, then: asked once.
-        connection.sight = verdict == .challenge && !wasInteractive ? .challenge : .settled
+        case .challenge where !wasInteractive: connection.sight = .challenge
+        case .challenge, .yes, .no, .unanswered: connection.sight = .settled
+        }
         let isNew = connection.mayObserve != (verdict == .yes)
         connection.mayObserve = verdict == .yes
         if isNew, connection.isFollower { sightChanged(connection) }
         for held in lines[connection.name] ?? [] { dispatchAgain(held) }
+        if isStale, connection.isFollower { askSight(of: connection, isInteractive: false) }
     }
 
-    /// What was said may no longer hold: it is asked again before the next call. Who is told of others'
-    /// applications without calling is asked about at once, and told of them until polkit says otherwise.
+    /// What was said may no longer hold: it is asked again before the next call. Who is told of applications without
+    /// calling is asked about at once, and told of others' until polkit says otherwise.
     private func lookAgain() {
-        for connection in connections.all where connection.sight != .open && connection.sight != .asked {
+        for connection in connections.all {
+            if connection.sight == .asked {
+                connection.isSightStale = true
+                continue
+            }
             connection.sight = .open
-            if connection.mayObserve { askSight(of: connection, isInteractive: false) }
+            if connection.mayObserve || connection.isFollower && mayBeAsked(connection) {
+                askSight(of: connection, isInteractive: false)
+            }
         }
+    }
+
+    /// Root sees all, and a sandbox nothing of others, whatever polkit says.
+    private func mayBeAsked(_ connection: Connection) -> Bool {
+        connection.user != 0 && !connection.isSandboxed
     }
 
     private func lineUp(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {

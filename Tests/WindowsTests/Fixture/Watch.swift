@@ -29,6 +29,13 @@ final class Watch {
         try wait("\(pictures.sorted())") { Set($0.map(\.picture)) == pictures }
     }
 
+    /// Waits until the observer says that what it watches has ended.
+    func waitForEnd() throws {
+        do {
+            try wait("the end") { _ in false }
+        } catch ObserverFailure.ended {}
+    }
+
     func dispatch() throws {
         try observer.dispatch()
         history.append(observer.windows)
