@@ -64,7 +64,7 @@ extension Machine {
     ) throws(Refusal) {
         try checkLimits(reports, replacing: replacing, reporter)
         let session = session(of: reporter)
-        var touched = enlist(reporter, in: session)
+        var touched = enlist(reporter, in: session, at: now, &effects)
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
             for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder)
@@ -111,7 +111,7 @@ extension Machine {
         if wasLasting {
             // It has not gone away, it speaks for another session: the old one has lost nothing.
             sessions[old]?.lastingReporters.remove(reporter.connection)
-            touched.formUnion(enlist(reporter, in: session))
+            touched.formUnion(enlist(reporter, in: session, at: now, &effects))
         }
         if hadFocus { moveFocus(to: nil, in: old, touching: touched, at: now, &effects) }
         refresh(touched, .windows, at: now, &effects)
@@ -246,16 +246,22 @@ extension Machine {
     }
 
     /// Makes the connection a lasting reporter of its session.
-    private mutating func enlist(_ reporter: ReporterIdentity, in session: SessionKey) -> Set<
-        ApplicationNumber
-    > {
+    private mutating func enlist(
+        _ reporter: ReporterIdentity, in session: SessionKey, at now: Microseconds, _ effects: inout [Effect]
+    ) -> Set<ApplicationNumber> {
         if reporters[reporter.connection] == nil {
             reporters[reporter.connection] = Reporter(session: session, user: reporter.user)
         }
         sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
         guard sessions[session]?.lostReporter == true else { return [] }
+        let concerned = concerned(by: session)
+        let settings = settings
+        // Who must not be suspended went with the one before, and this one may not have told it yet.
+        for number in concerned.sorted() where applications[number]?.grace == .over {
+            update(number, .windows, at: now, &effects) { $0.startGrace(settings, serial: nil, at: now) }
+        }
         sessions[session]?.lostReporter = false
-        return concerned(by: session)
+        return concerned
     }
 
     private func session(of reporter: ReporterIdentity) -> SessionKey {

@@ -74,8 +74,50 @@ struct ReporterTests {
         #expect(desk.state(a) == .background)
         #expect(desk.machine.objections(to: a).contains("the window reporter of its session is gone"))
         try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
+        desk.pass(5 * Desk.second)
         desk.settle()
         #expect(desk.state(a) == .suspended)
+    }
+
+    @Test(
+        "a reporter that comes after the last one has gone begins a fresh grace: who is exempt is told later",
+        arguments: ["UpdateWindow", "ReplaceWindows", "SetSession"])
+    func freshGrace(_ means: String) throws {
+        var desk = Desk()
+        let (playing, silent) = (desk.process(), desk.process())
+        let a = try desk.register(playing) { $0.suspension = .automatic }
+        let b = try desk.register(silent) { $0.suspension = .automatic }
+        func exempt(by reporter: ReporterIdentity) throws {
+            try desk.perform(
+                .replaceExemptions([ExemptionReport(process: playing, reason: "audio")], reporter))
+        }
+        try desk.update(1, playing, minimized: true)
+        try exempt(by: Desk.reporter())
+        desk.pass(5 * Desk.second)
+        desk.settle()
+        #expect(desk.states(a, b) == [.background, .suspended])
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.settle()
+        desk.pass(3_600 * Desk.second)
+        desk.forgetEffects()
+
+        let other = SessionKey.login("c2")
+        let next = Desk.reporter(":1.10", in: means == "SetSession" ? other : nil)
+        switch means {
+        case "UpdateWindow": try desk.update(1, playing, minimized: true, by: next)
+        case "ReplaceWindows": break
+        default:
+            try desk.perform(.replaceWindows([], next))
+            try desk.perform(.setSession(.user(Desk.user), next))
+        }
+        try desk.perform(.replaceWindows([Desk.report(1, playing, minimized: true)], next))
+        desk.pass(4 * Desk.second)
+        try exempt(by: next)
+        desk.pass(Desk.second)
+        desk.settle()
+        #expect(desk.states(a, b) == [.background, .suspended])
+        #expect(!desk.effects.contains(.stop(a, .policy)), "not for a moment")
+        #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
     @Test("a session without logind's word for it loses its reporter too, and one of two is not lost")
