@@ -8,9 +8,11 @@ import Windows
 /// (`[Session] Adopt=`).
 ///
 /// Who is adopted stays so until its process ends or somebody unregisters it, with or without windows, and with or
-/// without us: a registration is nobody's. What somebody else unregisters is not adopted again.
+/// without us: a registration is nobody's. What somebody else unregisters is not adopted again. Both outlast the connection
+/// to the bus.
 final class Adoption {
-    private let bus: Bus
+    /// nil: there is no connection.
+    private var bus: Bus?
     private let journal: Journal
     private let log: ((String) -> Void)?
     private let proc = Proc()
@@ -51,11 +53,17 @@ final class Adoption {
     private static let mostDeclined = 1_024
 
     /// - Parameter log: gets a line for each that is adopted or let go.
-    init(bus: Bus, configuration: Configuration, journal: Journal, log: ((String) -> Void)?) {
-        self.bus = bus
+    init(configuration: Configuration, journal: Journal, log: ((String) -> Void)?) {
         self.configuration = configuration
         self.journal = journal
         self.log = log
+    }
+
+    /// Takes another connection; nil: there is none. On it nobody has said yet who is registered.
+    func use(_ bus: Bus?) {
+        (calls, farewells) = ([:], [])
+        learn(nil)
+        self.bus = bus
     }
 
     /// Whether it must be known who is registered.
@@ -86,7 +94,8 @@ final class Adoption {
             (released, queue, seen) = ([], [], [])
             return
         }
-        adopted = adopted.filter { names[$0.key.pid] != nil }
+        adopted = adopted.filter { names[$0.key.pid] == $0.value.id }
+        if before == nil { letGo() }
         for pid in names.keys where before?[pid] == nil { giveWay(to: pid) }
         // What belonged to one that is gone may be an application of its own now.
         if before?.keys.contains(where: { names[$0] == nil }) ?? true { seen = [] }
@@ -102,10 +111,7 @@ final class Adoption {
     /// Takes another configuration: who was adopted and should not be any more is let go.
     func configure(_ configuration: Configuration) {
         self.configuration = configuration
-        for (process, application) in adopted where !configuration.adopt.matches(application.id) {
-            unregister(process, application)
-            released.insert(process.pid)
-        }
+        letGo()
         (declined, queue, seen) = ([], [], [])
         adopt()
     }
@@ -113,7 +119,7 @@ final class Adoption {
     // MARK: Adopting
 
     private func adopt() {
-        guard let registered, !configuration.adopt.isEmpty else { return }
+        guard let bus, let registered, !configuration.adopt.isEmpty else { return }
         let unseen = windows.subtracting(seen)
         if !unseen.isEmpty {
             seen = windows
@@ -123,10 +129,10 @@ final class Adoption {
             }.filter { configuration.adopt.matches($0.id.rawValue) }
             queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }
-        for candidate in queue { attend(to: candidate, registered) }
+        for candidate in queue { attend(to: candidate, registered, over: bus) }
     }
 
-    private func attend(to candidate: Candidate, _ registered: [Int32: String]) {
+    private func attend(to candidate: Candidate, _ registered: [Int32: String], over bus: Bus) {
         let isAsked = calls[candidate.process] != nil
         let isSettled =
             isAsked || declined.contains(candidate.process)
@@ -136,16 +142,18 @@ final class Adoption {
                 || calls.count < Self.mostCalls && !candidate.lineage.contains(where: { calls[$0] != nil })
         else { return }
         queue.removeAll { $0 == candidate }
-        if !isSettled { register(candidate) }
+        if !isSettled { register(candidate, over: bus) }
     }
 
-    private func register(_ candidate: Candidate) {
+    private func register(_ candidate: Candidate, over bus: Bus) {
         let process = candidate.process
         do {
             // Opened first, then asked who it is: one that took the number before has another start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            let message = try newCall(BusNames.root, BusNames.manager, "RegisterProcess")
+            let message = try bus.newCall(
+                destination: BusNames.service, path: BusNames.root, interface: BusNames.manager,
+                member: "RegisterProcess")
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
@@ -201,6 +209,15 @@ final class Adoption {
 
     // MARK: Letting go
 
+    /// Unregisters who was adopted and should not be any more; as soon as it is known who is registered.
+    private func letGo() {
+        guard registered != nil else { return }
+        for (process, application) in adopted where !configuration.adopt.matches(application.id) {
+            unregister(process, application)
+            released.insert(process.pid)
+        }
+    }
+
     /// A process has been registered that has, among those above it, one that was adopted for a window which is the
     /// newcomer's: what starts it in a sandbox, say. The window is an application's without our doing then.
     private func giveWay(to pid: Int32) {
@@ -219,8 +236,11 @@ final class Adoption {
 
     private func unregister(_ process: ProcessIdentity, _ application: Adopted) {
         adopted[process] = nil
+        guard let bus else { return }
         do {
-            let message = try newCall(application.path, BusNames.application, "Unregister")
+            let message = try bus.newCall(
+                destination: BusNames.service, path: application.path, interface: BusNames.application,
+                member: "Unregister")
             let slot = try bus.callAsync(message) { [journal] reply in
                 if let error = reply.error { journal.log(.debug, "Unregister \(application.id): \(error)") }
             }
@@ -230,10 +250,5 @@ final class Adoption {
         } catch {
             journal.log(.debug, "\(error)")
         }
-    }
-
-    private func newCall(_ path: String, _ interface: String, _ member: String) throws(BusFailure) -> Message
-    {
-        try bus.newCall(destination: BusNames.service, path: path, interface: interface, member: member)
     }
 }

@@ -8,6 +8,8 @@ final class Agent {
     private let loop: EventLoop
     private let journal: Journal
     private let options: Arguments.Options
+    /// Gets each line for `--verbose`.
+    private let log: ((String) -> Void)?
     private var observers: [any WindowObserver] = []
     private var sources: [Source] = []
     private var focus = Focus()
@@ -22,7 +24,7 @@ final class Agent {
     private var playback: Playback?
     private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
-    private var adoption: Adoption?
+    private let adoption: Adoption
     private var configuration: Configuration
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
@@ -39,7 +41,9 @@ final class Agent {
         self.loop = loop
         self.options = options
         self.journal = journal
+        log = options.isVerbose ? { say($0) } : nil
         configuration = Configuration(reading: options.configuration)
+        adoption = Adoption(configuration: configuration, journal: journal, log: log)
     }
 
     /// Finds the display server and the bus, and begins.
@@ -158,8 +162,11 @@ final class Agent {
         }
         focus.settle(&windows)
         reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
-        registry?.want(observers.contains { $0.isInDoubt } || adoption?.isWanted == true)
-        adoption?.look(
+        let isRegistryWanted = adoption.isWanted || observers.contains { $0.isInDoubt }
+        registry?.want(isRegistryWanted)
+        // It is told of nobody any more.
+        if !isRegistryWanted { adoption.learn(nil) }
+        adoption.look(
             at: windows, on: observers.reduce(into: []) { $0.formUnion($1.desktopProcesses) })
     }
 
@@ -171,7 +178,7 @@ final class Agent {
 
     private func learn(_ names: [Int32: String]) {
         for observer in observers { observer.learn(names: names) }
-        adoption?.learn(registry?.isKnown == true ? names : nil)
+        adoption.learn(registry?.isKnown == true ? names : nil)
         report()
     }
 
@@ -185,20 +192,18 @@ final class Agent {
             // Not from within its own handler.
             reconnection?.arm(at: loop.now + reconnectionDelay)
         }
-        var log: ((Report) -> Void)?
-        if options.isVerbose { log = { report in say("\(report)") } }
-        reporter = try Reporter(bus: bus, session: options.session, journal: journal, log: log)
-        var logLine: ((String) -> Void)?
-        if options.isVerbose { logLine = { say($0) } }
-        exemptions = try Exemptions(bus: bus, journal: journal, log: logLine)
+        // Before the windows, with which the daemon begins to suspend again.
+        exemptions = try Exemptions(bus: bus, journal: journal, log: log)
+        exemptions?.report(exempt)
+        reporter = try Reporter(
+            bus: bus, session: options.session, journal: journal,
+            log: log.map { log in { log("\($0)") } })
         registry = Registry(
             bus: bus, journal: journal, tell: { [unowned self] in learn($0) },
-            unregistered: { [unowned self] in adoption?.leave($0) })
-        adoption = Adoption(
-            bus: bus, configuration: configuration, journal: journal, log: logLine)
+            unregistered: { [unowned self] in adoption.leave($0) })
+        adoption.use(bus)
         self.bus = bus
         report()
-        exemptions?.report(exempt)
     }
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.
@@ -214,7 +219,7 @@ final class Agent {
         reporter = nil
         exemptions = nil
         registry = nil
-        adoption = nil
+        adoption.use(nil)
         bus = nil
     }
 
@@ -236,7 +241,7 @@ final class Agent {
         Service.notifyReloading(at: loop.now)
         configuration = Configuration(reading: options.configuration)
         complain()
-        adoption?.configure(configuration)
+        adoption.configure(configuration)
         report()
         Service.notify("READY=1")
     }

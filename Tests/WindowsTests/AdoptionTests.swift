@@ -18,15 +18,17 @@ struct AdoptionTests {
         let display: Display
         let station: Station
 
-        init(_ configuration: String, station: Station? = nil) throws {
+        init(_ configuration: String, station: Station? = nil, address: String? = nil) throws {
             display = try Display(#require(WindowManager.present.first))
             self.station = try station ?? Station()
-            try startAgent(configuration)
+            try startAgent(configuration, address: address)
         }
 
-        func startAgent(_ configuration: String) throws {
+        func startAgent(_ configuration: String, address: String? = nil) throws {
             let file = try station.configureAgent(configuration)
-            try station.startAgent(["--verbose", "--config", file], environment: display.environment)
+            var environment = display.environment
+            if let address { environment["DBUS_SYSTEM_BUS_ADDRESS"] = address }
+            try station.startAgent(["--verbose", "--config", file], environment: environment)
         }
 
         /// Waits until the agent has looked at all windows that there are, by one more that it adopts.
@@ -187,6 +189,45 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
         try scene.station.reloadAgent("[Session]\nAdopt=*\n")
         try scene.station.wait("it to be adopted again") { try scene.station.applications().count == 1 }
+    }
+
+    @Test("what somebody unregisters is left alone too when the bus is lost, and another found")
+    func unregisteredBefore() throws {
+        let (lost, found) = (try Station(), try Station())
+        // The first that answers is taken: D-Bus specification, "Server Addresses".
+        let scene = try Scene(
+            "[Session]\nAdopt=*\n", station: lost, address: "\(lost.bus.address);\(found.bus.address)")
+        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
+        _ = try alpha.open("Alpha")
+        let path = try lost.wait(forApplication: "Alpha", alpha.pid)
+        try lost.unregister(path)
+        #expect(try lost.waitForRemoval(of: path) == "unregistered")
+        _ = try beta.open("Beta")
+        _ = try lost.wait(forApplication: "Beta", beta.pid)
+        lost.bus.stop()
+        _ = try found.wait(forApplication: "Beta", beta.pid)
+        let marker = try scene.display.app()
+        _ = try marker.open("Marker")
+        _ = try found.wait(forApplication: "Marker", marker.pid)
+        #expect(try found.applications().map(\.id).sorted() == ["Beta", "Marker"])
+    }
+
+    @Test("what the agent has let go itself, and adopted anew, is left alone when somebody unregisters it")
+    func letGoBefore() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let alpha = try scene.display.app()
+        _ = try alpha.open("Alpha")
+        let first = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.station.reloadAgent("")
+        #expect(try scene.station.waitForRemoval(of: first) == "unregistered")
+        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.settle()
+        try scene.station.unregister(path)
+        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
+        _ = try alpha.open("Another")
+        try scene.settle()
+        #expect(try scene.ids() == [])
     }
 
     @Test("an agent that ends leaves what it adopted, and the next goes on; so does the next daemon")

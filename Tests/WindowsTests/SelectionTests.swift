@@ -86,6 +86,14 @@ struct SelectionTests {
         try station.startDaemon()
         try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
         try station.wait(for: a, toBe: "background")
+        // So does the next agent, before it tells of windows.
+        station.forget()
+        station.agent?.kill(SIGTERM)
+        #expect(try station.agent?.waitForExit() == .exited(0))
+        try station.startAgent(environment: display.environment)
+        try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
+        try station.wait(for: a, toBe: "background")
+        #expect(station.walk(of: a) == [])
         try beta.ask("own \(second) CLIPBOARD")
         try station.wait(for: a, toBe: "suspended")
         #expect(try station.objections(to: a) == [])
