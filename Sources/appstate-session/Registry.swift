@@ -16,10 +16,11 @@ final class Registry {
     private var isWanted = false
     private var matches: [Slot] = []
     private var calls: [Slot] = []
+    private var listing: Slot?
 
     /// - Parameters:
     ///   - tell: gets all names, by pid, whenever they, or `isKnown`, are others.
-    ///   - unregistered: gets who is registered no more, and has not ended.
+    ///   - unregistered: gets who is registered no more, and was not said to have ended.
     init(
         bus: Bus, journal: Journal, tell: @escaping ([Int32: String]) -> Void,
         unregistered: @escaping (Int32) -> Void
@@ -34,7 +35,7 @@ final class Registry {
     func want(_ isWanted: Bool) {
         guard isWanted != self.isWanted else { return }
         self.isWanted = isWanted
-        calls = []
+        (calls, listing) = ([], nil)
         do {
             if isWanted {
                 try listen()
@@ -44,7 +45,7 @@ final class Registry {
                 names = [:]
                 isKnown = false
                 daemon = nil
-                try call("Unsubscribe") { _ in }
+                calls = [try call("Unsubscribe") { _ in }]
             }
         } catch {
             // The connection is gone, which somebody else is told of.
@@ -76,8 +77,19 @@ final class Registry {
                 }
                 learn(nil, row.2)
             },
+            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'") {
+                [unowned self] message in
+                guard message.sender == daemon else { return }
+                journal.log(
+                    .info, "\(BusNames.service) has withheld signals: who is registered is asked again")
+                do {
+                    try list()
+                } catch {
+                    journal.log(.debug, "\(error)")
+                }
+            },
             try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
-                calls = []
+                (calls, listing) = ([], nil)
                 isKnown = false
                 daemon = owner
                 guard owner != nil else { return tell(names) }
@@ -93,12 +105,18 @@ final class Registry {
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func ask() throws(BusFailure) {
-        try call("Subscribe") { [unowned self] reply in daemon = reply.sender }
-        try call("ListApplications") { [unowned self] reply in
+        calls.append(try call("Subscribe") { [unowned self] reply in daemon = reply.sender })
+        try list()
+    }
+
+    private func list() throws(BusFailure) {
+        listing = try call("ListApplications") { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
+            let before = isKnown ? names : [:]
             names = rows
             daemon = reply.sender
             isKnown = true
+            for pid in before.keys where rows[pid] == nil { unregistered(pid) }
             tell(names)
         }
     }
@@ -125,12 +143,11 @@ final class Registry {
 
     private func call(
         _ member: String, _ done: @escaping (borrowing Message) -> Void
-    ) throws(BusFailure) {
+    ) throws(BusFailure) -> Slot {
         let message = try bus.newCall(
             destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: member)
-        let slot = try bus.callAsync(message) { [journal] reply in
+        return try bus.callAsync(message) { [journal] reply in
             if let error = reply.error { journal.log(.debug, "\(member): \(error)") } else { done(reply) }
         }
-        calls.append(slot)
     }
 }

@@ -230,6 +230,29 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
     }
 
+    @Test("what was unregistered while the agent did not read is known when it reads again")
+    func withheld() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let (alpha, other) = (try scene.display.app(), try scene.display.app())
+        _ = try alpha.open("Alpha")
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.settle()
+        let agent = try #require(scene.station.agent)
+        agent.kill(SIGSTOP)
+        // A ping is sent after 256 signals, and as many more while it is not answered: each turn makes several.
+        for _ in 0..<256 {
+            try scene.station.unregister(scene.station.register("org.example.Other", other.pid))
+        }
+        try scene.station.unregister(path)
+        agent.kill(SIGCONT)
+        try agent.waitForLine(containing: "has withheld signals")
+        _ = try alpha.open("Another")
+        try scene.settle()
+        #expect(try scene.ids() == [])
+        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
+        _ = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+    }
+
     @Test("an agent that ends leaves what it adopted, and the next goes on; so does the next daemon")
     func generations() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
