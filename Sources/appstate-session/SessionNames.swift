@@ -1,4 +1,5 @@
 import AppStateBus
+import Glibc
 import Windows
 
 /// Watches who owns well-known names on the session bus: who calls such a name waits for its owner.
@@ -6,19 +7,36 @@ import Windows
 /// Whether somebody calls it is not to be seen without reading all that the bus carries, so each name counts that is
 /// there for others to call, and those do not by which an application is only started and remote-controlled
 /// (`SessionName.isService`).
+///
+/// A bus that is lost is looked for again. Until it has answered, or is given up, those count who owned names before.
 final class SessionNames {
-    private let bus: Bus
+    private let address: String
+    private let loop: EventLoop
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
     private var classifier: SessionName
+    private var bus: Bus?
+    private var isLost = true
+    /// All that were there at first are known.
+    private var isComplete = false
+    private var isListed = false
     private var owners: [String: Int32] = [:]
     /// The questions whose a name is.
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
     private var changes: Slot?
+    private var reconnection: Timer?
+    private var delay = shortestDelay
+    private var begin: UInt64 = 0
+    /// Tells that the bus's socket may have come; while there is no bus.
+    private var arrival: (watch: SocketWatch, source: Source)?
 
     /// A session has a few dozen.
     private static let mostNames = 512
+    /// Between two attempts, in microseconds; doubled each time, and past the longest there is none before something
+    /// comes to the socket's directory.
+    private static let shortestDelay: UInt64 = 100_000
+    private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
     ///   - address: of the session bus.
@@ -27,25 +45,96 @@ final class SessionNames {
         address: String, loop: EventLoop, journal: Journal, classifier: SessionName = SessionName(),
         tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
+        self.address = address
+        self.loop = loop
         self.journal = journal
         self.classifier = classifier
         self.tell = tell
-        bus = try Bus.open(address: address)
-        try bus.attach(to: loop)
-        try bus.onDisconnect { [unowned self] in
-            journal.log(.notice, "the connection to the session bus is lost")
-            owners = [:]
-            tell([])
-        }
-        // First the changes, then what there is: what changes in between is seen twice rather than never.
-        changes = try bus.watchOwner { [unowned self] name, owner in take(name, isOwned: owner != nil) }
-        listing = try bus.callAsync(try driverCall("ListNames")) { [unowned self] reply in
-            for name in (try? reply.readStrings()) ?? [] { take(name, isOwned: true) }
+        reconnection = try loop.timer { [unowned self] in connect() }
+        connect()
+    }
+
+    // MARK: The bus
+
+    private func connect() {
+        guard isLost else { return }
+        leave()
+        do throws(BusFailure) {
+            let bus = try Bus.open(address: address)
+            self.bus = bus
+            try bus.attach(to: loop)
+            try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
+            // First the changes, then what there is: what changes in between is seen twice rather than never.
+            changes = try bus.watchOwner { [unowned self] name, owner in take(name, isOwned: owner != nil) }
+            listing = try bus.callAsync(try Self.driverCall("ListNames", over: bus)) {
+                [unowned self] reply in
+                guard let names = try? reply.readStrings() else {
+                    return lose("it does not say who is there")
+                }
+                for name in names { take(name, isOwned: true) }
+                isListed = true
+                publish()
+            }
+            isLost = false
+            begin = loop.now
+        } catch {
+            journal.log(.debug, "\(error)")
+            tryAgain()
         }
     }
 
+    private func leave() {
+        (isComplete, isListed, owners, questions) = (false, false, [:], [:])
+        (listing, changes) = (nil, nil)
+        bus = nil
+    }
+
+    /// Not from within its own handler: it is left with the next attempt.
+    private func lose(_ why: String) {
+        guard !isLost else { return }
+        isLost = true
+        journal.log(.notice, "names on the session bus are not watched: \(why)")
+        if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
+        tryAgain()
+    }
+
+    private func tryAgain() {
+        awaitArrival()
+        guard delay <= Self.longestDelay else { return tell([]) }
+        reconnection?.arm(at: loop.now + delay)
+        delay *= 2
+    }
+
+    private func awaitArrival() {
+        guard arrival == nil, let path = Self.path(of: address) else { return }
+        do {
+            let watch = try SocketWatch(path: path)
+            let source = try loop.watch(watch.descriptor) { [unowned self] _ in
+                watch.dispatch()
+                guard isLost, access(path, F_OK) == 0 else { return }
+                delay = Self.shortestDelay
+                connect()
+            }
+            arrival = (watch, source)
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    /// The socket of `unix:path=…` (D-Bus specification, "Server Addresses"), the first where there are several.
+    private static func path(of address: String) -> String? {
+        for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
+            for pair in entry.dropFirst("unix:".count).split(separator: ",") where pair.hasPrefix("path=") {
+                return String(pair.dropFirst("path=".count))
+            }
+        }
+        return nil
+    }
+
+    // MARK: Names
+
     private func take(_ name: String, isOwned: Bool) {
-        guard !name.hasPrefix(":") else { return }
+        guard let bus, !name.hasPrefix(":") else { return }
         // What was asked of the owner before this one is not of interest any more.
         questions[name] = nil
         if owners.removeValue(forKey: name) != nil { publish() }
@@ -53,14 +142,12 @@ final class SessionNames {
             return
         }
         do throws(BusFailure) {
-            let message = try driverCall("GetConnectionUnixProcessID")
+            let message = try Self.driverCall("GetConnectionUnixProcessID", over: bus)
             try message.append(name)
             questions[name] = try bus.callAsync(message) { [unowned self] reply in
                 questions[name] = nil
-                guard let pid = (try? reply.readUInt32()).flatMap(Int32.init(exactly:)), pid > 0 else {
-                    return
-                }
-                owners[name] = pid
+                let pid = (try? reply.readUInt32()).flatMap(Int32.init(exactly:))
+                if let pid, pid > 0 { owners[name] = pid }
                 publish()
             }
         } catch {
@@ -68,9 +155,18 @@ final class SessionNames {
         }
     }
 
-    private func publish() { tell(Set(owners.values)) }
+    private func publish() {
+        // What is asked when the connection is lost is answered too, with errors.
+        guard bus?.isOpen == true else { return }
+        if !isComplete {
+            guard isListed, questions.isEmpty else { return }
+            isComplete = true
+            arrival = nil
+        }
+        tell(Set(owners.values))
+    }
 
-    private func driverCall(_ member: String) throws(BusFailure) -> Message {
+    private static func driverCall(_ member: String, over bus: Bus) throws(BusFailure) -> Message {
         try bus.newCall(
             destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver, member: member)
     }
