@@ -100,7 +100,7 @@ final class Executor {
         case .alarmMemory(let source, let bytes):
             pressure.alarm(source, after: bytes)
         case .measureMemory(let numbers):
-            reclaimer.measure(numbers)
+            reclaimer.measure(numbers, pressure.parts)
         case .memoryPressureChanged(let level):
             // On a machine that works, warnings come and go.
             let isNotable = level == .critical || self.level == .critical

@@ -29,7 +29,7 @@ public enum Effect: Equatable, Sendable {
     case reclaim(ApplicationNumber)
     /// It was asked to end because memory is short: what comes back is measured.
     case willReclaim(ApplicationNumber)
-    /// Pushes the memory of a suspended application out to swap.
+    /// Pushes the memory of a suspended application out to swap: `pagedOut`.
     case pageOut(ApplicationNumber)
     /// The next fact about this source is a sample of its memory.
     case sampleMemory(PressureSource)

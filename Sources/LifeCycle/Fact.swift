@@ -23,8 +23,11 @@ public enum Fact: Equatable, Sendable {
     case memoryTaken(PressureSource)
     /// What `sampleMemory` has found.
     case memorySampled(PressureSource, MemorySample)
-    /// What `measureMemory` has found: bytes.
-    case memoryMeasured([ApplicationNumber: UInt64])
+    /// What `measureMemory` has found: bytes, and which are in the cgroup of each source that is a part of the machine.
+    case memoryMeasured(
+        [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
+    /// `pageOut` is over, whatever came of it.
+    case pagedOut(ApplicationNumber)
     /// `reclaim` found that it must not be: it runs again, say.
     case spared(ApplicationNumber, String)
     /// The bus connection has ended.

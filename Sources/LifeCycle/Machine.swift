@@ -96,8 +96,10 @@ public struct Machine: Equatable, Sendable {
             if pressure.gauges[source]?.isEpisodeOpen == false { effects.append(.sampleMemory(source)) }
         case .memorySampled(let source, let sample):
             sampled(source, sample, at: now, &effects)
-        case .memoryMeasured(let sizes):
-            measured(sizes, at: now, &effects)
+        case .memoryMeasured(let sizes, let members):
+            measured(sizes, members, at: now, &effects)
+        case .pagedOut(let number):
+            pagedOut(number, &effects)
         case .spared(let number, let why):
             spared(number, why, at: now, &effects)
         case .disconnected(let connection):

@@ -22,6 +22,7 @@ struct PressureTests {
     /// Applications in a cgroup with a limit, and one process that reads more than fits beside them.
     private final class Scene {
         let limit: MemoryLimit
+        let configuration: String
         let daemon: TestDaemon
         let client: Client
         let front: App
@@ -33,17 +34,17 @@ struct PressureTests {
         init(_ more: String = "", withoutCapabilities: [String] = []) throws {
             limit = try MemoryLimit(bytes: PressureTests.limit << 20)
             // The kernel takes windows of two seconds of anybody. All of one is never lost: the reader reads.
-            daemon = try TestDaemon(
-                configuration: """
-                    [LifeCycle]
-                    BackgroundGraceSec=0
-                    [Pressure]
-                    Source=\(limit.own.cgroup.directory)/memory.pressure
-                    Warning=some 2ms 2s
-                    Critical=full 2s 2s
-                    CriticalAvailable=\(PressureTests.line)M
-                    \(more)
-                    """, withoutCapabilities: withoutCapabilities)
+            configuration = """
+                [LifeCycle]
+                BackgroundGraceSec=0
+                [Pressure]
+                Source=\(limit.own.cgroup.directory)/memory.pressure
+                Warning=some 2ms 2s
+                Critical=full 2s 2s
+                CriticalAvailable=\(PressureTests.line)M
+                \(more)
+                """
+            daemon = try TestDaemon(configuration: configuration, withoutCapabilities: withoutCapabilities)
             client = try daemon.subscriber()
             front = try App(daemon.bus)
             reader = try App(daemon.bus)
@@ -61,10 +62,11 @@ struct PressureTests {
         /// An application that has memory; suspended by policy, or by request.
         @discardableResult
         func suspended(
-            _ name: String, byPolicy: Bool, mebibytes: Int = PressureTests.each, in home: TestCgroup? = nil
+            _ name: String, byPolicy: Bool, mebibytes: Int = PressureTests.each, in home: TestCgroup? = nil,
+            isOutside: Bool = false
         ) throws -> String {
             let app = try App(daemon.bus)
-            try limit.take(app.pid)
+            if !isOutside { try limit.take(app.pid) }
             try app.ask("allocate \(mebibytes)")
             try home?.take(app.pid)
             let suspension = byPolicy ? "automatic" : "manual"
@@ -185,6 +187,29 @@ struct PressureTests {
         #expect(try scene.client.state(scene.frontPath) == "active")
         #expect(try scene.client.state(background) == "background")
         for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
+    }
+
+    @Test("who is not in the cgroup that is short is not ended for it, though it is the first by all else")
+    func outside() throws {
+        let scene = try Scene()
+        let outside = try scene.suspended("Outside", byPolicy: true, mebibytes: 60, isOutside: true)
+        let inside = try scene.suspended("Inside", byPolicy: false)
+        try scene.warned()
+        try scene.grow(400) { scene.reclaimed == [] }
+        #expect(scene.reclaimed == [inside])
+        #expect(try scene.client.state(outside) == "suspended")
+    }
+
+    @Test(
+        "a reload that changes a trigger leaves the alarm on: memory that is taken without a stall is seen",
+        .enabled(if: (try? FaultAlarm()) != nil, "needs leave to count page faults"))
+    func reloaded() throws {
+        let scene = try Scene()
+        let path = try scene.suspended("A", byPolicy: false)
+        try scene.daemon.reconfigure(
+            scene.configuration.replacingOccurrences(of: "Warning=some 2ms 2s", with: "Warning=some 2s 2s"))
+        try scene.grow(400) { scene.reclaimed == [] }
+        #expect(scene.reclaimed == [path])
     }
 
     @Test(

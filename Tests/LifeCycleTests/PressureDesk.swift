@@ -8,6 +8,10 @@ struct PressureDesk {
     /// What each source has to give.
     var memory: [PressureSource: MemorySample] = [:]
     var sizes: [ApplicationNumber: UInt64] = [:]
+    /// What is in the cgroups of sources that are parts of the machine.
+    var members: [PressureSource: Set<ApplicationNumber>] = [:]
+    /// Page-outs take their time.
+    var isSlow = false
     /// Samples that are wanted stay away.
     var isDeaf = false
     /// Everything since `forget`, with its time.
@@ -41,8 +45,9 @@ struct PressureDesk {
     var now: Microseconds { desk.now }
 
     mutating func set(_ available: UInt64, of source: PressureSource = PressureDesk.everybody) {
-        let swap = memory[source]?.swapTotal ?? 0
-        memory[source] = MemorySample(available: available, total: Self.total, swapTotal: swap)
+        var sample = memory[source] ?? MemorySample(available: 0, total: Self.total, swapTotal: 0)
+        sample.available = available
+        memory[source] = sample
     }
 
     mutating func setAll(_ available: UInt64) {
@@ -168,7 +173,10 @@ struct PressureDesk {
                     desk.take(.memorySampled(source, sample))
                 case .measureMemory(let numbers):
                     if isDeaf { continue }
-                    desk.take(.memoryMeasured(sizes.filter { numbers.contains($0.key) }))
+                    desk.take(
+                        .memoryMeasured(sizes.filter { numbers.contains($0.key) }, members: members))
+                case .pageOut(let number):
+                    if !isSlow { desk.take(.pagedOut(number)) }
                 default: continue
                 }
             }

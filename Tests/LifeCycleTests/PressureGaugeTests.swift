@@ -11,6 +11,9 @@ struct GaugeDesk {
     var available: UInt64 = PressureDesk.ample
     var total: UInt64 = PressureDesk.total
     var perCPU: UInt64 = 0
+    var swapTotal: UInt64 = 0
+    var swapFree: UInt64 = 0
+    var isLimited = false
     var samples = 0
     /// Every change of the level.
     var changes: [(time: Microseconds, from: MemoryPressure, to: MemoryPressure)] = []
@@ -21,7 +24,9 @@ struct GaugeDesk {
         let before = gauge.level
         gauge.willSample()
         gauge.sampled(
-            MemorySample(available: available, total: total, swapTotal: 0, perCPU: perCPU), at: now, settings)
+            MemorySample(
+                available: available, total: total, swapTotal: swapTotal, swapFree: swapFree, perCPU: perCPU,
+                isLimited: isLimited), at: now, settings)
         samples += 1
         if gauge.level != before { changes.append((now, before, gauge.level)) }
     }
@@ -80,6 +85,7 @@ struct PressureGaugeTests {
             (200 << 20, .share(500), 10 << 20), (1 << 30, .share(10_000), 512 << 20),
             (16 << 30, .bytes(1 << 30), 1 << 30), (1 << 30, .bytes(100 << 20), 100 << 20),
             (1 << 30, .share(1), 107_374), (.max, .share(500), 512 << 20),
+            (1 << 30, .bytes(8_388_608 << 40), 1 << 30), (1 << 30, .bytes(.max), 1 << 30),
         ] as [(UInt64, PressureSettings.Amount, UInt64)])
     func line(_ total: UInt64, _ amount: PressureSettings.Amount, _ line: UInt64) {
         #expect(amount.bytes(of: total) == line)
@@ -100,11 +106,36 @@ struct PressureGaugeTests {
         desk.trigger(.critical)
         desk.sample()
         #expect(desk.gauge.level == .critical)
-        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
-        desk.gauge.relieved()
-        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
         desk.pass(10 * Self.second)
         #expect(desk.changes.map(\.to).first == .critical && desk.gauge.level == .normal)
+    }
+
+    @Test(
+        "a full stall is worth an end once, where less than twice the line is left, swap is used up, or of a limit"
+    )
+    func stalledRelief() {
+        func wants(_ change: (inout GaugeDesk) -> Void) -> Bool {
+            var desk = GaugeDesk()
+            change(&desk)
+            desk.trigger(.critical)
+            desk.sample()
+            #expect(desk.gauge.level == .critical)
+            let wants = desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings)
+            desk.gauge.relieved()
+            #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
+            return wants
+        }
+        #expect(!wants { $0.available = PressureDesk.ample })
+        #expect(!wants { $0.available = Self.line * 2 })
+        #expect(wants { $0.available = Self.line * 3 / 2 })
+        #expect(wants { $0.isLimited = true })
+        for (free, isWanted) in [(1_000, false), (110, false), (90, true), (0, true)] as [(UInt64, Bool)] {
+            let isRelieved = wants {
+                $0.swapTotal = 1_000 << 20
+                $0.swapFree = free << 20
+            }
+            #expect(isRelieved == isWanted, "\(free) MiB of swap")
+        }
     }
 
     @Test("the nearer the line, the more often it is sampled: between 5 and 100 ms")
@@ -246,6 +277,52 @@ struct PressureGaugeTests {
         #expect(desk.samples == 240)
     }
 
+    @Test(
+        "the same below the line; it is looked at oftener when it falls, and oftenest when it would not last")
+    func patienceInNeed() {
+        var desk = GaugeDesk()
+        desk.available = Self.line / 2
+        desk.trigger()
+        desk.pass(20 * Self.second)
+        desk.samples = 0
+        desk.pass(60 * Self.second)
+        #expect(desk.samples == 240 && desk.gauge.level == .critical)
+        // Some 400 KiB a second, then 40 MiB.
+        for (fallen, pause) in [(100 << 10, 50_000), (10 << 20, 20_000)] as [(UInt64, Microseconds)] {
+            desk.now += 250_000
+            desk.available -= fallen
+            desk.sample()
+            #expect(desk.gauge.nextSample == desk.now + pause)
+        }
+        // What it was does not count for ever.
+        desk.pass(20 * Self.second)
+        #expect(desk.gauge.nextSample.map { $0 - desk.now <= 250_000 } == true)
+        desk.samples = 0
+        desk.pass(60 * Self.second)
+        #expect(desk.samples == 240)
+    }
+
+    @Test(
+        "where an episode ends, none begins",
+        arguments: [1 << 10, 1 << 20, 10 << 20, 60 << 20, 700 << 20, 1_000 << 20] as [UInt64])
+    func noOverlap(_ line: UInt64) {
+        for total in [20 << 20, 100 << 20, 1 << 30] as [UInt64] {
+            for share in 0...100 as ClosedRange<UInt64> {
+                var desk = GaugeDesk()
+                desk.settings.criticalAvailable = .bytes(line)
+                desk.total = total
+                desk.available = total / 100 * share
+                desk.trigger()
+                desk.pass(30 * Self.second)
+                guard !desk.gauge.isEpisodeOpen else { continue }
+                let sample = MemorySample(available: desk.available, total: total, swapTotal: 0)
+                #expect(
+                    desk.gauge.looked(at: sample, at: desk.now, desk.settings) != nil,
+                    "\(share) % of \(total)")
+            }
+        }
+    }
+
     @Test("an episode ends, too, where most of the memory is below the line")
     func greatLine() {
         var desk = GaugeDesk()
@@ -323,6 +400,14 @@ struct PressureAlarmTests {
             Issue.record("no alarm after the episode: \(desk.effects.suffix(3))")
             return
         }
+    }
+
+    @Test("sources that are told again are looked at: who watches them anew has forgotten the alarm")
+    func armedAgain() {
+        var desk = PressureDesk()
+        desk.forget()
+        desk.take(.pressureSources([PressureDesk.everybody]))
+        #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
     }
 
     @Test("memory that only is low costs nobody; waiting for it, running out of it, or most of it gone does")

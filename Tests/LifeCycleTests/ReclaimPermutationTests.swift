@@ -80,7 +80,8 @@ struct ReclaimPermutationTests {
             check(desk, events)
             let pressure = desk.machine.pressure
             #expect(pressure.victim == nil && pressure.level == .normal && !pressure.isEventOpen, "\(events)")
-            #expect(pressure.excluded.isEmpty && pressure.sizes.isEmpty && pressure.kills == 0, "\(events)")
+            #expect(
+                pressure.excluded.isEmpty && pressure.sizes.isEmpty && pressure.kills.isEmpty, "\(events)")
             #expect(pressure.promised.isEmpty && desk.desk.machine.nextDeadline() == nil, "\(events)")
         }
     }

@@ -88,12 +88,13 @@ struct ReclaimTests {
         }
     }
 
-    @Test("one stall costs one, though two sources tell of it and there is memory")
+    @Test("one stall costs one, though two sources tell of it and more is left than is critical")
     func oneStall() throws {
         let slice = PressureSource(path: "/slice/1000", user: 1000)
         var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
         let first = try desk.held(60 << 20)
         _ = try desk.held(50 << 20)
+        desk.setAll(PressureDesk.line * 3 / 2)
         desk.isDeaf = true
         desk.trigger(.critical)
         desk.trigger(.critical, of: slice)

@@ -164,6 +164,7 @@ struct World {
         case .pageOut(let number):
             try require(told[number]?.state == .suspended, "\(number) is pushed out and not suspended")
             try require(machine.settings.mode == .enforce, "\(number) is pushed out in observe")
+            pending.append(.pagedOut(number))
         case .willReclaim(let number):
             try allowReclaim(number, in: .background)
         case .reclaim(let number):

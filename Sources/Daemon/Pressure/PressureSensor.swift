@@ -147,7 +147,7 @@ final class PressureSensor {
         alarms = [:]
         arm()
         let paths = settings.sources.isEmpty ? [Self.machineFile] : settings.sources
-        for path in paths { watch(PressureSource(path: path), settings) }
+        for path in paths { watch(PressureSource(configured: path, in: hierarchy), settings) }
         for user in users { watchSlice(of: user, settings) }
         report(.pressureSources(Array(watched.keys)))
     }
@@ -169,6 +169,14 @@ final class PressureSensor {
         }
     }
 
+    /// The cgroups of the sources that are parts of the machine.
+    var parts: [PressureSource: Cgroup] {
+        guard let hierarchy else { return [:] }
+        var parts: [PressureSource: Cgroup] = [:]
+        for source in watched.keys where source.isPart { parts[source] = source.cgroup(in: hierarchy) }
+        return parts
+    }
+
     /// What is left of the machine's memory, in bytes.
     var available: UInt64? { (try? machine?.read())??.available }
 
@@ -184,11 +192,12 @@ final class PressureSensor {
             }
         if let limit = own?.limit, let left = own?.headroom, limit < figures.total {
             return MemorySample(
-                available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal)
+                available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal,
+                swapFree: figures.swapFree, isLimited: true)
         }
         return MemorySample(
             available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
-            perCPU: (try? cpuLists?.read()) ?? 0)
+            swapFree: figures.swapFree, perCPU: (try? cpuLists?.read()) ?? 0)
     }
 
     // MARK: What is watched
@@ -233,11 +242,7 @@ final class PressureSensor {
     }
 
     private func headroom(of source: PressureSource) -> Headroom {
-        guard let hierarchy, source.path.hasPrefix(hierarchy.mountPoint + "/"),
-            source.path.hasSuffix("/memory.pressure")
-        else { return .machine }
-        let path = source.path.dropFirst(hierarchy.mountPoint.count).dropLast("/memory.pressure".count)
-        guard let cgroup = Cgroup(path: String(path), in: hierarchy) else { return .machine }
+        guard let hierarchy, let cgroup = source.cgroup(in: hierarchy) else { return .machine }
         let memory =
             (try? CgroupMemory(cgroup)) ?? (try? CgroupMemory(versionOneCounterpartOf: cgroup, proc: proc))
         return memory.map(Headroom.cgroup) ?? .machine

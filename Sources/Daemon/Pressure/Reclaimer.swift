@@ -36,7 +36,7 @@ final class Reclaimer {
     }
 
     private enum Outcome: Sendable {
-        case sizes([ApplicationNumber: UInt64])
+        case sizes([ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>])
         case pagedOut(bytes: UInt64, failure: KernelFailure?)
         case released
     }
@@ -63,15 +63,21 @@ final class Reclaimer {
 
     // MARK: Looking
 
-    func measure(_ numbers: [ApplicationNumber]) {
+    /// - Parameter parts: cgroups of which is to be told, too, who is in them.
+    func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
         let applications = numbers.compactMap { number in find(number).map { (number, $0.process) } }
         let (proc, foreign) = (proc, foreign())
         submit(.measure) {
             var sizes: [ApplicationNumber: UInt64] = [:]
+            var members = parts.mapValues { _ in Set<ApplicationNumber>() }
             for (number, process) in applications {
                 sizes[number] = Self.releasable(process, proc, foreign)
+                for (source, part) in parts {
+                    let own = try? Cgroup.of(process.pid, in: part.hierarchy, proc: proc)
+                    if own?.isWithin(part) == true { members[source]?.insert(number) }
+                }
             }
-            return .sizes(sizes)
+            return .sizes(sizes, members: members)
         }
     }
 
@@ -88,12 +94,15 @@ final class Reclaimer {
     // MARK: Pushing out
 
     func pageOut(_ number: ApplicationNumber) {
-        guard let application = find(number), stands(application) else { return }
+        guard let application = find(number), stands(application) else {
+            report(.pagedOut(number))
+            return
+        }
         let (main, user) = (application.process, application.user)
         let (proc, foreign) = (proc, foreign())
         let cgroup = ownCgroup(application)
         let hasController = cgroup.map { access($0.directory + "/memory.reclaim", F_OK) == 0 } ?? false
-        submit(.pageOut(number)) {
+        let isUnderWay = submit(.pageOut(number)) {
             do throws(KernelFailure) {
                 if hasController, let cgroup {
                     let all = try cgroup.memoryCurrent()
@@ -108,6 +117,7 @@ final class Reclaimer {
                 return .pagedOut(bytes: 0, failure: error)
             }
         }
+        if !isUnderWay { report(.pagedOut(number)) }
     }
 
     // MARK: Ending
@@ -174,12 +184,16 @@ final class Reclaimer {
 
     // MARK: The worker
 
-    private func submit(_ job: Job, _ body: @escaping @Sendable () -> Outcome) {
+    /// Whether it will be done.
+    @discardableResult
+    private func submit(_ job: Job, _ body: @escaping @Sendable () -> Outcome) -> Bool {
         switch worker?.submit(job, body) {
-        case .accepted?: break
-        case .failed(let failure)?: journal.log(.warning, "\(failure)")
+        case .accepted?: return true
+        case .failed(let failure)?:
+            journal.log(.warning, "\(failure)")
+            return false
         // Nothing depends on it: the same is asked for again while the pressure lasts.
-        case .full?, nil: break
+        case .full?, nil: return false
         }
     }
 
@@ -187,8 +201,9 @@ final class Reclaimer {
         guard let worker else { return }
         for finished in worker.takeResults() {
             switch (finished.key, finished.value) {
-            case (_, .sizes(let sizes)): report(.memoryMeasured(sizes))
+            case (_, .sizes(let sizes, let members)): report(.memoryMeasured(sizes, members: members))
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
+                report(.pagedOut(number))
                 guard let application = find(number) else { continue }
                 let text =
                     failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"

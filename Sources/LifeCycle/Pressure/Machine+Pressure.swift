@@ -35,8 +35,13 @@ extension Machine {
         let kept = pressure.gauges
         pressure.gauges = [:]
         for source in sources {
-            pressure.gauges[source] = kept[source] ?? PressureGauge()
-            if kept[source] == nil { effects.append(.sampleMemory(source)) }
+            let gauge = kept[source] ?? PressureGauge()
+            pressure.gauges[source] = gauge
+            // Whoever watches it anew has forgotten its alarm.
+            if !gauge.isEpisodeOpen { effects.append(.sampleMemory(source)) }
+        }
+        for (source, gauge) in kept where pressure.gauges[source] == nil && gauge.level == .critical {
+            relax(source)
         }
         concludeLevel(at: now, &effects)
         if !pressure.isEventOpen { pressure.close() }
@@ -74,24 +79,30 @@ extension Machine {
         let before = gauge.level
         gauge.sampled(sample, at: now, settings.pressure)
         pressure.gauges[source] = gauge
+        if before == .critical, gauge.level < .critical { relax(source) }
         concludeLevel(at: now, &effects)
         if gauge.level > before { warn(source, gauge.level, at: now, &effects) }
-        if gauge.level > .normal { pageOut(source, sample, &effects) }
+        pageOut(&effects)
         relieve(at: now, &effects)
         if !gauge.isEpisodeOpen { effects.append(.sampleMemory(source)) }
         if !pressure.isEventOpen { pressure.close() }
     }
 
     mutating func measured(
-        _ sizes: [ApplicationNumber: UInt64], at now: Microseconds, _ effects: inout [Effect]
+        _ sizes: [ApplicationNumber: UInt64], _ members: [PressureSource: Set<ApplicationNumber>],
+        at now: Microseconds, _ effects: inout [Effect]
     ) {
         guard pressure.isEventOpen else { return }
         pressure.measuringSince = nil
         pressure.sizes = sizes.filter { applications[$0.key] != nil }
-        for (source, gauge) in pressure.gauges where gauge.level > .normal {
-            if let sample = gauge.sample { pageOut(source, sample, &effects) }
-        }
+        pressure.members = members
+        pageOut(&effects)
         relieve(at: now, &effects)
+    }
+
+    mutating func pagedOut(_ number: ApplicationNumber, _ effects: inout [Effect]) {
+        guard pressure.beingPagedOut.remove(number) != nil else { return }
+        pageOut(&effects)
     }
 
     mutating func spared(
@@ -106,7 +117,9 @@ extension Machine {
     mutating func calledOff(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
-            pressure.kills -= min(1, pressure.kills)
+            if let victim = pressure.victim, victim.number == number {
+                pressure.kills[victim.source, default: 1] -= 1
+            }
         }
         ended(number, at: now, &effects)
     }
@@ -160,7 +173,17 @@ extension Machine {
         return settings.mode == .observe ? "the configuration says observe" : nil
     }
 
-    // MARK: The steps
+    // MARK: The levels
+
+    /// A source is critical no longer: what its event has cost, and who was spared in it, is counted anew. Below twice
+    /// what is critical an event may stay open for days.
+    private mutating func relax(_ source: PressureSource) {
+        pressure.kills[source] = nil
+        pressure.exhausted.remove(source)
+        let others = Set(applications.values.filter { !source.concerns($0) }.map(\.number))
+        pressure.excluded.formIntersection(others)
+        pressure.promised = pressure.promised.filter { others.contains($0.key) }
+    }
 
     /// The level of all is the highest, but it keeps to `rest`, too: sources change at different times.
     private mutating func concludeLevel(at now: Microseconds, _ effects: inout [Effect]) {
@@ -176,7 +199,10 @@ extension Machine {
     ) {
         // What another source has told already is not told again.
         let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
-        if others.isEmpty { effects.append(.lowMemoryWarning(level == .critical ? .medium : .low)) }
+        // One user's slice is no matter of everybody's.
+        if source.user == nil, !others.contains(where: { $0.user == nil }) {
+            effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
+        }
         for number in applications.keys.sorted() {
             guard let application = applications[number], source.concerns(application),
                 application.state != .suspended, application.state != .notRunning, application.isReachable,
@@ -188,107 +214,8 @@ extension Machine {
         }
     }
 
-    private mutating func pageOut(
-        _ source: PressureSource, _ sample: MemorySample, _ effects: inout [Effect]
-    ) {
-        guard sample.swapTotal > 0, settings.mode == .enforce else { return }
-        let suspended = applications.values.filter {
-            source.concerns($0) && $0.state == .suspended && !$0.isTerminating
-                && pressure.pagedOut[$0.number] != $0.stateSince
-                && pressure.sizes[$0.number, default: 0] > Pressure.leastPageOut
-        }
-        for application in suspended.sorted(by: { ($0.stateSince, $0.number) < ($1.stateSince, $1.number) }) {
-            pressure.pagedOut[application.number] = application.stateSince
-            effects.append(.pageOut(application.number))
-        }
-    }
-
     private mutating func lookAgain(at now: Microseconds, _ effects: inout [Effect]) {
         for source in pressure.gauges.keys { pressure.gauges[source]?.sampleNow(now) }
         expirePressure(at: now, &effects)
-    }
-
-    private mutating func relieve(at now: Microseconds, _ effects: inout [Effect]) {
-        guard pressure.victim == nil,
-            pressure.measuringSince.map({ now - $0 > Pressure.measureWait }) ?? true
-        else { return }
-        // Promises are nothing that was given back.
-        if settings.mode == .enforce { pressure.promised = [:] }
-        for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            let wantsRelief = pressure.gauges[source]?.wantsRelief(
-                at: now, promised: promised(to: source), hasEnded: pressure.kills > 0, settings.pressure)
-            guard wantsRelief == true else { continue }
-            let victim = victim(of: source, at: now)
-            if victim == nil || victim?.rank == .background, !pressure.isExhausted {
-                pressure.isExhausted = true
-                effects.append(.lowMemoryWarning(.critical))
-            }
-            guard let victim else { continue }
-            end(victim, at: now, &effects)
-            // One stall, one end, however many sources have told of it.
-            for other in pressure.gauges.keys where other.user == nil || other.user == victim.user {
-                pressure.gauges[other]?.relieved()
-            }
-            return
-        }
-    }
-
-    private func promised(to source: PressureSource) -> UInt64 {
-        pressure.promised.reduce(0) { sum, promise in
-            applications[promise.key].map(source.concerns) == true ? sum + promise.value : sum
-        }
-    }
-
-    private func victim(of source: PressureSource, at now: Microseconds) -> ReclaimPolicy.Candidate? {
-        var candidates: [ReclaimPolicy.Candidate] = []
-        var usage: [UInt32: UInt64] = [:]
-        for application in applications.values {
-            let bytes = pressure.sizes[application.number] ?? 0
-            usage[application.user, default: 0] += bytes
-            guard source.concerns(application), !pressure.excluded.contains(application.number),
-                pressure.promised[application.number] == nil,
-                let rank = reclaimRank(of: application.number)
-            else { continue }
-            candidates.append(
-                ReclaimPolicy.Candidate(
-                    application.number, user: application.user, rank: rank,
-                    age: now - min(now, application.stateSince), bytes: bytes))
-        }
-        return ReclaimPolicy.first(of: candidates, usage: usage)
-    }
-
-    private mutating func end(
-        _ victim: ReclaimPolicy.Candidate, at now: Microseconds, _ effects: inout [Effect]
-    ) {
-        let number = victim.number
-        guard settings.mode == .enforce else {
-            pressure.promised[number] = victim.bytes
-            effects.append(.notice(number, .wouldReclaim(victim.bytes)))
-            return
-        }
-        guard pressure.kills < settings.pressure.killsPerEvent else {
-            if pressure.kills == settings.pressure.killsPerEvent {
-                pressure.kills += 1
-                effects.append(.notice(number, .reclaimLimit(settings.pressure.killsPerEvent)))
-            }
-            return
-        }
-        pressure.kills += 1
-        let wait = settings.pressure.killWait
-        switch victim.rank {
-        case .held, .stopped:
-            pressure.victim = Pressure.Victim(number: number, deadline: now.advanced(saturatingBy: wait))
-            update(number, .pressure, at: now, &effects) {
-                $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, verdict: .reclaimed, isExitRequested: true)
-            }
-            effects.append(.reclaim(number))
-        case .background:
-            let grace = settings.pressure.terminateGrace
-            pressure.victim = Pressure.Victim(
-                number: number, deadline: now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
-            effects.append(.willReclaim(number))
-            announceEnd(of: number, .reclaimed, within: grace, .pressure, at: now, &effects)
-        }
     }
 }

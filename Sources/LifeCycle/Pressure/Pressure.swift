@@ -5,6 +5,8 @@ struct Pressure: Equatable, Sendable {
     /// An application that is being ended; the next has to wait until it is gone.
     struct Victim: Equatable, Sendable {
         let number: ApplicationNumber
+        /// Whose shortage it is ended for.
+        let source: PressureSource
         /// Not gone by then, the next is looked at.
         let deadline: Microseconds
     }
@@ -15,14 +17,20 @@ struct Pressure: Equatable, Sendable {
     /// What the end of each application would bring, as it was measured last.
     var sizes: [ApplicationNumber: UInt64] = [:]
     var victim: Victim?
+    /// What was found in the cgroup of each source that is a part of the machine, when it was measured last.
+    var members: [PressureSource: Set<ApplicationNumber>] = [:]
     /// No candidates for the rest of the event: spared, or killed in vain.
     var excluded: Set<ApplicationNumber> = []
     /// Whose memory was pushed out, and since when it was suspended then.
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
-    var kills = 0
+    /// Whose memory is being pushed out.
+    var beingPagedOut: Set<ApplicationNumber> = []
+    /// How many each source has cost: what one user's slice does is not counted for the others.
+    var kills: [PressureSource: Int] = [:]
     /// `Mode=observe`: what those said to be ended would have brought.
     var promised: [ApplicationNumber: UInt64] = [:]
-    var isExhausted = false
+    /// Sources, of more than one user, that have nobody suspended left.
+    var exhausted: Set<PressureSource> = []
     /// When sizes are wanted again.
     var measureAt: Microseconds?
     /// Since when the first sizes of the event are being looked at: nobody is chosen without.
@@ -34,6 +42,17 @@ struct Pressure: Equatable, Sendable {
     static let measureWait: Microseconds = 100_000
     /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
+
+    /// Page-outs under way: ends and measurements wait behind them.
+    static let mostPageOuts = 4
+
+    /// Whether somebody was ended in this event for the memory that a source is about. What a cgroup gives back below
+    /// its own limit is counted to nobody else.
+    func hasEnded(for source: PressureSource) -> Bool {
+        kills.contains { kill in
+            kill.value > 0 && (kill.key == source || gauges[kill.key]?.sample?.isLimited == false)
+        }
+    }
 
     var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
 
@@ -61,9 +80,10 @@ struct Pressure: Equatable, Sendable {
     /// All is well again: what was remembered of the event is forgotten.
     mutating func close() {
         excluded = []
-        kills = 0
+        kills = [:]
         promised = [:]
-        isExhausted = false
+        exhausted = []
+        members = [:]
         measureAt = nil
         measuringSince = nil
         sizes = [:]

@@ -1,40 +1,5 @@
 public import AppStateContract
 
-/// A PSI file that is watched, and whose memory it is about.
-public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
-    /// The PSI file.
-    public let path: String
-    /// Only this user's applications are concerned; nil: all.
-    public let user: UInt32?
-
-    public init(path: String, user: UInt32? = nil) {
-        self.path = path
-        self.user = user
-    }
-
-    public var description: String { path }
-
-    func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
-}
-
-/// How much memory there is, in bytes.
-public struct MemorySample: Equatable, Sendable {
-    /// What can be had without swapping: MemAvailable, or a cgroup's headroom.
-    public var available: UInt64
-    public var total: UInt64
-    public var swapTotal: UInt64
-    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and what an end has just given back
-    /// lies there for a while.
-    public var perCPU: UInt64
-
-    public init(available: UInt64, total: UInt64, swapTotal: UInt64, perCPU: UInt64 = 0) {
-        self.available = available
-        self.total = total
-        self.swapTotal = swapTotal
-        self.perCPU = perCPU
-    }
-}
-
 /// The level of one source.
 ///
 /// A PSI trigger opens an *episode*; while one is open, and only then, the memory is sampled: often, as it falls.
@@ -66,10 +31,12 @@ public struct PressureGauge: Equatable, Sendable {
     private static let haste = 0.75
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
-    /// Less is left than is critical, and it falls.
+    /// Less is left than is critical, and it would not last for `foresight`.
     private static let pauseInNeed: Microseconds = 20_000
     /// Nothing has happened for `rest` several times over.
     private static let calmPause: Microseconds = 250_000
+    /// Bytes a second. What has stopped to fall takes a while until its average is nothing.
+    private static let noticeableFall = 1024.0
 
     /// Bytes above what is critical.
     private static let leastMargin: UInt64 = 16 << 20
@@ -119,8 +86,7 @@ public struct PressureGauge: Equatable, Sendable {
         -> UInt64?
     {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
-        let near = critical + max(critical / 4, Self.leastMargin)
-        if sample.available < near {
+        if sample.available < Self.near(critical, of: sample.total) {
             episode = Episode(triggeredAt: now)
             nextSample = now
             return nil
@@ -168,7 +134,8 @@ public struct PressureGauge: Equatable, Sendable {
     }
 
     /// Whether somebody must give memory back now: it is critical, and somebody waits for memory already or will
-    /// in a moment, or three fifths of what is critical are gone. Memory that only is low is worth nobody's end.
+    /// in a moment, or three fifths of what is critical are gone. Memory that only is low is worth nobody's end, and
+    /// neither is a stall alone: anybody can stall in a cgroup that he throttles himself.
     ///
     /// - Parameters:
     ///   - promised: bytes that count as given back already.
@@ -187,8 +154,11 @@ public struct PressureGauge: Equatable, Sendable {
             if Double(left) < episode.fall * haste { return true }
             if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
         }
-        guard episode.owesRelief, let stalledAt = episode.stalledAt else { return false }
-        return now - stalledAt <= settings.critical.window
+        guard episode.owesRelief, let stalledAt = episode.stalledAt,
+            now - stalledAt <= settings.critical.window
+        else { return false }
+        // A cgroup stalls by its own limit, whatever is reckoned to be left of it.
+        return sample.isLimited || sample.isSwapUsedUp || left < Self.ample(critical, of: sample.total)
     }
 
     /// Somebody is giving memory back.
@@ -212,11 +182,7 @@ public struct PressureGauge: Equatable, Sendable {
         let margin = level == .critical ? critical / 4 * UInt64(Self.relieved) : critical
         if isStalled || sample.available < margin { return .critical }
         let isCalm = now - episode.triggeredAt >= max(Self.rest, 2 * settings.warning.window)
-        // Half of what is above the line will do where twice the line is more than there is.
-        let ample = min(
-            critical / 4 * UInt64(Self.recovered),
-            sample.total - (sample.total - min(critical, sample.total)) / 2)
-        let isAmple = sample.available >= ample
+        let isAmple = sample.available >= Self.ample(critical, of: sample.total)
         let isLasting =
             episode.fall <= 0
             || Double(sample.available - min(sample.available, critical)) / episode.fall
@@ -224,14 +190,30 @@ public struct PressureGauge: Equatable, Sendable {
         return isCalm && isAmple && isLasting ? .normal : .warning
     }
 
+    /// Less is worth an episode. Never more than is ample, or the end of one would be the beginning of the next.
+    private static func near(_ critical: UInt64, of total: UInt64) -> UInt64 {
+        min(critical + max(critical / 4, leastMargin), halfway(critical, of: total))
+    }
+
+    /// As much has recovered.
+    private static func ample(_ critical: UInt64, of total: UInt64) -> UInt64 {
+        max(min(critical / 4 * UInt64(recovered), halfway(critical, of: total)), near(critical, of: total))
+    }
+
+    /// Half of what is above the line will do where twice the line is more than there is.
+    private static func halfway(_ critical: UInt64, of total: UInt64) -> UInt64 {
+        total - (total - min(critical, total)) / 2
+    }
+
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
+        let isFalling = episode.fall > Self.noticeableFall
+        if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
         guard sample.available > critical else {
-            return episode.fall > 0 ? Self.pauseInNeed : Self.longestPause / 2
+            let isRunningOut = Double(sample.available) < episode.fall * Self.foresight
+            return isRunningOut ? Self.pauseInNeed : Self.longestPause / 2
         }
-        if episode.fall <= 0 {
-            return now - episode.triggeredAt > 5 * Self.rest ? Self.calmPause : Self.longestPause
-        }
+        guard isFalling else { return Self.longestPause }
         // Half the way to the line.
         let time = Double(sample.available - critical) / episode.fall / 2 * 1_000_000
         return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)

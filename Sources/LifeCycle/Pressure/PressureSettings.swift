@@ -28,10 +28,10 @@ public struct PressureSettings: Equatable, Sendable {
         /// Of all memory, in hundredths of a per cent; at most 512 MiB (§ 6).
         case share(UInt32)
 
-        /// The amount in bytes where there are `total` bytes.
+        /// The amount in bytes where there are `total` bytes: never more than these.
         public func bytes(of total: UInt64) -> UInt64 {
             switch self {
-            case .bytes(let bytes): return bytes
+            case .bytes(let bytes): return min(bytes, total)
             case .share(let share):
                 let (product, overflow) = total.multipliedReportingOverflow(by: UInt64(share))
                 return min(overflow ? .max : product / 10_000, 512 << 20)
@@ -51,7 +51,7 @@ public struct PressureSettings: Equatable, Sendable {
     public var killWait: Microseconds = 250_000
     /// Between `WillTerminate` and SIGKILL of a background application.
     public var terminateGrace: Microseconds = 1_000_000
-    /// Applications that one event may cost.
+    /// Applications that one source may cost in one event.
     public var killsPerEvent = 16
     /// Serve org.freedesktop.LowMemoryMonitor, if nobody else does.
     public var servesLowMemoryMonitor = true

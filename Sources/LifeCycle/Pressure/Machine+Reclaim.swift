@@ -1,0 +1,127 @@
+import AppStateContract
+
+/// § 6: who gives memory back, and when.
+extension Machine {
+    /// What a source is short of is taken from these only.
+    private func isPayer(_ application: Application, of source: PressureSource) -> Bool {
+        source.concerns(application)
+            && (!source.isPart || pressure.members[source]?.contains(application.number) == true)
+    }
+
+    /// A few at a time: ends and measurements wait behind them.
+    mutating func pageOut(_ effects: inout [Effect]) {
+        guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
+        let sources = pressure.gauges.filter { entry in
+            entry.value.level > .normal && (entry.value.sample?.swapTotal ?? 0) > 0
+        }.keys
+        if sources.isEmpty { return }
+        let suspended = applications.values.filter { application in
+            application.state == .suspended && !application.isTerminating
+                && pressure.pagedOut[application.number] != application.stateSince
+                && !pressure.beingPagedOut.contains(application.number)
+                && pressure.sizes[application.number, default: 0] > Pressure.leastPageOut
+                && sources.contains { isPayer(application, of: $0) }
+        }
+        for application in suspended.sorted(by: { ($0.stateSince, $0.number) < ($1.stateSince, $1.number) })
+            .prefix(Pressure.mostPageOuts - pressure.beingPagedOut.count)
+        {
+            pressure.pagedOut[application.number] = application.stateSince
+            pressure.beingPagedOut.insert(application.number)
+            effects.append(.pageOut(application.number))
+        }
+    }
+
+    mutating func relieve(at now: Microseconds, _ effects: inout [Effect]) {
+        guard pressure.victim == nil,
+            pressure.measuringSince.map({ now - $0 > Pressure.measureWait }) ?? true
+        else { return }
+        // Promises are nothing that was given back.
+        if settings.mode == .enforce { pressure.promised = [:] }
+        for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
+            let wantsRelief = pressure.gauges[source]?.wantsRelief(
+                at: now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
+                settings.pressure)
+            // Nobody knows yet what is in a cgroup that nobody has looked into.
+            guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
+            let victim = victim(of: source, at: now)
+            if victim == nil || victim?.rank == .background, source.user == nil {
+                if pressure.exhausted.isEmpty { effects.append(.lowMemoryWarning(.critical)) }
+                pressure.exhausted.insert(source)
+            }
+            guard let victim, let payer = applications[victim.number],
+                end(victim, for: source, at: now, &effects)
+            else { continue }
+            // One stall, one end, however many sources have told of it.
+            for other in pressure.gauges.keys where isPayer(payer, of: other) {
+                pressure.gauges[other]?.relieved()
+            }
+            return
+        }
+    }
+
+    private func promised(to source: PressureSource) -> UInt64 {
+        pressure.promised.reduce(0) { sum, promise in
+            applications[promise.key].map { isPayer($0, of: source) } == true ? sum + promise.value : sum
+        }
+    }
+
+    private func victim(of source: PressureSource, at now: Microseconds) -> ReclaimPolicy.Candidate? {
+        var candidates: [ReclaimPolicy.Candidate] = []
+        var usage: [UInt32: UInt64] = [:]
+        for application in applications.values {
+            let bytes = pressure.sizes[application.number] ?? 0
+            usage[application.user, default: 0] += bytes
+            guard isPayer(application, of: source), !pressure.excluded.contains(application.number),
+                pressure.promised[application.number] == nil,
+                let rank = reclaimRank(of: application.number)
+            else { continue }
+            candidates.append(
+                ReclaimPolicy.Candidate(
+                    application.number, user: application.user, rank: rank,
+                    age: now - min(now, application.stateSince), bytes: bytes))
+        }
+        return ReclaimPolicy.first(of: candidates, usage: usage)
+    }
+
+    /// Whether it is, or in `observe` would be; not where the source has cost as many as it may.
+    private mutating func end(
+        _ victim: ReclaimPolicy.Candidate, for source: PressureSource, at now: Microseconds,
+        _ effects: inout [Effect]
+    ) -> Bool {
+        let number = victim.number
+        guard settings.mode == .enforce else {
+            pressure.promised[number] = victim.bytes
+            effects.append(.notice(number, .wouldReclaim(victim.bytes)))
+            return true
+        }
+        let kills = pressure.kills[source, default: 0]
+        let most = settings.pressure.killsPerEvent
+        guard kills < most else {
+            if kills == most {
+                pressure.kills[source] = kills + 1
+                effects.append(.notice(number, .reclaimLimit(most)))
+            }
+            return false
+        }
+        pressure.kills[source] = kills + 1
+        let wait = settings.pressure.killWait
+        switch victim.rank {
+        case .held, .stopped:
+            pressure.victim = Pressure.Victim(
+                number: number, source: source, deadline: now.advanced(saturatingBy: wait))
+            update(number, .pressure, at: now, &effects) {
+                $0.termination = Application.Termination(
+                    serial: 0, requestExitAt: nil, killAt: nil, verdict: .reclaimed, isExitRequested: true)
+            }
+            effects.append(.reclaim(number))
+        case .background:
+            let grace = settings.pressure.terminateGrace
+            pressure.victim = Pressure.Victim(
+                number: number, source: source,
+                deadline: now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
+            effects.append(.willReclaim(number))
+            announceEnd(of: number, .reclaimed, within: grace, .pressure, at: now, &effects)
+        }
+        return true
+    }
+}

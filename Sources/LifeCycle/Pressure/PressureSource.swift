@@ -1,0 +1,51 @@
+/// A PSI file that is watched, and whose memory it is about.
+public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
+    /// The PSI file.
+    public let path: String
+    /// Only this user's applications are concerned; nil: all.
+    public let user: UInt32?
+    /// It is about a cgroup that is neither the machine nor the whole slice of a user: memory is taken only from what
+    /// was found in it.
+    public let isPart: Bool
+
+    public init(path: String, user: UInt32? = nil, isPart: Bool = false) {
+        self.path = path
+        self.user = user
+        self.isPart = isPart
+    }
+
+    public var description: String { path }
+
+    /// Whether an application is warned by it.
+    func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
+}
+
+/// How much memory there is, in bytes.
+public struct MemorySample: Equatable, Sendable {
+    /// What can be had without swapping: MemAvailable, or a cgroup's headroom.
+    public var available: UInt64
+    public var total: UInt64
+    public var swapTotal: UInt64
+    public var swapFree: UInt64
+    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and what an end has just given back
+    /// lies there for a while.
+    public var perCPU: UInt64
+    /// It is the headroom of a cgroup below its own limit, not the machine's.
+    public var isLimited: Bool
+
+    /// - Parameter swapFree: nil: all of it.
+    public init(
+        available: UInt64, total: UInt64, swapTotal: UInt64, swapFree: UInt64? = nil, perCPU: UInt64 = 0,
+        isLimited: Bool = false
+    ) {
+        self.available = available
+        self.total = total
+        self.swapTotal = swapTotal
+        self.swapFree = swapFree ?? swapTotal
+        self.perCPU = perCPU
+        self.isLimited = isLimited
+    }
+
+    /// systemd-oomd's SwapUsedLimit= (oomd.conf(5)): nine tenths.
+    var isSwapUsedUp: Bool { swapTotal > 0 && swapFree < swapTotal / 10 }
+}

@@ -1,0 +1,124 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Whose memory is short, and who pays for it (§ 6).
+@Suite("Pressure, source by source")
+struct PressureSourceTests {
+    private static let second: Microseconds = 1_000_000
+    private static let slice = PressureSource(path: "/slice/1001", user: 1001)
+    private static let part = PressureSource(path: "/cgroup", isPart: true)
+
+    /// Ends whoever is being ended, until nobody is.
+    private func endAll(_ desk: inout PressureDesk) throws {
+        while let victim = desk.machine.applications.values.first(where: \.isBeingReclaimed) {
+            try desk.exit(victim.number)
+        }
+    }
+
+    @Test("an event that stays open for days begins anew where it was critical and is so no longer")
+    func lasting() throws {
+        var desk = PressureDesk { $0.pressure.killsPerEvent = 2 }
+        for _ in 0..<6 { _ = try desk.held() }
+        for round in 1...3 {
+            desk.runShort()
+            try endAll(&desk)
+            desk.pass(Self.second)
+            #expect(desk.reclaimed.count == 2 * round)
+            // Twice the line is not there.
+            desk.setAll(PressureDesk.line * 3 / 2)
+            desk.pass(10 * Self.second)
+            #expect(desk.machine.memoryPressure == .warning && desk.machine.pressure.isEventOpen)
+        }
+    }
+
+    @Test("who was spared may be chosen then, and it is told again that nobody suspended is left")
+    func lastingSpared() throws {
+        var desk = PressureDesk()
+        let number = try desk.held()
+        for round in 1...2 {
+            desk.runShort()
+            #expect(desk.reclaimed.count == round)
+            desk.take(.spared(number, "it runs again"))
+            desk.pass(Self.second)
+            #expect(desk.reclaimed.count == round)
+            #expect(desk.lowMemoryWarnings.filter { $0 == .critical }.count == round)
+            desk.setAll(PressureDesk.line * 3 / 2)
+            desk.pass(10 * Self.second)
+        }
+    }
+
+    @Test("what one user's slice costs is not counted for the others, and alarms nobody else")
+    func oneSlice() throws {
+        var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {
+            $0.pressure.killsPerEvent = 2
+        }
+        desk.memory[Self.slice]?.isLimited = true
+        for _ in 0..<4 { _ = try desk.held(user: 1001) }
+        for _ in 0..<2 { _ = try desk.held() }
+        desk.set(PressureDesk.short, of: Self.slice)
+        desk.trigger(.critical, of: Self.slice)
+        try endAll(&desk)
+        desk.pass(5 * Self.second)
+        #expect(desk.reclaimed.count == 2 && desk.notices == [.reclaimLimit(2)])
+        #expect(
+            desk.lowMemoryWarnings.isEmpty && !desk.machine.pressure.hasEnded(for: PressureDesk.everybody))
+        desk.setAll(PressureDesk.short)
+        desk.trigger()
+        try endAll(&desk)
+        desk.pass(5 * Self.second)
+        #expect(desk.reclaimed.count == 4 && desk.lowMemoryWarnings == [.medium])
+    }
+
+    @Test("a slice that has cost as many as it may holds up no other")
+    func bothSlices() throws {
+        let other = PressureSource(path: "/slice/1000", user: 1000)
+        var desk = PressureDesk(sources: [other, Self.slice]) { $0.pressure.killsPerEvent = 1 }
+        let mine = try [desk.held(60 << 20), desk.held(50 << 20)]
+        let theirs = try [desk.held(60 << 20, user: 1001), desk.held(50 << 20, user: 1001)]
+        desk.runShort()
+        try endAll(&desk)
+        #expect(desk.reclaimed == [mine[0], theirs[0]])
+    }
+
+    @Test("for a part of the machine only what is in it is ended and pushed out, once that is known")
+    func part() throws {
+        var desk = PressureDesk(sources: [Self.part])
+        desk.memory[Self.part]?.swapTotal = 1 << 30
+        let outside = try desk.held(200 << 20)
+        let inside = try desk.held(20 << 20)
+        let running = try desk.background()
+        desk.runShort()
+        desk.pass(Self.second)
+        #expect(desk.warned.first == running && desk.machine.memoryPressure == .critical)
+        #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && pagedOut(desk).isEmpty)
+        desk.members = [Self.part: [inside]]
+        desk.pass(10 * Self.second)
+        #expect(desk.reclaimed == [inside])
+        try endAll(&desk)
+        desk.pass(10 * Self.second)
+        #expect(desk.reclaimed == [inside] && desk.willReclaim.isEmpty && pagedOut(desk) == [inside])
+        #expect(desk.desk.state(outside) == .suspended)
+    }
+
+    @Test("few are pushed out at a time, and all in the end")
+    func fewAtATime() throws {
+        var desk = PressureDesk()
+        var numbers: [ApplicationNumber] = []
+        for _ in 0..<100 { numbers.append(try desk.held(20 << 20)) }
+        desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
+        desk.isSlow = true
+        desk.runShort(to: 80 << 20)
+        desk.pass(Self.second)
+        #expect(pagedOut(desk) == Array(numbers.prefix(4)))
+        for number in numbers { desk.take(.pagedOut(number)) }
+        #expect(pagedOut(desk) == numbers)
+        desk.pass(10 * Self.second)
+        #expect(pagedOut(desk) == numbers && desk.machine.pressure.beingPagedOut.isEmpty)
+    }
+
+    private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {
+        desk.effects.compactMap { if case .pageOut(let number) = $0 { number } else { nil } }
+    }
+}
