@@ -1,0 +1,37 @@
+import LifeCycle
+import Linux
+import Testing
+
+@testable import Daemon
+
+/// Whose memory a file of `Source=` is about.
+@Suite("Sources of pressure")
+struct PressureSourceTests {
+    @Test(
+        "the machine is everybody's, the slice of a user the user's, and any other cgroup a part",
+        arguments: [
+            ("/proc/pressure/memory", nil, false), ("/sys/fs/cgroup/memory.pressure", nil, false),
+            ("/sys/fs/cgroup/user.slice/user-1000.slice/memory.pressure", 1000, false),
+            ("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/memory.pressure", 1000, true),
+            ("/sys/fs/cgroup/user.slice/memory.pressure", nil, true),
+            ("/sys/fs/cgroup/user.slice/user-x.slice/memory.pressure", nil, true),
+            ("/sys/fs/cgroup/a/user-1000.slice/memory.pressure", nil, true),
+            ("/sys/fs/cgroup/a/../memory.pressure", nil, false),
+            ("/sys/fs/cgroup/a/memory.high", nil, false),
+        ] as [(String, UInt32?, Bool)])
+    func configured(_ path: String, _ user: UInt32?, _ isPart: Bool) {
+        let hierarchy = UnifiedHierarchy(mountPoint: "/sys/fs/cgroup")
+        let source = PressureSource(configured: path, in: hierarchy)
+        #expect(source == PressureSource(path: path, user: user, isPart: isPart))
+        #expect(PressureSource(configured: path, in: nil) == PressureSource(path: path))
+    }
+
+    @Test("where only a part of the hierarchy is mounted, its root is a part, too")
+    func mounted() {
+        let hierarchy = UnifiedHierarchy(mountPoint: "/mnt", top: "/machine")
+        let source = PressureSource(configured: "/mnt/memory.pressure", in: hierarchy)
+        #expect(source.isPart && source.cgroup(in: hierarchy)?.path == "/machine")
+        let below = PressureSource(configured: "/mnt/a/memory.pressure", in: hierarchy)
+        #expect(below.isPart && below.cgroup(in: hierarchy)?.directory == "/mnt/a")
+    }
+}
