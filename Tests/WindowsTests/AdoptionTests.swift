@@ -250,7 +250,9 @@ struct AdoptionTests {
         try scene.settle()
         #expect(try scene.ids() == [])
         try scene.station.reloadAgent("[Session]\nAdopt=*\n")
-        _ = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.station.wait("it to be adopted again") {
+            try scene.station.applications().map(\.pid) == [alpha.pid]
+        }
     }
 
     @Test("an agent that ends leaves what it adopted, and the next goes on; so does the next daemon")
