@@ -90,11 +90,12 @@ final class Connection {
 
     /// Who cannot be looked at is taken for one: a connection can outlive the process that opened it, in the
     /// hands of another. So is who is another user's than the connection: its number is another's by now.
+    /// Root's may have given that up.
     private static func isSandboxed(
         _ pid: Int32, _ user: UInt32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
     ) -> Bool {
         guard let status = try? proc.status(pid), let own = try? proc.status(getpid()),
-            [status.owner.effective, status.owner.real].contains(user),
+            user == 0 || [status.owner.effective, status.owner.real].contains(user),
             lineage.first?.pid == pid, (try? proc.identity(of: pid)).map(ProcessID.init) == lineage.first
         else { return true }
         if status.namespaceDepth > own.namespaceDepth { return true }

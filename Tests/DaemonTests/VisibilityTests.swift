@@ -183,6 +183,7 @@ struct VisibilityTests {
         let script = """
             read path; unshare --pid --fork --kill-child -- setpriv --reuid=\(App.nobody) --regid=\(App.nobody) \
             --clear-groups -- busctl call \(BusNames.service) "$path" \(BusNames.application) Unregister; echo said $?
+            exec sleep 1000
             """
         let shell = try Child(
             "sh", ["-c", script], environment: stage.daemon.bus.environment,
