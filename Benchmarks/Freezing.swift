@@ -24,12 +24,17 @@ extension Bench {
         try withDaemon(daemon) { client in
             let path = try client.register(shell.pid)
             var bare: [UInt64] = []
+            var trips: [UInt64] = []
             var ours: [UInt64] = []
-            // In turn, so that both meet the same machine; each from rest: the kernel holds back notifications that
+            // In turn, so that all meet the same machine; each from rest: the kernel holds back notifications that
             // come close together, and the daemon follows a change of state with resources.
             for _ in 0..<60 {
                 pause()
                 var begin = now
+                try client.call("/", "org.freedesktop.DBus.Peer", "Ping") { _ in }
+                trips.append(now - begin)
+                pause()
+                begin = now
                 try home.cgroup.freeze()
                 try frozen(true)
                 bare.append(now - begin)
@@ -45,6 +50,7 @@ extension Bench {
                 try client.wait(for: "background")
             }
             row("baseline: a write to cgroup.freeze of 200 processes to frozen 1", bare, nil)
+            row("a round trip on the bus, from rest", trips, bare)
             row("Suspend of the same to the subscriber's StateChanged(suspended)", ours, bare)
         }
     }

@@ -2,6 +2,12 @@ extension Bus {
     /// The bus itself: where it is called, and who sends what it says.
     public static let driver = "org.freedesktop.DBus"
 
+    /// Makes a call of the bus itself.
+    public func newDriverCall(_ member: String) throws(BusFailure) -> Message {
+        try newCall(
+            destination: Self.driver, path: "/org/freedesktop/DBus", interface: Self.driver, member: member)
+    }
+
     /// Calls `handler` when a name gets, changes or loses its owner.
     ///
     /// Only the bus's own word is taken. A match rule does not keep out what anybody addresses to us directly under

@@ -67,10 +67,7 @@ public final class Bus {
 
     /// What tells this bus from any other, also from the next at its address: `GetId` of the bus driver.
     public func id() throws(BusFailure) -> String {
-        let question = try newCall(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: "GetId")
-        return try call(question).readString()
+        try call(try newDriverCall("GetId")).readString()
     }
 
     /// Gives a well-known name back. A round trip to the bus.

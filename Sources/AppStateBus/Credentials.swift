@@ -32,9 +32,7 @@ extension Bus {
     /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` when it has left; ENODATA when the bus does not
     ///   know user or process.
     public func credentials(of connection: String) throws(BusFailure) -> Credentials {
-        let request = try newCall(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: "GetConnectionCredentials")
+        let request = try newDriverCall("GetConnectionCredentials")
         try request.append(connection)
         return try Credentials(reading: try call(request), of: connection)
     }

@@ -45,6 +45,9 @@ public struct Journal: Sendable {
     static let library = Journal(
         identifier: CommandLine.arguments.first?.split(separator: "/").last.map(String.init) ?? "")
 
+    /// Whether messages of this priority are logged: for who has much to put together before.
+    public func logs(_ priority: Priority) -> Bool { priority.rawValue <= minimum.rawValue }
+
     /// Logs one message.
     ///
     /// - Parameters:
@@ -52,7 +55,7 @@ public struct Journal: Sendable {
     ///   - message: one line, for a person.
     ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
     public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
-        guard priority.rawValue <= minimum.rawValue else { return }
+        guard logs(priority) else { return }
         let entries =
             [
                 ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),

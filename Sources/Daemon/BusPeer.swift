@@ -29,9 +29,7 @@ final class BusPeer {
                 self?.question = nil
                 self?.owned(by: owner)
             })
-        let asked = try bus.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver,
-            member: "GetNameOwner")
+        let asked = try bus.newDriverCall("GetNameOwner")
         try asked.append(name)
         question = try bus.callAsync(asked) { [weak self] reply in
             self?.question = nil

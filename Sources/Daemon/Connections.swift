@@ -114,6 +114,9 @@ final class Connection {
     /// Root sees and does everything; a user what is the user's own.
     func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
 
+    /// Root may do all, and a sandbox nothing to others, whatever polkit says.
+    var hasRightsByPolkit: Bool { user != 0 && !isSandboxed }
+
     /// And what polkit lets it see.
     func maySee(user other: UInt32) -> Bool { mayManage(user: other) || mayObserve && !isSandboxed }
 

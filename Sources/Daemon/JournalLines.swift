@@ -7,14 +7,16 @@ import LifeCycle
 extension Journal {
     /// A line about one application: `application N (id): what`.
     func log(
-        _ priority: Priority, _ what: String, about application: Registered, as message: JournalMessage,
-        _ fields: [(JournalField, String)] = []
+        _ priority: Priority, _ what: @autoclosure () -> String, about application: Registered,
+        as message: JournalMessage, _ fields: @autoclosure () -> [(JournalField, String)] = []
     ) {
+        // An edge is one for each change of the focus, and seldom wanted.
+        guard logs(priority) else { return }
         // journald adds unit, session and command line of this process; but its number may be another's by now.
         let object = message.isOfTheEnd ? [] : [("OBJECT_PID", String(application.pid))]
         log(
-            priority, "application \(application.number) (\(application.id)): \(what)", as: message,
-            application.fields + fields, object)
+            priority, "application \(application.number) (\(application.id)): \(what())", as: message,
+            application.fields + fields(), object)
     }
 
     /// A line that has a kind.

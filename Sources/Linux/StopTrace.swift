@@ -44,6 +44,7 @@ public final class StopTrace {
     /// 32 KiB with pages of 4: about 450 records.
     private static let dataPages = 8
     static let tracepoints = ["signal:signal_generate"]
+    private static let proof = "of signal:signal_generate with our own SIGCONT"
 
     /// Opens the trace, and proves it with a SIGCONT to our own process, which must come out of it.
     ///
@@ -97,18 +98,26 @@ public final class StopTrace {
             var only = [UInt](repeating: 0, count: usual.count)
             only[Int(cpu) / UInt.bitWidth] = 1 << (Int(cpu) % UInt.bitWidth)
             guard clinux_set_affinity(UInt(length), only) >= 0 else { return false }
-            for _ in 0..<8 where kill(getpid(), SIGCONT) == 0 && hears(ring) { return true }
-            return false
+            return (try? hearsItself([ring])) == true
         }
     }
 
-    /// Whether our own SIGCONT comes out of a ring.
-    private func hears(_ ring: PerfRing) -> Bool {
-        var isSeen = false
-        _ = drain(ring) { hint in
-            if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
+    /// Whether a SIGCONT to our own process comes out of one of the rings.
+    private func hearsItself(_ rings: [PerfRing]) throws(KernelFailure) -> Bool {
+        // A flood of others may crowd ours out.
+        for _ in 0..<8 {
+            guard kill(getpid(), SIGCONT) == 0 else {
+                throw KernelFailure(operation: "self-test", subject: Self.proof, errno: errno)
+            }
+            var isSeen = false
+            for ring in rings {
+                _ = drain(ring) { hint in
+                    if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
+                }
+            }
+            if isSeen { return true }
         }
-        return isSeen
+        return false
     }
 
     /// One for each CPU, to be polled for readability; they live as long as this value.
@@ -147,22 +156,16 @@ public final class StopTrace {
     }
 
     private func prove() throws(KernelFailure) {
-        let subject = "of signal:signal_generate with our own SIGCONT"
         var action = sigaction()
         // SIG_DFL is 0 and SIG_IGN is 1 (signal(2)); neither keeps SIGCONT from being generated.
         guard sigaction(SIGCONT, nil, &action) == 0,
             unsafeBitCast(action.__sigaction_handler.sa_handler, to: UInt.self) <= 1
         else {
-            throw KernelFailure(operation: "self-test", subject: subject, errno: EBUSY)
+            throw KernelFailure(operation: "self-test", subject: Self.proof, errno: EBUSY)
         }
-        // A flood of others may crowd ours out.
-        for _ in 0..<8 {
-            guard kill(getpid(), SIGCONT) == 0 else {
-                throw KernelFailure(operation: "self-test", subject: subject, errno: errno)
-            }
-            if rings.map(hears).contains(true) { return }
+        guard try hearsItself(rings) else {
+            throw KernelFailure(operation: "self-test", subject: Self.proof, errno: ENODATA)
         }
-        throw KernelFailure(operation: "self-test", subject: subject, errno: ENODATA)
     }
 }
 

@@ -178,9 +178,7 @@ final class GnomeObserver: WindowObserver {
     }
 
     private static func owner(of name: String, on bus: Bus) throws(BusFailure) -> String? {
-        let message = try bus.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver,
-            member: "GetNameOwner")
+        let message = try bus.newDriverCall("GetNameOwner")
         try message.append(name)
         do throws(BusFailure) {
             return try bus.call(message).readString()

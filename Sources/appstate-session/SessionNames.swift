@@ -66,7 +66,7 @@ final class SessionNames {
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
             // First the changes, then what there is: what changes in between is seen twice rather than never.
             changes = try bus.watchOwner { [unowned self] name, owner in take(name, isOwned: owner != nil) }
-            listing = try bus.callAsync(try Self.driverCall("ListNames", over: bus)) {
+            listing = try bus.callAsync(try bus.newDriverCall("ListNames")) {
                 [unowned self] reply in
                 guard let names = try? reply.readStrings() else {
                     return lose("it does not say who is there")
@@ -142,7 +142,7 @@ final class SessionNames {
             return
         }
         do throws(BusFailure) {
-            let message = try Self.driverCall("GetConnectionUnixProcessID", over: bus)
+            let message = try bus.newDriverCall("GetConnectionUnixProcessID")
             try message.append(name)
             questions[name] = try bus.callAsync(message) { [unowned self] reply in
                 questions[name] = nil
@@ -165,11 +165,6 @@ final class SessionNames {
         }
         tell(Set(owners.values))
     }
-
-    private static func driverCall(_ member: String, over bus: Bus) throws(BusFailure) -> Message {
-        try bus.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus", interface: Bus.driver, member: member)
-    }
 }
 
 /// What a well-known name on the session bus is there for.
@@ -184,7 +179,7 @@ struct SessionName {
     /// one that begins with it (Desktop Entry Specification, "D-Bus Activation"); else no application of GLib's or
     /// KDE's would ever be suspended. Nor a media player's remote control (MPRIS): while it plays, it is exempt for that.
     mutating func isService(_ name: String) -> Bool {
-        guard name != "org.freedesktop.DBus", !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
+        guard name != Bus.driver, !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
         var id = name[...]
         // Not `org` or `org.example`: too little to say whose a name is.
         while id.split(separator: ".").count > 2 {

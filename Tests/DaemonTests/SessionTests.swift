@@ -52,15 +52,21 @@ struct SessionTests {
         }
 
         func forget() throws { try client.catchUp() }
+
+        /// An application in front in session c2, which is open and is known to the daemon.
+        func applicationInSession() throws -> (App, String) {
+            try logind.open("c2", uid: getuid())
+            let (app, path) = try application()
+            try logind.waitUntilAsked(about: "c2")
+            try forget()
+            return (app, path)
+        }
     }
 
     @Test("a lock takes protected data first, then the foreground; its end gives both back in that order")
     func locks() throws {
         let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        let (app, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (app, path) = try scene.applicationInSession()
 
         try scene.logind.lock("c2")
         try scene.client.wait(for: path, toSay: "DidEnterBackground")
@@ -83,10 +89,7 @@ struct SessionTests {
     @Test("who is suspended behind the lock runs again with its end, and hears of it before its return")
     func suspended() throws {
         let scene = try Scene(grace: "100ms")
-        try scene.logind.open("c2", uid: getuid())
-        let (app, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (app, path) = try scene.applicationInSession()
         try scene.logind.lock("c2")
         try scene.client.wait(for: path, toBe: "suspended")
         #expect(try isStopped(app.pid))
@@ -100,10 +103,7 @@ struct SessionTests {
     @Test("a switch of the session is no lock")
     func switches() throws {
         let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        let (_, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (_, path) = try scene.applicationInSession()
         try scene.logind.switchTo("c2", false)
         try scene.client.wait(for: path, toBe: "background")
         try scene.logind.switchTo("c2", true)
@@ -211,10 +211,7 @@ struct SessionTests {
     @Test("what a session's end leaves behind is in the background")
     func removed() throws {
         let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        let (_, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (_, path) = try scene.applicationInSession()
         try scene.logind.close("c2")
         try scene.client.wait(for: path, toSay: "DidEnterBackground")
         #expect(scene.client.story(of: path) == Self.left)
@@ -303,10 +300,7 @@ struct SessionTests {
     @Test("a stranger that says it has logind's name is not logind")
     func forgedOwner() throws {
         let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        let (_, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (_, path) = try scene.applicationInSession()
         let stranger = try scene.daemon.client()
         try stranger.tell(of: "org.freedesktop.login1", from: "", to: stranger.bus.uniqueName)
         try scene.logind.change(
@@ -319,10 +313,7 @@ struct SessionTests {
     @Test("a stranger's signals are not logind's")
     func stranger() throws {
         let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        let (_, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.forget()
+        let (_, path) = try scene.applicationInSession()
         let stranger = try scene.daemon.client()
         for destination in [BusNames.service, nil] {
             try scene.logind.change(

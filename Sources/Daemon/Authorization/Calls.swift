@@ -69,7 +69,7 @@ extension Daemon {
     /// An ordinary user with its own applications is no question for polkit, but once when it subscribes: it may be
     /// told of others' later.
     private func demand(of message: borrowing Message, _ connection: Connection) -> Demand {
-        if connection.user == 0 || connection.isSandboxed { return .nothing }
+        if !connection.hasRightsByPolkit { return .nothing }
         let member = message.member ?? ""
         switch (message.interface, message.path) {
         case (BusNames.reporter?, _), ("org.freedesktop.DBus.Peer"?, _):

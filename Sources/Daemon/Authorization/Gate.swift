@@ -154,15 +154,10 @@ final class Gate {
                 continue
             }
             connection.sight = .open
-            if connection.mayObserve || connection.isFollower && mayBeAsked(connection) {
+            if connection.mayObserve || connection.isFollower && connection.hasRightsByPolkit {
                 askSight(of: connection, isInteractive: false)
             }
         }
-    }
-
-    /// Root sees all, and a sandbox nothing of others, whatever polkit says.
-    private func mayBeAsked(_ connection: Connection) -> Bool {
-        connection.user != 0 && !connection.isSandboxed
     }
 
     private func lineUp(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {
