@@ -46,6 +46,11 @@ final class FreezeSensor {
 
     func unwatch(_ number: ApplicationNumber) { watched[number] = nil }
 
+    /// Whether the cgroup that is watched was told to freeze, by itself and not with one above it.
+    func isToldToFreeze(_ number: ApplicationNumber) -> Bool {
+        (try? watched[number]?.events.cgroup.wantsFrozen()) == true
+    }
+
     /// The cgroup that is watched, if it was told to freeze and has. A freeze of an ancestor is nobody's: it is
     /// for the machine's sleep, say (§ 2).
     func frozenCgroup(of number: ApplicationNumber) -> Cgroup? {

@@ -311,7 +311,9 @@ final class Stops {
     /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it is gone.
     func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
         guard let isStopped = try? proc.isStopped(process) else { return nil }
-        return isStopped || freezes?.frozenCgroup(of: number) != nil
+        if isStopped || freezes?.frozenCgroup(of: number) != nil { return true }
+        // While one in it dies, or comes in, a cgroup that stays told to freeze is not frozen for a moment.
+        return application(number)?.isStopped == true && freezes?.isToldToFreeze(number) == true
     }
 
     /// Whether it executes, and no SIGSTOP waits for it to do so, as after a thaw.

@@ -1,0 +1,51 @@
+import AppStateBus
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// A cgroup that is told to freeze is not frozen for a moment while one in it dies, or comes in: nobody runs then.
+@Suite(
+    "Killed while frozen", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+struct FrozenEndTests {
+    /// With so much memory, in MiB, that an end takes long enough to be seen.
+    private static let large = "allocate 400"
+
+    @Test(
+        "one that is killed, by us or by somebody else, is not running in between", arguments: [true, false])
+    func whole(_ isOurs: Bool) throws {
+        let scene = try CgroupScene()
+        try scene.app.ask(Self.large)
+        try scene.client.application(scene.path, "Suspend")
+        try scene.client.settle()
+        scene.client.forget()
+        if isOurs {
+            try scene.client.terminate(scene.path, force: true)
+        } else {
+            try scene.cgroup.kill()
+        }
+        _ = try scene.client.waitForRemoval(of: scene.path)
+        #expect(scene.client.edges(of: scene.path) == ["suspended→not-running"])
+    }
+
+    @Test("one stays suspended of which a process is killed, and into whose cgroup another comes")
+    func part() throws {
+        let scene = try CgroupScene()
+        try scene.app.ask(Self.large)
+        let child = try scene.app.make("fork")
+        try scene.client.application(scene.path, "Suspend")
+        try scene.client.settle()
+        scene.client.forget()
+        let end = try PidFD(pid: child)
+        kill(child, SIGKILL)
+        let hasEnded = waitForEnd(of: end)
+        #expect(hasEnded)
+        let newcomer = try Child("sleep", ["1000"])
+        try scene.home.take(newcomer.pid)
+        try scene.client.wait("all to stand") { try scene.cgroup.isFrozen() }
+        try scene.client.settle()
+        #expect(scene.client.edges(of: scene.path) == [])
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
+    }
+}
