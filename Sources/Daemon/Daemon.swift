@@ -130,8 +130,8 @@ public final class Daemon {
             journal.log(.notice, "stops are found by polling: \(error)")
         }
         do {
-            let chosen = try OOMSensor(loop: loop, proc: proc)
-            processes.wasChosen = { chosen.takeVictim($0) }
+            let killer = try OOMSensor(loop: loop, proc: proc, now: { Self.now })
+            processes.wasChosen = { killer.wasChosen($0, $1) }
         } catch {
             journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
         }

@@ -24,8 +24,8 @@ final class Processes {
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
     private var stored: Set<ProcessID> = []
-    /// Whether the kernel's out-of-memory killer has chosen this process.
-    var wasChosen: (Int32) -> Bool = { _ in false }
+    /// Says whether the kernel's out-of-memory killer has chosen this process, which may take it a moment.
+    var wasChosen: (Int32, @escaping (Bool) -> Void) -> Void = { $1(false) }
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
@@ -75,9 +75,9 @@ final class Processes {
             return
         }
         watch.remove(entry.descriptor)
-        var reason = ExitReason(entry.descriptor.exitStatus())
-        if [.killed, .unknown].contains(reason), wasChosen(process.pid) { reason = .outOfMemory }
-        report(.exited(process, reason))
+        let reason = ExitReason(entry.descriptor.exitStatus())
+        guard [.killed, .unknown].contains(reason) else { return report(.exited(process, reason)) }
+        wasChosen(process.pid) { [report] in report(.exited(process, $0 ? .outOfMemory : reason)) }
     }
 }
 

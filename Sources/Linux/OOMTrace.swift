@@ -2,7 +2,8 @@ import CLinux
 import Glibc
 
 /// Whom the kernel's out-of-memory killer chooses, machine-wide or for a cgroup's limit: a perf event on tracepoint
-/// `oom:mark_victim` (mm/oom_kill.c) for every online CPU. It comes before the victim's end does.
+/// `oom:mark_victim` (mm/oom_kill.c) for every online CPU. It comes right after the victim's SIGKILL: its end may be
+/// seen first.
 public final class OOMTrace {
     private let rings: [PerfRing]
     private let target: Int
