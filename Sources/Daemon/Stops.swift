@@ -171,6 +171,7 @@ final class Stops {
         for number in numbers {
             // Who dies is in no cgroup any more.
             guard let application = find(number), self.application(number)?.isTerminating != true,
+                stands(number, application.process) != nil,
                 !application.suspender.verify(isForeign: isForeign)
             else { continue }
             if application.suspender.isFreezeOurs {
@@ -308,10 +309,10 @@ final class Stops {
 
     // MARK: What is
 
-    /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it is gone.
+    /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
     func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
-        guard let isStopped = try? proc.isStopped(process) else { return nil }
-        if isStopped || freezes?.frozenCgroup(of: number) != nil { return true }
+        guard let state = try? proc.state(of: process), state != .zombie, state != .dead else { return nil }
+        if state == .stopped || freezes?.frozenCgroup(of: number) != nil { return true }
         // While one in it dies, or comes in, a cgroup that stays told to freeze is not frozen for a moment.
         return application(number)?.isStopped == true && freezes?.isToldToFreeze(number) == true
     }
