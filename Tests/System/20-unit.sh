@@ -6,6 +6,7 @@ same 'a call to the bus starts it' 's "0.1.0"' "$(alice busctl get-property "$se
 check 'and systemd knows of it' systemctl is-active appstated
 
 daemon=$(main_pid)
+same 'it lies in no slice but the root' /appstated.service "$(sed -n 's/^0:://p' "/proc/$daemon/cgroup")"
 check 'exposure is 1.5 at most' systemd-analyze security --no-pager --threshold=15 appstated.service
 systemd-analyze security --no-pager appstated.service | sed -n 's/^→ /# /p'
 same 'four capabilities are in force' 0000000000880022 "$(status_of "$daemon" CapEff)"
@@ -21,11 +22,13 @@ check 'GLib'"'"'s memory monitor is served' busctl status org.freedesktop.LowMem
 
 if [ "$where" = vm ]; then
     same 'stops are told by the tracepoint' events "$(property StopDetection)"
+    same 'its memory is reserved' 16777216 "$(cat "/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$daemon/cgroup")/memory.min")"
     check 'its memory is locked' test "$(status_of "$daemon" VmLck | tr -dc 0-9)" -gt 0
     same 'nothing is missing to it' '' "$(journalctl --no-pager -o cat -u appstated "_PID=$daemon" |
         grep -E 'without|polling|not told|may have to|stalls alone')"
 else
     skip 'stops are told by the tracepoint' 'a container has no tracepoints'
+    skip 'its memory is reserved' 'the memory is the host'"'"'s'
     skip 'its memory is locked' 'a container is not given the right'
     skip 'nothing is missing to it' 'in a container there is'
 fi
