@@ -58,6 +58,7 @@ public enum RegisterOption: String, Sendable, CaseIterable {
     case reclaimable
     case backgroundModes = "background-modes"
     case launchOptions = "launch-options"
+    case adopted
 }
 
 /// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.

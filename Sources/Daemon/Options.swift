@@ -10,6 +10,7 @@ struct RegisterOptions {
     var reclaimable = true
     var backgroundModes: [String] = []
     var launchOptions: [(String, Variant)] = []
+    var adopted = false
 
     init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
         var seen: Set<RegisterOption> = []
@@ -27,6 +28,7 @@ struct RegisterOptions {
             case .reclaimable: reclaimable = try value.bool(key)
             case .backgroundModes: backgroundModes = try value.strings(key, limit: limit)
             case .launchOptions: launchOptions = try value.entries(key)
+            case .adopted: adopted = try value.bool(key)
             }
         }
     }

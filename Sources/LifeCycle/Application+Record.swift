@@ -10,6 +10,7 @@ extension Application {
         record.add("user", String(user))
         record.add("session", session.recorded)
         record.add("registered", String(registeredAt))
+        record.add("adopted", ifPresent: isAdopted ? isAdopted.digit : nil)
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
         record.add("delegate", ifPresent: delegate)
@@ -44,6 +45,7 @@ extension Application {
         user = try record.require("user") { UInt32($0) }
         session = try record.require("session", SessionKey.init(recorded:))
         registeredAt = try record.require("registered") { UInt64($0) }
+        isAdopted = try record.optional("adopted", Bool.init(digit:)) ?? false
         state = try record.require("state", LifeCycleState.init(rawValue:))
         stateSince = try record.require("since") { UInt64($0) }
         delegate = record["delegate"]

@@ -9,6 +9,8 @@ public struct Application: Equatable, Sendable {
     public let session: SessionKey
     /// CLOCK_MONOTONIC, microseconds.
     public let registeredAt: Microseconds
+    /// Somebody took it in of his own accord, and its process may register itself instead.
+    public let isAdopted: Bool
 
     public internal(set) var state: LifeCycleState = .notRunning
     public internal(set) var stateSince: Microseconds
@@ -172,6 +174,7 @@ public struct Application: Equatable, Sendable {
         user = registration.user
         session = registration.session
         registeredAt = now
+        isAdopted = registration.adopted
         stateSince = now
         delegate = registration.delegate
         requestedSuspension = registration.suspension ?? (registration.byItself ? .automatic : .manual)

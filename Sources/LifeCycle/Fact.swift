@@ -59,6 +59,8 @@ public struct Registration: Equatable, Sendable {
     public var suspension: SuspensionPolicy?
     public var reclaimable = true
     public var backgroundModes: [String] = []
+    /// Somebody took the process in of his own accord: it gives way to the process's own registration.
+    public var adopted = false
     /// The process was stopped when it was looked at.
     public var stopped = false
 

@@ -5,13 +5,13 @@ extension Machine {
     mutating func register(
         _ registration: Registration, at now: Microseconds, _ effects: inout [Effect]
     ) throws(Refusal) -> ApplicationNumber {
-        if let number = numbers[registration.process] {
-            throw .alreadyRegistered(registration.process, number)
-        }
+        let former = try adopted(replacedBy: registration)
         let limit = settings.limits.applicationsPerUser
-        guard countByUser[registration.user, default: 0] < limit else {
+        let vacant = former?.user == registration.user ? 1 : 0
+        guard countByUser[registration.user, default: 0] - vacant < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
+        if let former { vacate(former, &effects) }
         lastNumber += 1
         let number = ApplicationNumber(lastNumber)
         var application = Application(number, registration, at: now)
@@ -31,10 +31,10 @@ extension Machine {
         refresh(touched, .windows, at: now, &effects)
         if let application = applications[number] {
             let view = view(of: application)
-            let stopped = registration.stopped
+            let stopped = registration.stopped && former?.isStoppedByUsAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
             updateAnnouncing(number, .launch, at: now, &effects) {
-                if stopped { $0.sawStopped(by: nil, at: now) }
+                if stopped { $0.sawStopped(by: former?.foreignStop, at: now) }
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
@@ -46,16 +46,16 @@ extension Machine {
             }
         }
         if !exemptions.isEmpty { refreshExemptions(at: now, &effects) }
+        if let former {
+            tidy(former.session)
+            ended(former.number, at: now, &effects)
+        }
         return number
     }
 
     mutating func unregister(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
         guard let application = applications[number] else { return }
-        switch application.enforcement {
-        case .stopping, .stopped:
-            effects.append(.resume(number, sparingMain: application.foreignStop != nil))
-        case .none, .continuing: break
-        }
+        letGo(application, &effects)
         discard(application, .unregistered, at: now, &effects)
     }
 
@@ -87,16 +87,7 @@ extension Machine {
         _ application: Application, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
     ) {
         let number = application.number
-        touched.insert(number)
-        applications[number] = nil
-        numbers[application.process] = nil
-        deadlines.set(nil, for: number)
-        if let count = countByUser[application.user] {
-            countByUser[application.user] = count > 1 ? count - 1 : nil
-        }
-        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
-            leave(number, connection)
-        }
+        strike(application)
         var touched = reattribute(windowsBelow: application.process, at: now, &effects)
         touched.remove(number)
         effects.append(.removed(number, reason))
@@ -107,6 +98,21 @@ extension Machine {
         tidy(application.session)
         if !exempted.isEmpty { refreshExemptions(at: now, &effects) }
         ended(number, at: now, &effects)
+    }
+
+    /// The record goes, and nothing else.
+    mutating func strike(_ application: Application) {
+        let number = application.number
+        touched.insert(number)
+        applications[number] = nil
+        numbers[application.process] = nil
+        deadlines.set(nil, for: number)
+        if let count = countByUser[application.user] {
+            countByUser[application.user] = count > 1 ? count - 1 : nil
+        }
+        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
+            leave(number, connection)
+        }
     }
 
     // MARK: Connections

@@ -19,6 +19,7 @@ struct BadOptionTests {
             (.backgroundModes, .array("u", [])),
             (.launchOptions, .string("")), (.launchOptions, .array("{ss}", [])),
             (.launchOptions, .strings([])),
+            (.adopted, .string("true")), (.adopted, .uint32(1)),
         ]
     }
 

@@ -179,6 +179,7 @@ struct Simulation {
         var registration = Registration(
             id: id, process: process, user: truth.user, session: session(of: truth.user))
         registration.byItself = generator.chance(50)
+        registration.adopted = !registration.byItself && generator.chance(50)
         registration.suspension = generator.pickOrNone([SuspensionPolicy.automatic, .manual, .never])
         registration.launchMode = generator.pickOrNone([LaunchMode.foreground, .background])
         registration.stopped = truth.isStopped
@@ -188,9 +189,14 @@ struct Simulation {
         }
         note("\(registration)")
         world.held.insert(process)
-        if try !world.perform(.register(registration)), !world.machine.isConcerned(with: process) {
-            world.held.remove(process)
-        }
+        let former = world.machine.application(of: process)
+        let isTaken = try world.perform(.register(registration))
+        if !isTaken, !world.machine.isConcerned(with: process) { world.held.remove(process) }
+        let isReplaced = former?.isAdopted == true && registration.byItself
+        try world.require(
+            former == nil || isTaken == isReplaced, "\(former?.number.description ?? "") was to give way")
+        try world.require(
+            former?.number != world.numbers[process] || !isTaken, "\(process) is what it was before")
         let isVisible =
             (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
         if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {

@@ -1,0 +1,42 @@
+import AppStateContract
+
+/// An application that somebody took in of his own accord gives way to its process's own registration, in one step
+/// (§ 2): its windows, their focus and who exempts it are never nobody's in between, nor another application's.
+extension Machine {
+    /// The application that a registration takes the place of; nil: none is there. Throws where it may not.
+    func adopted(replacedBy registration: Registration) throws(Refusal) -> Application? {
+        guard let number = numbers[registration.process], let former = applications[number] else {
+            return nil
+        }
+        guard former.isAdopted, registration.byItself else {
+            throw .alreadyRegistered(registration.process, number)
+        }
+        return former
+    }
+
+    /// It ends as by `Unregister`; what is known of its process waits for the successor.
+    mutating func vacate(_ former: Application, _ effects: inout [Effect]) {
+        letGo(former, &effects)
+        strike(former)
+        effects.append(.removed(former.number, .unregistered))
+    }
+
+    /// What we have stopped of it runs on.
+    func letGo(_ application: Application, _ effects: inout [Effect]) {
+        switch application.enforcement {
+        case .stopping, .stopped:
+            effects.append(.resume(application.number, sparingMain: application.foreignStop != nil))
+        case .none, .continuing: break
+        }
+    }
+}
+
+extension Application {
+    /// Whoever finds it stopped finds our doing, and nobody else's.
+    var isStoppedByUsAlone: Bool {
+        switch enforcement {
+        case .stopping, .stopped: foreignStop == nil
+        case .none, .continuing: false
+        }
+    }
+}

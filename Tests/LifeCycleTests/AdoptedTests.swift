@@ -1,0 +1,207 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// An application that somebody took in of his own accord, and the process's own registration (§ 2).
+@Suite("Adopted")
+struct AdoptedTests {
+    private let own = ApplicationNumber(2)
+
+    /// A stage with an adopted application, after `change`.
+    private func adopted(
+        _ settings: Settings = Settings(), _ change: (inout Stage) throws -> Void = { _ in }
+    ) throws -> Stage {
+        var stage = try Stage.launched(delegate: false, settings) { $0.adopted = true }
+        try change(&stage)
+        stage.forget()
+        return stage
+    }
+
+    /// Has its process register itself.
+    private func register(
+        _ stage: inout Stage, _ change: (inout Registration) -> Void = { _ in }
+    ) throws {
+        try stage.register(suspension: .automatic) {
+            $0.byItself = true
+            change(&$0)
+        }
+    }
+
+    private func successor(_ stage: Stage) throws -> Application {
+        try #require(stage.machine.applications[own])
+    }
+
+    @Test(
+        "its process registers itself: one ends as given up, the other begins; focused, it is active once launched"
+    )
+    func replaced() throws {
+        var stage = try adopted { try $0.focus() }
+        try register(&stage)
+        #expect(stage.effects.prefix(2) == [.removed(stage.number, .unregistered), .added(own)])
+        #expect(stage.effects.contains(.focusChanged(.user(Stage.user))))
+        #expect(stage.machine.applications.keys.sorted() == [own])
+        #expect(stage.machine.application(of: stage.process)?.number == own)
+        #expect(stage.machine.focusedApplication(in: .user(Stage.user)) == own)
+        #expect(stage.words(.all) == ["WillFinishLaunching", "DidFinishLaunching"])
+        let application = try successor(stage)
+        #expect(application.state == .notRunning && application.suspension == .automatic)
+        #expect(!application.isAdopted)
+        stage.forget()
+        try stage.perform(.finishLaunching(own, by: Stage.delegate))
+        #expect(
+            stage.words(.delegate) == [
+                "WillEnterForeground", "not-running→inactive", "inactive→active", "DidBecomeActive",
+            ])
+    }
+
+    @Test("no other application gets its windows in between, and what is minimized is so still")
+    func windows() throws {
+        var stage = try Stage.launched(delegate: false)
+        let child = ProcessID(pid: 101, startTime: 8)
+        let reported = ReportedProcess(
+            lineage: [child, stage.process], user: Stage.user, session: .user(Stage.user))
+        func register(_ change: (inout Registration) -> Void) throws {
+            let id = try #require(ApplicationID("org.example.Child"))
+            var registration = Registration(
+                id: id, process: child, user: Stage.user, session: .user(Stage.user))
+            change(&registration)
+            try stage.perform(.register(registration))
+        }
+        try register { $0.adopted = true }
+        try stage.perform(.setFocus(reported, stage.reporter))
+        try stage.perform(.setMinimized(reported, true, stage.reporter))
+        #expect(stage.machine.applications[own]?.isMinimized == true)
+        let before = stage.application
+        stage.forget()
+        try register {
+            $0.byItself = true
+            $0.adopted = true
+        }
+        let next = ApplicationNumber(3)
+        #expect(stage.application == before)
+        #expect(stage.machine.applications[next]?.isMinimized == true)
+        #expect(stage.machine.applications[next]?.state == .background)
+
+        try stage.perform(.setFocus(reported, stage.reporter))
+        stage.forget()
+        try register { $0.byItself = true }
+        #expect(stage.application == before)
+        #expect(stage.machine.applications[ApplicationNumber(4)]?.state == .active)
+    }
+
+    @Test("what we hold is lifted, and what is found stopped by it is not somebody else's stop")
+    func held() throws {
+        for isSeen in [true, false] {
+            var stage = try adopted {
+                try $0.perform(.suspend($0.number, holder: "uid:1000"))
+                if isSeen { $0.settle() }
+            }
+            try register(&stage) { $0.stopped = true }
+            #expect(stage.effects.first == .resume(stage.number, sparingMain: false))
+            let application = try successor(stage)
+            #expect(!application.isStopped && application.allHolds.isEmpty)
+            // Of the one that is gone.
+            stage.forget()
+            stage.take(.continued(stage.number))
+            #expect(stage.effects.isEmpty)
+        }
+    }
+
+    @Test("somebody else's stop holds on, and who made it is known")
+    func stopped() throws {
+        for isHeld in [true, false] {
+            var stage = try adopted {
+                $0.stopBySomebody()
+                guard isHeld else { return }
+                try $0.perform(.suspend($0.number, holder: "uid:1000"))
+                $0.settle()
+            }
+            try register(&stage) {
+                $0.stopped = true
+                $0.delegate = nil
+            }
+            #expect(stage.effects.contains(.resume(stage.number, sparingMain: true)) == isHeld)
+            let application = try successor(stage)
+            #expect(application.state == .suspended)
+            #expect(application.allHolds == [Application.Hold(reason: .signal, holder: "pid 7")])
+            stage.take(.continued(own))
+            #expect(try successor(stage).state == .inactive)
+        }
+        // It runs by now: the freshest look counts.
+        var stage = try adopted { $0.stopBySomebody() }
+        try register(&stage)
+        #expect(try !successor(stage).isStopped)
+    }
+
+    @Test(
+        "what was asked of it ends with it: its delegate, its tasks, its end; what a reporter exempts stays")
+    func asked() throws {
+        var stage = try adopted {
+            try $0.perform(.becomeDelegate($0.number, Stage.delegate))
+            try $0.perform(.beginBackgroundTask($0.number, name: "upload", by: ":1.6"))
+            try $0.perform(.terminate($0.number, force: false))
+            let report = ExemptionReport(process: $0.reported, reason: "audio")
+            try $0.perform(.replaceExemptions([report], $0.reporter))
+        }
+        #expect(stage.application.isAdopted)
+        try register(&stage) { $0.delegate = ":1.7" }
+        let application = try successor(stage)
+        #expect(application.delegate == ":1.7" && application.tasks.isEmpty && !application.isTerminating)
+        #expect(application.reportedReasons == ["audio"])
+        #expect(stage.machine.parts == [":1.7": [own]])
+        stage.take(.disconnected(Stage.delegate))
+        #expect(try successor(stage).delegate == ":1.7")
+    }
+
+    @Test(
+        "registered by another, or once it is its own, it is refused; a refusal leaves the adopted as it was")
+    func refused() throws {
+        var settings = Settings()
+        settings.limits.applicationsPerUser = 1
+        var stage = try adopted(settings) { try $0.focus() }
+        let before = stage.machine
+        #expect(throws: Refusal.alreadyRegistered(stage.process, stage.number)) {
+            try stage.register { $0.adopted = true }
+        }
+        var other = Registration(
+            id: stage.application.id, process: ProcessID(pid: 101, startTime: 8), user: 1001,
+            session: .user(1001))
+        try stage.perform(.register(other))
+        try stage.perform(.unregister(own))
+        // Another user's by now, who has as many as he may.
+        other.user = 1001
+        try stage.perform(.register(other))
+        let full = stage.machine
+        #expect(throws: Refusal.limitExceeded("applications of user 1001", limit: 1)) {
+            try register(&stage) { $0.user = 1001 }
+        }
+        #expect(stage.machine == full)
+        #expect(stage.machine.applications[stage.number] == before.applications[stage.number])
+        // It needs no more room than it has.
+        try register(&stage)
+        let last = ApplicationNumber(4)
+        #expect(stage.machine.application(of: stage.process)?.number == last)
+        #expect(throws: Refusal.alreadyRegistered(stage.process, last)) { try register(&stage) }
+    }
+
+    @Test("the next daemon knows who is adopted; of what was written down before that was known, nobody is")
+    func recorded() throws {
+        let stage = try adopted()
+        let record = try #require(stage.machine.record(of: stage.number))
+        var next = Machine()
+        _ = try next.restore(record)
+        #expect(next.applications[stage.number]?.isAdopted == true)
+        #expect(next.record(of: stage.number) == record)
+
+        var old = record
+        old.lines.removeAll { $0.key == "adopted" }
+        #expect(old != record)
+        var other = Machine()
+        _ = try other.restore(old)
+        #expect(other.applications[stage.number]?.isAdopted == false)
+        var wrong = old
+        wrong.add("adopted", "perhaps")
+        #expect(throws: Record.Flaw("adopted", "perhaps")) { try other.restore(wrong) }
+    }
+}
