@@ -150,7 +150,8 @@ final class Executor {
 
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
         guard let application = registered.removeValue(forKey: number) else { return }
-        numbers[application.process] = nil
+        // Its process may have registered itself in its place.
+        if numbers[application.process] == number { numbers[application.process] = nil }
         sensor.unwatch(number)
         resources.remove(application)
         stops?.remove(application)

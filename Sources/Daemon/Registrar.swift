@@ -112,8 +112,10 @@ extension Daemon {
         registration.suspension = options.suspension
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
+        registration.adopted = options.adopted
         registration.stopped = subject.stat.state == .stopped
 
+        let isFirst = machine.application(of: registration.process) == nil
         try track(identity, subject.descriptor)
         sessions.attend(to: registration.session)
         do {
@@ -127,15 +129,23 @@ extension Daemon {
                         unit: Login.unit(ofProcess: identity.pid) ?? "",
                         launchOptions: options.launchOptions,
                         suspender: stops.suspender(identity, user)))
-                stops.freezeChanged(number)
+                if isFirst { stops.freezeChanged(number) }
             } _: { answer in
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))
             }
+            if !isFirst { lookAgain(atSuccessor: registration.process) }
         } catch {
             forgetIfIdle(identity)
             throw error
         }
+    }
+
+    /// What held its predecessor is lifted by now; a stop that was on its way to that one is still to come.
+    private func lookAgain(atSuccessor process: ProcessID) {
+        guard let number = machine.application(of: process)?.number else { return }
+        stops.freezeChanged(number)
+        sensor.look(at: number)
     }
 
     private func reply(_ call: borrowing Call, with path: String) {

@@ -19,12 +19,17 @@ extension Daemon {
         state.noteBus(bus, boot: boot)
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [(number: ApplicationNumber, record: Record)] = []
+        let successors = Self.successors(found)
         for entry in found {
             switch entry {
             case .whole(let name, let record):
                 // What was before the last boot has no processes any more.
                 guard origin?.boot == boot else {
                     state.remove(named: name)
+                    continue
+                }
+                if let successor = record["process"].flatMap({ successors[$0] }), successor.name != name {
+                    giveOver(name, record, to: successor.number, state)
                     continue
                 }
                 do {
@@ -81,6 +86,29 @@ extension Daemon {
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)
         return number
+    }
+
+    /// Who a process is, by what was written down last.
+    private static func successors(
+        _ found: [RuntimeState.Found]
+    ) -> [String: (name: String, number: ApplicationNumber)] {
+        var successors: [String: (name: String, number: ApplicationNumber)] = [:]
+        for case .whole(let name, let record) in found {
+            guard let process = record["process"], let number = UInt32(name) else { continue }
+            successors[process] = (name, ApplicationNumber(number))
+        }
+        return successors
+    }
+
+    /// Its process had registered itself in its place, and the daemon was killed before it had ended.
+    private func giveOver(
+        _ name: String, _ record: Record, to successor: ApplicationNumber, _ state: RuntimeState
+    ) {
+        release(record)
+        if let number = UInt32(name), state.resources(of: successor).isEmpty {
+            state.writeResources(successor, state.resources(of: ApplicationNumber(number)))
+        }
+        state.remove(named: name)
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.

@@ -100,26 +100,32 @@ final class StopSensor {
     @discardableResult
     func rescan() -> Bool {
         var hasChanged = false
-        for (number, process) in watched {
-            guard let application = application(number) else { continue }
-            // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen.
-            let isComing =
-                trace != nil && application.enforcement == .none
-                && (try? proc.hasPendingStop(process.pid)) == true
-            guard let isStopped = stands(number, process) else { continue }
-            if let isForeign = hasStopBeneath(number, process),
-                isForeign != (application.foreignStop != nil)
-            {
-                hasChanged = true
-                report(isForeign ? .stopped(number, holder: "") : .foreignStopEnded(number))
-            } else if isStopped != application.isStopped {
-                // A stop of ours that is on its way is reported when it is complete.
-                if isStopped && application.enforcement == .stopping { continue }
-                hasChanged = true
-                report(isStopped ? .stopped(number, holder: nil) : .continued(number))
-            }
-            if isComing, !isStopped, !retries.contains(number) { waitForStop(number, SIGSTOP, by: "") }
+        for number in watched.keys where look(at: number) { hasChanged = true }
+        return hasChanged
+    }
+
+    /// Looks at one registered process; answers whether it was found otherwise than was known.
+    @discardableResult
+    func look(at number: ApplicationNumber) -> Bool {
+        guard let process = watched[number], let application = application(number) else { return false }
+        var hasChanged = false
+        // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen.
+        let isComing =
+            trace != nil && application.enforcement == .none
+            && (try? proc.hasPendingStop(process.pid)) == true
+        guard let isStopped = stands(number, process) else { return false }
+        if let isForeign = hasStopBeneath(number, process),
+            isForeign != (application.foreignStop != nil)
+        {
+            hasChanged = true
+            report(isForeign ? .stopped(number, holder: "") : .foreignStopEnded(number))
+        } else if isStopped != application.isStopped {
+            // A stop of ours that is on its way is reported when it is complete.
+            if isStopped && application.enforcement == .stopping { return false }
+            hasChanged = true
+            report(isStopped ? .stopped(number, holder: nil) : .continued(number))
         }
+        if isComing, !isStopped, !retries.contains(number) { waitForStop(number, SIGSTOP, by: "") }
         return hasChanged
     }
 

@@ -97,6 +97,7 @@ extension Daemon {
             ("reclaim-rank", .string(machine.reclaimRank(of: application.number)?.name ?? "")),
             ("reclaim-bytes", .uint64(machine.measuredMemory(of: application.number) ?? 0)),
             ("delegate", .string(application.delegate ?? "")),
+            ("adopted", .bool(application.isAdopted)),
             ("stop-detection", .string(sensor.detection.rawValue)),
             ("trace", .strings(application.trace.map(\.description))),
         ]

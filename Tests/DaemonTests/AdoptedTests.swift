@@ -1,0 +1,251 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// An application that somebody took in of his own accord gives way to its process's own registration.
+@Suite("Adopted", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct AdoptedTests {
+    private let adopted: [(String, Variant)] = [
+        ("reclaimable", .bool(false)), ("adopted", .bool(true)),
+    ]
+
+    @Test(
+        "its process registers itself: the one ends, the other begins with what is known of its windows",
+        arguments: [
+            "Register s:org.example.Own u:0 {}", "Register s:org.example.Own u:PID {}",
+            "RegisterProcess s:org.example.Own h:PID {}", "Register s:org.example.Actor u:0 {}",
+        ])
+    func replaced(_ how: String) throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nApplicationsPerUser=1\n")
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        try client.setFocus(app.pid)
+        try client.wait(for: former, toBe: "active")
+        try client.catchUp()
+
+        let path = try app.manager(how.replacing("PID", with: "\(app.pid)"))
+        #expect(path != former)
+        #expect(try client.waitForRemoval(of: former) == "unregistered")
+        try client.settle()
+        let changes = client.received.filter { $0.member.hasPrefix("Application") }
+        #expect(changes.map(\.member) == ["ApplicationRemoved", "ApplicationAdded"])
+        #expect(changes.map(\.arguments.first) == [former, path])
+        #expect(client.edges(of: former) == [])
+        #expect(client.error { _ = try client.state(former) } == ErrorName.noSuchApplication.rawValue)
+        #expect(try client.list().count == 1)
+        #expect(try client.application(ofPID: app.pid) == path)
+        #expect(try client.state(path) == "not-running")
+        #expect(try client.property(path, "Reclaimable") == .bool(true))
+        #expect(try client.property(path, "Suspension") == .string("automatic"))
+        #expect(
+            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath(path))
+
+        try app.application(path, "FinishLaunching")
+        try client.wait(for: path, toBe: "active")
+        #expect(try app.last("DidBecomeActive", of: path) == [])
+        // Its end is found all the same.
+        app.process.kill(SIGKILL)
+        #expect(try client.waitForRemoval(of: path) == "killed")
+    }
+
+    @Test("anybody else is told AlreadyRegistered; what is refused leaves the adopted one as it was")
+    func refused() throws {
+        let stage = try Stage()
+        let (app, other) = (try App(stage.daemon.bus), try App(stage.daemon.bus))
+        _ = try stage.client.register("org.example.Actor", app.pid, adopted)
+        try stage.refuses(.alreadyRegistered, "who has adopted it") {
+            try stage.client.register("org.example.Actor", app.pid, adopted)
+        }
+        try stage.refuses(.alreadyRegistered, "another process") {
+            try other.manager("RegisterProcess s:org.example.Own h:\(app.pid) {}")
+        }
+        try stage.refuses(.invalidArgs, "a wrong id") { _ = try app.register("org/example") }
+        try stage.refuses(.invalidArgs, "a wrong option") {
+            _ = try app.register("org.example.Own", "adopted=s:yes")
+        }
+        try stage.refuses(.alreadyRegistered, "one that is not adopted") {
+            try app.manager("Register s:org.example.Own u:\(stage.process.pid) {}")
+        }
+        let path = try app.register("org.example.Own")
+        try stage.refuses(.alreadyRegistered, "its own") { _ = try app.register("org.example.Own") }
+        #expect(try stage.client.application(ofPID: app.pid) == path)
+    }
+
+    @Test("its own delegate by BecomeDelegate is its delegate, and nothing else")
+    func delegate() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        try app.application(former, "BecomeDelegate")
+        #expect(try client.list().count == 1)
+        #expect(try client.explain(former)["adopted"] == .bool(true))
+        let path = try app.register()
+        #expect(try client.waitForRemoval(of: former) == "unregistered")
+        #expect(try client.explain(path)["adopted"] == .bool(false))
+    }
+
+    /// Has the daemon find, one after the other, `Suspend` and the application's own registration; answers its path.
+    private func suspend(
+        _ path: String, thenRegister app: App, _ daemon: TestDaemon, _ client: Client
+    ) throws -> String {
+        daemon.process.kill(SIGSTOP)
+        let message = try client.bus.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend")
+        let slot = try client.bus.callAsync(message) { _ in }
+        defer { slot.cancel() }
+        // The bus takes what we send in order.
+        #expect(try client.bus.hasOwner(BusNames.service))
+        let call = try app.begin(
+            "\(BusNames.root) \(BusNames.manager) Register s:org.example.Own u:0 {delegate=b:false}")
+        daemon.process.kill(SIGCONT)
+        try client.wait("the registration") { app.answer(to: call) != nil }
+        let answer = try #require(app.answer(to: call))
+        #expect(answer.hasPrefix("ok "), "\(answer)")
+        return String(answer.dropFirst(3))
+    }
+
+    @Test("one that was suspended while it asked runs on, and nobody holds it")
+    func held() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        let path = try suspend(former, thenRegister: app, daemon, client)
+        #expect(try client.waitForRemoval(of: former) == "unregistered")
+        #expect(try !isStopped(app.pid))
+        #expect(try client.holds(path) == [])
+        #expect(try client.state(path) == "inactive")
+        try client.settle()
+        #expect(client.edges(of: path) == ["not-running→inactive"])
+        // And it can be suspended as any other.
+        try client.application(path, "Suspend")
+        #expect(try isStopped(app.pid))
+        try client.application(path, "Resume")
+    }
+
+    @Test(
+        "one that was frozen while it asked is thawed, and nobody holds it",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func frozen() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let app = try App(daemon.bus)
+        try home.take(app.pid)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        let path = try suspend(former, thenRegister: app, daemon, client)
+        #expect(try !home.cgroup.wantsFrozen())
+        #expect(try client.holds(path) == [])
+        #expect(try client.state(path) == "inactive")
+        try client.settle()
+        #expect(client.edges(of: path) == ["not-running→inactive"])
+        try client.application(path, "Suspend")
+        #expect(try home.cgroup.isFrozen())
+        try client.application(path, "Resume")
+        try app.settle()
+    }
+
+    @Test("one that somebody stopped while it asked is suspended, and somebody else's")
+    func stopped() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        daemon.process.kill(SIGSTOP)
+        _ = try app.begin(
+            "\(BusNames.root) \(BusNames.manager) Register s:org.example.Own u:0 {delegate=b:false}")
+        app.process.kill(SIGSTOP)
+        daemon.process.kill(SIGCONT)
+        #expect(try client.waitForRemoval(of: former) == "unregistered")
+        let path = try client.application(ofPID: app.pid)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path).map { $0.prefix(7) } == ["signal "])
+        app.process.kill(SIGCONT)
+        try client.wait(for: path, toBe: "inactive")
+    }
+
+    @Test("an application that it was started from ends where it begins, now as before")
+    func extent() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let parent = try client.register("org.example.Parent", app.pid)
+        let child = try app.make("descend")
+        let former = try client.register("org.example.Actor", child, adopted)
+        let path = try app.register()
+        #expect(try client.waitForRemoval(of: former) == "unregistered")
+        #expect(try client.application(ofPID: child) == path)
+        try client.application(parent, "Suspend")
+        #expect(try isStopped(app.pid))
+        #expect(try !isStopped(child))
+        try client.application(parent, "Resume")
+    }
+
+    // MARK: The next daemon
+
+    @Test("the next daemon knows who is adopted; of what one wrote that did not know it, nobody is")
+    func restored() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let (app, other) = (try App(daemon.bus), try App(daemon.bus))
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        let old = try client.register("org.example.Old", other.pid, adopted)
+        try daemon.end(SIGKILL)
+        var hasLine = false
+        try daemon.rewrite(old) { line in
+            if line == "adopted=1" { hasLine = true }
+            return line.hasPrefix("adopted=") ? nil : line
+        }
+        #expect(hasLine)
+        try daemon.start()
+        let path = try app.register()
+        #expect(try client.application(ofPID: app.pid) == path && path != former)
+        #expect(client.error { _ = try other.register() } == ErrorName.alreadyRegistered.rawValue)
+        #expect(try client.application(ofPID: other.pid) == old)
+
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try client.application(ofPID: app.pid) == path)
+        #expect(client.error { _ = try app.register() } == ErrorName.alreadyRegistered.rawValue)
+    }
+
+    @Test(
+        "killed before the end of the adopted was carried out, the next daemon has the other, with what it had of its own",
+        .enabled(
+            if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
+    func killed() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let own = try Niceness.read(app.pid)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        try client.setMinimized(app.pid, true)
+        try client.catchUp()
+        #expect(try Niceness.read(app.pid) == own + 7)
+        let files = ["applications", "resources"].map {
+            "\(daemon.runtimeDirectory)/\($0)/\(former.split(separator: "/").last ?? "")"
+        }
+        let texts = try files.map { try String(contentsOfFile: $0, encoding: .utf8) }
+        let path = try app.register()
+        try client.catchUp()
+        #expect(try Niceness.read(app.pid) == own)
+
+        try daemon.end(SIGKILL)
+        for (file, text) in zip(files, texts) {
+            try text.write(toFile: file, atomically: true, encoding: .utf8)
+        }
+        #expect(setpriority(Int32(PRIO_PROCESS.rawValue), id_t(app.pid), own + 7) == 0)
+        try daemon.start()
+        #expect(try client.list().map { String($0.prefix { $0 != " " }) } == [path])
+        for file in files { #expect(access(file, F_OK) != 0) }
+        try app.application(path, "FinishLaunching")
+        try client.application(path, "Unregister")
+        #expect(try Niceness.read(app.pid) == own)
+    }
+}
