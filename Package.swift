@@ -68,7 +68,8 @@ let package = Package(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
-            name: "WindowActor", dependencies: ["CXCB"], path: "Tests/WindowActor", swiftSettings: settings),
+            name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
+            path: "Tests/WindowActor", swiftSettings: settings),
         .executableTarget(
             name: "WaylandActor", dependencies: ["CWayland"], path: "Tests/WaylandActor",
             swiftSettings: settings),

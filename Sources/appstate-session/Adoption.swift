@@ -9,7 +9,7 @@ import Windows
 ///
 /// Who is adopted stays so until its process ends or somebody unregisters it, with or without windows, and with or
 /// without us: a registration is nobody's. What somebody else unregisters is not adopted again. Both outlast the connection
-/// to the bus.
+/// to the bus. Whoever registers itself in the place of what was adopted is not ours any more.
 final class Adoption {
     /// nil: there is no connection.
     private var bus: Bus?
@@ -18,7 +18,7 @@ final class Adoption {
     private let proc = Proc()
     private var configuration: Configuration
     /// All that are registered, by pid; nil: the daemon has not told yet.
-    private var registered: [Int32: String]?
+    private var registered: [Int32: Registry.Entry]?
     private var adopted: [ProcessIdentity: Adopted] = [:]
     /// Those that are not to be adopted: the daemon has refused them, or somebody has unregistered them.
     private var declined: Set<ProcessIdentity> = []
@@ -40,8 +40,7 @@ final class Adoption {
     }
 
     private struct Adopted {
-        let id: String
-        let path: String
+        let entry: Registry.Entry
         /// From the window's process to the application's.
         let lineage: [Int32]
     }
@@ -87,18 +86,20 @@ final class Adoption {
     }
 
     /// Takes all that are registered; nil: nobody knows.
-    func learn(_ names: [Int32: String]?) {
+    func learn(_ entries: [Int32: Registry.Entry]?) {
         let before = registered
-        registered = names
-        guard let names else {
+        registered = entries
+        guard let entries else {
             (released, queue, seen) = ([], [], [])
             return
         }
-        adopted = adopted.filter { names[$0.key.pid] == $0.value.id }
+        adopted = adopted.filter { entries[$0.key.pid] == $0.value.entry }
+        // It was not unregistered for good: by its own registration, say, which may end in its turn.
+        declined = declined.filter { entries[$0.pid] == nil }
         if before == nil { letGo() }
-        for pid in names.keys where before?[pid] == nil { giveWay(to: pid) }
+        for pid in entries.keys where before?[pid] == nil { giveWay(to: pid) }
         // What belonged to one that is gone may be an application of its own now.
-        if before?.keys.contains(where: { names[$0] == nil }) ?? true { seen = [] }
+        if before?.keys.contains(where: { entries[$0] == nil }) ?? true { seen = [] }
         adopt()
     }
 
@@ -132,7 +133,9 @@ final class Adoption {
         for candidate in queue { attend(to: candidate, registered, over: bus) }
     }
 
-    private func attend(to candidate: Candidate, _ registered: [Int32: String], over bus: Bus) {
+    private func attend(
+        to candidate: Candidate, _ registered: [Int32: Registry.Entry], over bus: Bus
+    ) {
         let isAsked = calls[candidate.process] != nil
         let isSettled =
             isAsked || declined.contains(candidate.process)
@@ -160,6 +163,7 @@ final class Adoption {
                 (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
                 // It has not asked to be treated as an application: the configuration may say so.
                 (RegisterOption.reclaimable.rawValue, .bool(false)),
+                (RegisterOption.adopted.rawValue, .bool(true)),
             ])
             calls[process] = try bus.callAsync(message) { [unowned self] reply in
                 calls[process] = nil
@@ -175,12 +179,12 @@ final class Adoption {
     private func taken(_ candidate: Candidate, _ reply: borrowing Message) {
         guard let path = try? reply.readObjectPath() else { return }
         let main = candidate.lineage.prefix { $0 != candidate.process } + [candidate.process]
-        adopted[candidate.process] = Adopted(
-            id: candidate.id.rawValue, path: path, lineage: main.map(\.pid))
+        let entry = Registry.Entry(name: candidate.id.rawValue, path: path)
+        adopted[candidate.process] = Adopted(entry: entry, lineage: main.map(\.pid))
         log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
         journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
         // The daemon tells of it only after this answer, and of others it may have told before.
-        registered?[candidate.process.pid] = candidate.id.rawValue
+        registered?[candidate.process.pid] = entry
         if let registered { for pid in registered.keys { giveWay(to: pid) } }
     }
 
@@ -212,8 +216,8 @@ final class Adoption {
     /// Unregisters who was adopted and should not be any more; as soon as it is known who is registered.
     private func letGo() {
         guard registered != nil else { return }
-        for (process, application) in adopted where !configuration.adopt.matches(application.id) {
-            unregister(process, application)
+        for (process, application) in adopted where !configuration.adopt.matches(application.entry.name) {
+            unregister(process, application.entry)
             released.insert(process.pid)
         }
     }
@@ -223,7 +227,7 @@ final class Adoption {
     private func giveWay(to pid: Int32) {
         for (process, application) in adopted
         where process.pid != pid && application.lineage.contains(pid) && !hasWindow(process) {
-            unregister(process, application)
+            unregister(process, application.entry)
         }
     }
 
@@ -234,19 +238,22 @@ final class Adoption {
         }
     }
 
-    private func unregister(_ process: ProcessIdentity, _ application: Adopted) {
+    private func unregister(_ process: ProcessIdentity, _ application: Registry.Entry) {
         adopted[process] = nil
         guard let bus else { return }
         do {
             let message = try bus.newCall(
                 destination: BusNames.service, path: application.path, interface: BusNames.application,
                 member: "Unregister")
-            let slot = try bus.callAsync(message) { [journal] reply in
-                if let error = reply.error { journal.log(.debug, "Unregister \(application.id): \(error)") }
+            let slot = try bus.callAsync(message) { [unowned self] reply in
+                guard let error = reply.error else { return }
+                // It is not told of: it has ended, or its process had registered itself in its place.
+                released.remove(process.pid)
+                journal.log(.debug, "Unregister \(application.name): \(error)")
             }
             farewells = farewells.suffix(Self.mostCalls) + [slot]
-            log?("Unregister \(application.id) pid \(process.pid)")
-            journal.log(.info, "\(application.id), process \(process.pid), is not adopted any more")
+            log?("Unregister \(application.name) pid \(process.pid)")
+            journal.log(.info, "\(application.name), process \(process.pid), is not adopted any more")
         } catch {
             journal.log(.debug, "\(error)")
         }

@@ -176,9 +176,10 @@ final class Agent {
         exemptions?.report(exempt)
     }
 
-    private func learn(_ names: [Int32: String]) {
+    private func learn(_ entries: [Int32: Registry.Entry]) {
+        let names = entries.mapValues(\.name)
         for observer in observers { observer.learn(names: names) }
-        adoption.learn(registry?.isKnown == true ? names : nil)
+        adoption.learn(registry?.isKnown == true ? entries : nil)
         report()
     }
 

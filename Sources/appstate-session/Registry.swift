@@ -1,14 +1,21 @@
 import AppStateBus
 import AppStateContract
 
-/// Under which names processes are registered with the daemon. It is asked, and tells of changes, only while somebody
+/// As which applications processes are registered with the daemon. It is asked, and tells of changes, only while somebody
 /// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.
 final class Registry {
+    /// What a process is registered as.
+    struct Entry: Equatable {
+        let name: String
+        /// Of its object. None is given twice.
+        let path: String
+    }
+
     private let bus: Bus
     private let journal: Journal
-    private let tell: ([Int32: String]) -> Void
+    private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
-    private var names: [Int32: String] = [:]
+    private var entries: [Int32: Entry] = [:]
     /// Whether a daemon has told of all that are registered, and is still there.
     private(set) var isKnown = false
     /// The daemon's connection, once it has answered.
@@ -19,10 +26,10 @@ final class Registry {
     private var listing: Slot?
 
     /// - Parameters:
-    ///   - tell: gets all names, by pid, whenever they, or `isKnown`, are others.
+    ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
     init(
-        bus: Bus, journal: Journal, tell: @escaping ([Int32: String]) -> Void,
+        bus: Bus, journal: Journal, tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void
     ) {
         self.bus = bus
@@ -42,7 +49,7 @@ final class Registry {
                 try ask()
             } else {
                 matches = []
-                names = [:]
+                entries = [:]
                 isKnown = false
                 daemon = nil
                 calls = [try call("Unsubscribe") { _ in }]
@@ -62,7 +69,7 @@ final class Registry {
                 guard message.sender == daemon,
                     let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
                 else { return }
-                learn(row.1, row.2)
+                learn(Entry(name: row.1, path: row.0), row.2)
             },
             try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'") {
                 [unowned self] message in
@@ -92,7 +99,7 @@ final class Registry {
                 (calls, listing) = ([], nil)
                 isKnown = false
                 daemon = owner
-                guard owner != nil else { return tell(names) }
+                guard owner != nil else { return tell(entries) }
                 // Another daemon.
                 do {
                     try ask()
@@ -112,22 +119,24 @@ final class Registry {
     private func list() throws(BusFailure) {
         listing = try call("ListApplications") { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
-            let before = isKnown ? names : [:]
-            names = rows
+            let before = isKnown ? entries : [:]
+            entries = rows
             daemon = reply.sender
             isKnown = true
             for pid in before.keys where rows[pid] == nil { unregistered(pid) }
-            tell(names)
+            tell(entries)
         }
     }
 
-    private static func rows(of message: borrowing Message) throws(BusFailure) -> [Int32: String] {
-        var rows: [Int32: String] = [:]
+    private static func rows(of message: borrowing Message) throws(BusFailure) -> [Int32: Entry] {
+        var rows: [Int32: Entry] = [:]
         _ = try message.enter(.array, "(osuus)")
         while try message.enter(.struct, "osuus") {
-            _ = try message.readObjectPath()
+            let path = try message.readObjectPath()
             let name = try message.readString()
-            if let pid = Int32(exactly: try message.readUInt32()) { rows[pid] = name }
+            if let pid = Int32(exactly: try message.readUInt32()) {
+                rows[pid] = Entry(name: name, path: path)
+            }
             try message.skip("us")
             try message.exit()
         }
@@ -135,10 +144,10 @@ final class Registry {
         return rows
     }
 
-    private func learn(_ name: String?, _ pid: UInt32) {
+    private func learn(_ entry: Entry?, _ pid: UInt32) {
         guard let pid = Int32(exactly: pid) else { return }
-        names[pid] = name
-        tell(names)
+        entries[pid] = entry
+        tell(entries)
     }
 
     private func call(

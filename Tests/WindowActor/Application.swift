@@ -10,6 +10,7 @@ final class Application {
     private let connection: OpaquePointer
     private let screen: xcb_screen_t
     private var unread: [UInt8] = []
+    private var registration: Registration?
 
     init?() {
         guard let connection = xcb_connect(nil, nil), xcb_connection_has_error(connection) == 0,
@@ -93,6 +94,12 @@ final class Application {
                 throw Mistake(text: "activate")
             }
             for time in 0..<times { request("_NET_ACTIVE_WINDOW", windows[time % windows.count], 2) }
+        case "register":
+            let registration = try Registration(id: words.first ?? "")
+            self.registration = registration
+            return [registration.path]
+        case "launched": try registration?.call("FinishLaunching")
+        case "unregister": try registration?.call("Unregister")
         default: throw Mistake(text: "there is no command \(command)")
         }
         return []

@@ -16,6 +16,8 @@ import Glibc
 ///     withdraw WINDOW          unmaps it; map WINDOW maps it again
 ///     own WINDOW SELECTION     takes a selection; disown SELECTION gives it up
 ///     desktop WINDOW NUMBER    asks the window manager to move it to that workspace; 4294967295: to all
+///     register ID              registers itself on the system bus; answers with its application's path
+///     launched                 calls FinishLaunching; unregister calls Unregister
 ///     activate TIMES WINDOW…   asks the window manager for the focus, so many times, in turn, as a pager does
 @main
 enum Main {

@@ -141,7 +141,7 @@ struct AdoptionTests {
         try scene.activate(other)
         try scene.station.wait(for: shell, toBe: "active")
 
-        // One that comes too late is told so, and finds itself.
+        // Another who comes too late is told so, and finds it.
         let gamma = try scene.display.app()
         _ = try gamma.open("Gamma")
         let adopted = try scene.station.wait(forApplication: "Gamma", gamma.pid)
@@ -155,6 +155,58 @@ struct AdoptionTests {
             try message.append(UInt32(gamma.pid))
         }
         #expect(try answer.readObjectPath() == adopted)
+    }
+
+    @Test(
+        "what registers itself after it was adopted is its own: not let go with the configuration, nor adopted again",
+        arguments: ["Alpha", "org.example.Own"])
+    func ownRegistration(_ id: String) throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let station = scene.station
+        let alpha = try scene.display.app(on: station.bus.environment)
+        let window = try alpha.open("Alpha")
+        let adopted = try station.wait(forApplication: "Alpha", alpha.pid)
+        try scene.settle()
+        try scene.activate(window)
+        try station.wait(for: adopted, toBe: "active")
+
+        let path = try alpha.ask("register \(id)")
+        #expect(try station.waitForRemoval(of: adopted) == "unregistered")
+        #expect(try station.state(of: path) == "not-running")
+        try alpha.ask("launched")
+        try station.wait(for: path, toBe: "active")
+        #expect(try station.property("Suspension", of: path) == .string("automatic"))
+        #expect(try station.property("Reclaimable", of: path) == .bool(true))
+        _ = try alpha.open("Another")
+        try scene.settle()
+        try station.reloadAgent("[Session]\nAdopt=Marker\n")
+        try scene.settle()
+        #expect(
+            try station.applications() == [Station.Registered(path: path, id: id, pid: alpha.pid)])
+
+        // What it gives up itself is left alone.
+        try station.reloadAgent("[Session]\nAdopt=*\n")
+        try alpha.ask("unregister")
+        #expect(try station.waitForRemoval(of: path) == "unregistered")
+        _ = try alpha.open("Third")
+        try scene.settle()
+        #expect(try scene.ids() == [])
+    }
+
+    @Test("whom nobody has unregistered, but who has registered itself, is adopted where nobody remembers")
+    func forgotten() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        let station = scene.station
+        let alpha = try scene.display.app(on: station.bus.environment)
+        _ = try alpha.open("Alpha")
+        let adopted = try station.wait(forApplication: "Alpha", alpha.pid)
+        _ = try alpha.ask("register org.example.Own")
+        #expect(try station.waitForRemoval(of: adopted) == "unregistered")
+        try scene.settle()
+        try station.endDaemon(SIGKILL)
+        try FileManager.default.removeItem(atPath: station.bus.directory + "/run")
+        try station.startDaemon()
+        _ = try station.wait(forApplication: "Alpha", alpha.pid)
     }
 
     @Test(

@@ -53,8 +53,10 @@ final class Display {
     }
 
     /// An application on this display.
-    func app(prefix: [String] = []) throws -> WindowApp {
-        try WindowApp(environment: environment, prefix: prefix)
+    ///
+    /// - Parameter bus: the environment of a system bus that it can register itself on.
+    func app(prefix: [String] = [], on bus: [String: String?] = [:]) throws -> WindowApp {
+        try WindowApp(environment: environment.merging(bus) { $1 }, prefix: prefix)
     }
 
     /// An observer of this display.
