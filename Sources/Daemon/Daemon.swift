@@ -287,6 +287,7 @@ public final class Daemon {
             let fact = core.facts.removeFirst()
             take(core.machine.handle(fact, at: Self.now))
         }
+        executor.announceChanges()
         isStepping = false
         delivery.resyncReachable()
         answerWaiting()

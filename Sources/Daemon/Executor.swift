@@ -22,6 +22,9 @@ final class Executor {
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
+    /// What has changed and is still to be announced, and whose it is in the order in which it did.
+    private var changes: [ApplicationNumber: Set<ObservedProperty>] = [:]
+    private var changed: [ApplicationNumber] = []
 
     init(
         proc: Proc, processes: Processes, sensor: StopSensor, announcer: Announcer, resources: Resources,
@@ -72,7 +75,7 @@ final class Executor {
             }
         case .changed(let number, let properties):
             if let application = registered[number] {
-                announcer.changed(application, properties)
+                note(properties, of: number)
                 if properties.contains(.state) { resources.stateChanged(application) }
             }
         case .focusChanged(let session):
@@ -120,6 +123,24 @@ final class Executor {
         }
     }
 
+    /// Announces which properties have changed since this was called last: once for all edges of a walk, and for a hold
+    /// together with what comes of it.
+    func announceChanges() {
+        for number in changed { announceChanges(of: number) }
+        changed.removeAll(keepingCapacity: true)
+    }
+
+    private func announceChanges(of number: ApplicationNumber) {
+        guard let properties = changes.removeValue(forKey: number), let application = registered[number]
+        else { return }
+        announcer.changed(application, properties)
+    }
+
+    private func note(_ properties: Set<ObservedProperty>, of number: ApplicationNumber) {
+        if changes[number] == nil { changed.append(number) }
+        changes[number, default: []].formUnion(properties)
+    }
+
     /// Whether an extent ends at this process: it is an application of its own, or it is us.
     func isForeign(_ process: ProcessIdentity) -> Bool {
         numbers[process] != nil || process == ownProcess
@@ -149,6 +170,7 @@ final class Executor {
     }
 
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
+        announceChanges(of: number)
         guard let application = registered.removeValue(forKey: number) else { return }
         // Its process may have registered itself in its place.
         if numbers[application.process] == number { numbers[application.process] = nil }

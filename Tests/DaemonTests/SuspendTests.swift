@@ -36,6 +36,29 @@ struct SuspendTests {
         #expect(try client.holds(path) == [])
     }
 
+    @Test("a walk is one PropertiesChanged, after its edges, with all that came of it")
+    func coalesced() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        try client.setFocus(child.pid)
+        try client.wait(for: path, toBe: "active")
+        try client.settle()
+        client.forget()
+        // A stop by signal is complete a moment later: the way there is another matter than the way back.
+        try client.application(path, "Suspend")
+        try client.settle()
+        client.forget()
+        try client.application(path, "Resume")
+        try client.settle()
+        #expect(
+            client.received.filter { $0.path == path }.map(\.member) == [
+                "StateChanged", "WillEnterForeground", "StateChanged", "StateChanged", "DidBecomeActive",
+                "PropertiesChanged",
+            ])
+    }
+
     @Test("who asks is obeyed: the focus is no obstacle, and is there again afterwards")
     func suspendActive() throws {
         let stage = try Stage()
