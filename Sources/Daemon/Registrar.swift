@@ -134,17 +134,17 @@ extension Daemon {
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))
             }
-            if !isFirst { lookAgain(atSuccessor: registration.process) }
+            lookAgain(at: registration.process, isFirst: isFirst)
         } catch {
             forgetIfIdle(identity)
             throw error
         }
     }
 
-    /// What held its predecessor is lifted by now; a stop that was on its way to that one is still to come.
-    private func lookAgain(atSuccessor process: ProcessID) {
+    /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.
+    private func lookAgain(at process: ProcessID, isFirst: Bool) {
         guard let number = machine.application(of: process)?.number else { return }
-        stops.freezeChanged(number)
+        if !isFirst { stops.freezeChanged(number) }
         sensor.look(at: number)
     }
 
