@@ -43,7 +43,7 @@ release = swift build -c release --static-swift-stdlib --disable-local-rpath $(S
 products = .build/release
 
 .PHONY: all build release deb demo demo-shell test test-system soak lint format bench bench-windows bench-pressure \
-    install install-gnome uninstall clean help
+    install install-gnome install-kwin uninstall clean help
 
 build:
 	@scripts/setup build
@@ -142,7 +142,7 @@ install:
 	    $(DESTDIR)/etc/appstated/appstated.conf
 	[ -e $(DESTDIR)/etc/appstated/session.conf ] || install -D -m 644 systemd/session.conf \
 	    $(DESTDIR)/etc/appstated/session.conf
-	@$(MAKE) --no-print-directory install-gnome
+	@$(MAKE) --no-print-directory install-gnome install-kwin
 	install -d $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
@@ -164,6 +164,9 @@ install-gnome:
 	install -D -m 644 gnome/$$form/metadata.json $(DESTDIR)$(extensiondir)/metadata.json && \
 	cat gnome/$$form/extension.js gnome/windows.js >$(DESTDIR)$(extensiondir)/extension.js
 
+install-kwin:
+	install -D -m 644 kwin/windows.js $(DESTDIR)$(datadir)/appstated/kwin/windows.js
+
 # The configuration stays.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
@@ -180,7 +183,7 @@ uninstall:
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
-	rm -rf $(DESTDIR)$(extensiondir)
+	rm -rf $(DESTDIR)$(extensiondir) $(DESTDIR)$(datadir)/appstated
 	for file in dbus/org.appstate1.*.xml; do \
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done

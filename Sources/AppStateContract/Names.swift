@@ -15,6 +15,10 @@ public enum BusNames {
     public static let shell = "org.appstate1.Shell"
     /// Its object.
     public static let shellPath = "/org/appstate1/Shell"
+    /// The interface that the session agent has for its script in KWin, on the session bus.
+    public static let windows = "org.appstate1.Windows"
+    /// Its object.
+    public static let windowsPath = "/org/appstate1/Windows"
 
     /// The object path of application `number`.
     public static func path(ofApplication number: UInt32) -> String { "\(applications)/\(number)" }

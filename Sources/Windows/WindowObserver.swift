@@ -46,6 +46,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case foreignToplevel = 4
     case plasma = 5
     case gnome = 6
+    case kwinScript = 7
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {

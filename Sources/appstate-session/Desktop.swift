@@ -61,20 +61,22 @@ enum Desktop {
         } catch .unsupported(let why) {
             lacks.append(why)
         }
-        // It has neither, and no other protocol that tells of windows.
+        // It has neither, and no other protocol that tells of windows; KWin has one for others only.
+        guard let address = sessionBus else {
+            lacks.append("there is no session bus to ask KWin or GNOME Shell on")
+            throw .unsupported(lacks.joined(separator: "; "))
+        }
         do throws(ObserverFailure) {
-            return try gnome()
+            return try KWinScriptObserver(address: address, display: name)
+        } catch .unsupported(let why) {
+            lacks.append(why)
+        }
+        do throws(ObserverFailure) {
+            return try GnomeObserver(address: address)
         } catch .unsupported(let why) {
             lacks.append(why)
         }
         throw .unsupported(lacks.joined(separator: "; "))
-    }
-
-    private static func gnome() throws(ObserverFailure) -> any WindowObserver {
-        guard let address = sessionBus else {
-            throw .unsupported("there is no session bus to ask GNOME Shell on")
-        }
-        return try GnomeObserver(address: address)
     }
 
     private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {

@@ -53,6 +53,19 @@ public final class PlasmaObserver: WindowObserver {
         }
     }
 
+    /// The process that listens at a Wayland display: the compositor, or who has started it and handed it the socket; nil
+    /// where that is not known.
+    ///
+    /// - Parameter display: as in WAYLAND_DISPLAY.
+    /// - Throws: `unreachable` where nobody answers.
+    public static func server(of display: String) throws(ObserverFailure) -> Int32? {
+        do throws(ObserverFailure) {
+            return try WaylandConnection(display: display).process
+        } catch {
+            throw .unreachable("\(error)")
+        }
+    }
+
     public var subject: String { "KWin at \(connection.name)" }
     public var descriptor: Int32 { connection.descriptor }
     public var desktopProcesses: Set<Int32> {

@@ -275,5 +275,5 @@ struct JSONReader {
         while offset < bytes.count, [0x20, 0x0A, 0x0D, 0x09].contains(bytes[offset]) { offset += 1 }
     }
 
-    private func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
+    func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
 }

@@ -12,13 +12,17 @@ public struct DesktopEntries {
     private static let suffix = ".desktop"
 
     /// Entries where the XDG Base Directory Specification has them, by this process's environment.
-    public init() {
+    public init() { self.init(directories: Self.dataDirectories) }
+
+    /// Where data of programs is, in the order in which it is looked for there (XDG Base Directory Specification), by this
+    /// process's environment.
+    public static var dataDirectories: [String] {
         func variable(_ name: String) -> String? {
             getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
         }
         let own = variable("XDG_DATA_HOME") ?? variable("HOME").map { $0 + "/.local/share" }
         let others = variable("XDG_DATA_DIRS") ?? "/usr/local/share:/usr/share"
-        self.init(directories: [own].compactMap(\.self) + others.split(separator: ":").map(String.init))
+        return [own].compactMap(\.self) + others.split(separator: ":").map(String.init)
     }
 
     /// - Parameter directories: each with a directory `applications`.

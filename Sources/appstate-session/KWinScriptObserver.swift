@@ -1,0 +1,237 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import Windows
+
+/// Watches the windows of KWin on Wayland, Xwayland's too, where it has org_kde_plasma_window_management for others only:
+/// a script of ours in KWin tells of them (dbus/org.appstate1.Windows.xml).
+///
+/// It tells of all there is, and again when that was taken and something is another. KWin is told to load it when the
+/// observer is made, and to unload it when that is let go.
+final class KWinScriptObserver: WindowObserver {
+    let system = WindowSystem.kwinScript
+    /// Until the script has told, and when what it tells is not understood.
+    private(set) var isBlind = true
+    /// A duplicate, which stays open when the connection is lost.
+    let descriptor: Int32
+    let subject = "KWin by a script"
+    private let bus: Bus
+    /// KWin's connection. Nobody else's word is taken.
+    private let kwin: String
+    private let process: Int32
+    /// Under which KWin knows the script: another for each of us, since two would take it from each other.
+    private let script: String
+    private var desk = ScriptedDesk()
+    private var hasEnded = false
+    private var slots: [Slot] = []
+    private var notices: [String] = []
+
+    private static let name = "org.kde.KWin"
+    private static let noOwner = "org.freedesktop.DBus.Error.NameHasNoOwner"
+    /// The errors of a KWin that does not answer, or not any more.
+    private static let silences: Set<String> = [
+        noOwner, "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NoReply",
+        "org.freedesktop.DBus.Error.Timeout", "org.freedesktop.DBus.Error.Disconnected",
+    ]
+    /// Below a directory of data.
+    private static let file = "appstated/kwin/windows.js"
+
+    /// Connects, and has KWin load the script.
+    ///
+    /// - Parameters:
+    ///   - address: of the session bus.
+    ///   - display: as in WAYLAND_DISPLAY: whose KWin it must be.
+    ///   - directories: of data, where the script is.
+    ///   - runtime: as in XDG_RUNTIME_DIR, where KWin finds the script with what it must know.
+    /// - Throws: `unreachable` where there is no bus, or KWin does not answer; `unsupported` where KWin is not on the bus,
+    ///   or is another display's, or does not take the script.
+    init(
+        address: String, display: String, directories: [String] = KWinScriptObserver.directories,
+        runtime: String? = getenv("XDG_RUNTIME_DIR").map { String(cString: $0) }
+    ) throws(ObserverFailure) {
+        do throws(BusFailure) {
+            bus = try Bus.open(address: address)
+            kwin = try bus.owner(of: Self.name)
+            process = try bus.credentials(of: kwin).pid
+        } catch  where error.name == Self.noOwner {
+            throw .unsupported("KWin is not on the session bus")
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        script = "appstate-session\(bus.uniqueName)"
+        descriptor = fcntl(bus.descriptor, F_DUPFD_CLOEXEC, 3)
+        guard descriptor >= 0 else {
+            throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
+        }
+        try checkDisplay(display)
+        let text = try Self.text(in: directories)
+        guard let runtime, !runtime.isEmpty else {
+            throw .unsupported("XDG_RUNTIME_DIR, where KWin would find our script, is not set")
+        }
+        let path = "\(runtime)/\(script)-\(getpid()).js"
+        do throws(KernelFailure) {
+            try WholeFile.write("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", to: path)
+        } catch {
+            throw .unsupported("KWin cannot be given our script: \(error)")
+        }
+        defer { unlink(path) }
+        do throws(BusFailure) {
+            try listen()
+            try run(path)
+        } catch  where error.name.map(Self.silences.contains) ?? true {
+            throw .unreachable("KWin does not run our script: \(error)")
+        } catch {
+            throw .unsupported("KWin does not run our script: \(error)")
+        }
+        do throws(ObserverFailure) {
+            try dispatch()
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        // It tells before KWin says that it has run.
+        if isBlind, notices.isEmpty { lose("KWin's journal says what is wrong with the script") }
+    }
+
+    deinit {
+        // Sent at once, but where nobody reads: then the script finds out by itself.
+        if let message = try? newScriptingCall("unloadScript"), (try? message.append(script)) != nil {
+            try? bus.send(message)
+        }
+        close(descriptor)
+    }
+
+    var windows: [ObservedWindow] { desk.windows }
+    var desktopProcesses: Set<Int32> { desk.fixtures.union([process]) }
+
+    func dispatch() throws(ObserverFailure) {
+        do throws(BusFailure) {
+            while try bus.process() {}
+        } catch {
+            throw .ended("the session bus has ended: \(error)")
+        }
+        if hasEnded { throw .ended("KWin has ended") }
+    }
+
+    func takeNotices() -> [String] {
+        defer { notices = [] }
+        return notices
+    }
+
+    private func lose(_ why: String) {
+        isBlind = true
+        notices.append("KWin tells nothing of its windows: \(why)")
+    }
+
+    // MARK: Before it begins
+
+    /// The compositor's socket is its own, or that of kwin_wayland_wrapper, which starts it, and starts it again.
+    private func checkDisplay(_ display: String) throws(ObserverFailure) {
+        guard let server = try PlasmaObserver.server(of: display),
+            server == process || server == (try? Proc().status(process))?.parent
+        else {
+            throw .unsupported(
+                "the KWin on the session bus is not the compositor at WAYLAND_DISPLAY=\(display)")
+        }
+    }
+
+    private static func text(in directories: [String]) throws(ObserverFailure) -> String {
+        for directory in directories {
+            if let text = try? TextFile.read("\(directory)/\(file)") { return text }
+        }
+        throw .unsupported(
+            "our script for KWin, \(file), is in none of \(directories.joined(separator: ", "))")
+    }
+
+    /// First where the program itself is installed.
+    static var directories: [String] {
+        let program = realpath("/proc/self/exe", nil)
+        defer { free(program) }
+        let path = program.map { String(cString: $0) } ?? ""
+        let prefix = path.split(separator: "/").dropLast(2).map { "/\($0)" }.joined()
+        return [prefix + "/share"] + DesktopEntries.dataDirectories
+    }
+
+    // MARK: The script
+
+    private func listen() throws(BusFailure) {
+        slots = [
+            try bus.watchOwner(of: Self.name) { [unowned self] _, owner in
+                if owner != kwin { hasEnded = true }
+            },
+            try bus.add(
+                Interface(
+                    BusNames.windows,
+                    methods: [
+                        Method("ReplaceWindows", in: [("windows", "s")]) { [unowned self] call in
+                            try take(call)
+                        }
+                    ]), at: BusNames.windowsPath),
+            try bus.match(
+                "type='signal',sender='\(kwin)',path='/KWin',interface='\(Self.name)',"
+                    + "member='showingDesktopChanged'"
+            ) { [unowned self] message in
+                if message.sender == kwin, let isShown = try? message.readBool() { desk.isShown = isShown }
+            },
+        ]
+        // What is asked now is answered after the bus has set this up.
+        if try bus.owner(of: Self.name) != kwin { hasEnded = true }
+        let question = try bus.newCall(
+            destination: kwin, path: "/KWin", interface: BusNames.properties, member: "Get")
+        try question.append(Self.name)
+        try question.append("showingDesktop")
+        desk.isShown = try bus.call(question).readVariant() == .bool(true)
+    }
+
+    private func run(_ path: String) throws(BusFailure) {
+        let loading = try newScriptingCall("loadScript")
+        try loading.append(path)
+        try loading.append(script)
+        let number = try bus.call(loading).readInt32()
+        guard number >= 0 else {
+            throw BusFailure(operation: "load", subject: path, errno: EINVAL, name: "it has it already")
+        }
+        do throws(BusFailure) {
+            try run(at: "/Scripting/Script\(number)")
+        } catch  where error.name == "org.freedesktop.DBus.Error.UnknownObject" {
+            // KWin 5.
+            try run(at: "/\(number)")
+        }
+    }
+
+    private func run(at path: String) throws(BusFailure) {
+        _ = try bus.call(
+            try bus.newCall(
+                destination: kwin, path: path, interface: "org.kde.kwin.Script", member: "run"))
+    }
+
+    private func newScriptingCall(_ member: String) throws(BusFailure) -> Message {
+        try bus.newCall(
+            destination: kwin, path: "/Scripting", interface: "org.kde.kwin.Scripting", member: member)
+    }
+
+    private func take(_ call: borrowing Call) throws {
+        guard call.sender == kwin else {
+            throw MethodError(ErrorName.accessDenied.rawValue, "only KWin tells of its windows")
+        }
+        do {
+            try desk.take(try call.read { try $0.readString() }.utf8)
+            isBlind = false
+        } catch let error as ScriptedDesk.Unreadable {
+            lose("what its script tells is not understood: \(error)")
+            throw MethodError(ErrorName.invalidArgs.rawValue, "\(error)")
+        }
+        try call.reply()
+    }
+}
+
+extension Bus {
+    /// The connection that has a name.
+    ///
+    /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` where nobody has.
+    fileprivate func owner(of name: String) throws(BusFailure) -> String {
+        let message = try newDriverCall("GetNameOwner")
+        try message.append(name)
+        return try call(message).readString()
+    }
+}
