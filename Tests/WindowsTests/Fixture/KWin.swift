@@ -4,13 +4,19 @@ import TestSupport
 import Testing
 import Windows
 
+@testable import appstate_session
+
 /// KWin on Wayland, without a screen. It ends when it is let go.
 final class KWin {
     /// As in WAYLAND_DISPLAY, with its directories.
     let display: String
     let x11Display: String
+    /// On which it is; nil: on one that is started for it, and not known.
+    let bus: PrivateBus?
     private let directory: String
     private let process: Child
+
+    private static let source = #filePath
 
     static let isAvailable =
         ["kwin_wayland", "Xwayland", "dbus-run-session"].allSatisfy { Programs.inPath($0) != nil }
@@ -21,8 +27,10 @@ final class KWin {
     /// - Parameters:
     ///   - checksPermissions: whether the protocol is only for those whose desktop entry asks for it.
     ///   - entry: a desktop entry.
-    init(checksPermissions: Bool = false, entry: String? = nil) throws {
+    ///   - bus: to be on.
+    init(checksPermissions: Bool = false, entry: String? = nil, bus: PrivateBus? = nil) throws {
         directory = try Compositor.temporaryDirectory()
+        self.bus = bus
         if let entry {
             let applications = directory + "/data/applications"
             try FileManager.default.createDirectory(
@@ -39,20 +47,25 @@ final class KWin {
             toFile: script, atomically: true, encoding: .utf8)
         chmod(script, 0o755)
         mkfifo(started, 0o600)
-        let variables: [String: String?] = [
+        var variables: [String: String?] = [
             "XDG_RUNTIME_DIR": directory, "HOME": directory, "XDG_DATA_HOME": directory + "/data",
             "KWIN_COMPOSE": "Q", "KWIN_WAYLAND_NO_PERMISSION_CHECKS": checksPermissions ? nil : "1",
             "QT_LOGGING_RULES": "*=false", "DISPLAY": nil, "WAYLAND_DISPLAY": nil,
         ]
-        let arguments = [
-            "--", program, "--virtual", "--xwayland", "--no-lockscreen", "--no-global-shortcuts", "--socket",
+        var command = [
+            program, "--virtual", "--xwayland", "--no-lockscreen", "--no-global-shortcuts", "--socket",
             "wayland-k", script,
         ]
-        var attempt = try Self.start(arguments, variables, started)
+        if let bus {
+            variables["DBUS_SESSION_BUS_ADDRESS"] = bus.address
+        } else {
+            command = ["dbus-run-session", "--"] + command
+        }
+        var attempt = try Self.start(command, variables, started)
         // On a machine with much to do, KWin 5.27 was seen to wait for its Xwayland for ever.
         for _ in 0..<2 where attempt.display == nil {
             try Self.end(attempt.process, SIGKILL)
-            attempt = try Self.start(arguments, variables, started)
+            attempt = try Self.start(command, variables, started)
         }
         process = attempt.process
         guard let found = attempt.display else {
@@ -64,10 +77,10 @@ final class KWin {
 
     /// - Returns: the process, and its X server's display, once it has started the application `started` tells of.
     private static func start(
-        _ arguments: [String], _ variables: [String: String?], _ started: String
+        _ command: [String], _ variables: [String: String?], _ started: String
     ) throws -> (process: Child, display: String?) {
         let sign = try Child("cat", [started])
-        let process = try Child("dbus-run-session", arguments, environment: variables)
+        let process = try Child(command[0], Array(command.dropFirst()), environment: variables)
         let line = try? sign.waitForLine(containing: "STARTED :", timeout: 40_000)
         return (process, line.map { String($0.dropFirst("STARTED ".count)) })
     }
@@ -80,7 +93,7 @@ final class KWin {
     var environment: [String: String?] {
         [
             "XDG_RUNTIME_DIR": directory, "WAYLAND_DISPLAY": display, "DISPLAY": x11Display, "SWAYSOCK": nil,
-            "I3SOCK": nil,
+            "I3SOCK": nil, "DBUS_SESSION_BUS_ADDRESS": bus?.address, "XDG_DATA_HOME": directory + "/data",
         ]
     }
 
@@ -95,13 +108,51 @@ final class KWin {
     /// An observer of its windows.
     func watch() throws -> Watch { Watch(try PlasmaObserver(display: display)) }
 
+    /// One that has its protocol for WaylandActor only, on a bus of its own, and has our script installed as
+    /// `make install-kwin` does it.
+    static func refusing() throws -> KWin {
+        let bus = try PrivateBus(
+            policy: """
+                <policy context="default"><allow own="*"/><allow send_destination="*"/>\
+                <allow send_type="method_call"/></policy>
+                """)
+        let actor = URL(fileURLWithPath: Programs.built("WaylandActor") ?? "").resolvingSymlinksInPath().path
+        let kwin = try KWin(
+            checksPermissions: true,
+            entry: """
+                [Desktop Entry]
+                Type=Application
+                Name=A taskbar
+                Exec=\(actor)
+                X-KDE-Wayland-Interfaces=org_kde_plasma_window_management
+
+                """, bus: bus)
+        let root = URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent().path
+        let make = try Child(
+            "make", ["-s", "-C", root, "install-kwin", "DESTDIR=", "datadir=\(kwin.directory)/data"])
+        guard try make.waitForExit() == .exited(0) else { throw TestFailure("make: \(make.errors)") }
+        return kwin
+    }
+
+    /// An observer of its windows by the script.
+    func scriptWatch(directories: [String]? = nil) throws -> Watch {
+        Watch(
+            try KWinScriptObserver(
+                address: bus?.address ?? "", display: display,
+                directories: directories ?? [directory + "/data"], runtime: directory))
+    }
+
+    /// The files beside its sockets.
+    func files() throws -> [String] { try FileManager.default.contentsOfDirectory(atPath: directory) }
+
     /// Ends it, and the bus that was started for it.
     func end(_ signal: Int32 = SIGTERM) throws { try Self.end(process, signal) }
 
     private static func end(_ process: Child, _ signal: Int32) throws {
         let own = process.pid
         let children = try String(contentsOfFile: "/proc/\(own)/task/\(own)/children", encoding: .utf8)
-        for pid in children.split(separator: " ").compactMap({ Int32($0) })
+        for pid in [own] + children.split(separator: " ").compactMap({ Int32($0) })
         where (try? String(contentsOfFile: "/proc/\(pid)/comm", encoding: .utf8)) == "kwin_wayland\n" {
             kill(pid, signal)
         }

@@ -1,0 +1,99 @@
+import AppStateBus
+import Glibc
+import TestSupport
+import Testing
+
+/// From KWin, by the script, to a subscriber.
+extension PlasmaTests {
+    @Test(
+        "script: what is done to windows reaches a subscriber as the right walk; nothing is left in KWin",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func scriptWalks() throws {
+        let kwin = try KWin.refusing()
+        let station = try Station()
+        try station.startAgent(environment: kwin.environment)
+        let (alpha, beta) = (try kwin.app(), try kwin.app())
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        _ = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        try station.wait(for: a, toBe: "inactive")
+        station.forget()
+
+        try beta.ask("bar activate first")
+        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
+        try beta.ask("bar minimize first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
+        try beta.ask("bar activate first")
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
+        try beta.ask("plasma desktop 2")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→background"]], "desktop")
+        try beta.ask("plasma desktop 1")
+        try station.wait(
+            forWalks: [a: ["background→inactive", "inactive→active"], b: ["background→inactive"]], "back")
+        try beta.ask("bar close first")
+        try station.wait(
+            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+
+        // One that ends takes the script along; one that is killed leaves it, until it has nobody to tell.
+        let kwinBus = try Bus.open(address: kwin.bus?.address ?? "")
+        let first = try Self.script(of: station, on: kwinBus)
+        #expect(try Self.isLoaded(first, on: kwinBus))
+        station.agent?.kill(SIGTERM)
+        #expect(try station.agent?.waitForExit() == .exited(0))
+        #expect(try !Self.isLoaded(first, on: kwinBus))
+        try station.startAgent(environment: kwin.environment)
+        let second = try Self.script(of: station, on: kwinBus)
+        station.agent?.kill(SIGKILL)
+        try station.agent?.waitForExit()
+        #expect(try Self.isLoaded(second, on: kwinBus))
+        try beta.ask("put-away 1")
+        try station.wait("the script to be gone") { try !Self.isLoaded(second, on: kwinBus) }
+
+        try station.startAgent(environment: kwin.environment)
+        try kwin.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    @Test(
+        "script: none installed, or no session bus: a refusal that says both",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func scriptRefused() throws {
+        let kwin = try KWin.refusing()
+        for (variable, why) in [
+            ("XDG_DATA_HOME", "appstated/kwin/windows.js, is in none of"),
+            ("DBUS_SESSION_BUS_ADDRESS", "there is no session bus to ask KWin"),
+        ] {
+            var environment = kwin.environment
+            environment[variable] = variable == "XDG_DATA_HOME" ? "/nowhere" : .some(nil)
+            environment["XDG_DATA_DIRS"] = "/nowhere"
+            let agent = try Child(
+                Programs.built("appstate-session") ?? "", environment: environment)
+            #expect(try agent.waitForExit() == .exited(3))
+            #expect(agent.errors.contains("lacks org_kde_plasma_window_management"))
+            #expect(agent.errors.contains(why))
+        }
+    }
+
+    /// The name of the script of the station's agent: its connection to KWin's bus is in it.
+    private static func script(of station: Station, on bus: Bus) throws -> String {
+        for name in try bus.call(try bus.newDriverCall("ListNames")).readStrings() where name.hasPrefix(":") {
+            let script = "appstate-session" + name
+            if try isLoaded(script, on: bus) { return script }
+        }
+        throw TestFailure("the agent has no script in KWin\n\(station.agent?.errors ?? "")")
+    }
+
+    private static func isLoaded(_ script: String, on bus: Bus) throws -> Bool {
+        let message = try bus.newCall(
+            destination: "org.kde.KWin", path: "/Scripting", interface: "org.kde.kwin.Scripting",
+            member: "isScriptLoaded")
+        try message.append(script)
+        return try bus.call(message).readBool()
+    }
+}
