@@ -12,8 +12,9 @@ const DRIVER = 'org.freedesktop.DBus';
 const MOST_WINDOWS = 1024;
 const LONGEST_TEXT = 255;
 
-/** In milliseconds. Longer than Qt waits for an answer: what has not come by then never comes. */
-const PATIENCE = 30000;
+/** How long an answer is waited for before the agent is asked whether it is there, doubled each time; in milliseconds. */
+const PATIENCE = 5000;
+const LONGEST_PATIENCE = 60000;
 
 // KWin 6 calls windows what KWin 5 called clients, and has desktops where that had their numbers.
 const isSix = typeof workspace.windowList === 'function';
@@ -28,7 +29,7 @@ let isStale = false;
 
 /** All that happens before KWin waits for events again is one change. */
 const soon = timer(0, tell);
-/** The callback of a call that fails is never called. */
+/** An error is not told of, nor that an answer has not come in Qt's time: only what succeeds calls back. */
 const doubt = timer(PATIENCE, ask);
 
 function timer(span, action) {
@@ -50,6 +51,7 @@ function tell() {
     if (isAwaited)
         return;
     isAwaited = true;
+    doubt.interval = PATIENCE;
     doubt.start();
     const rows = list().filter(isOurs).slice(0, MOST_WINDOWS).map(row);
     callDBus(AGENT, PATH, NAME, 'ReplaceWindows', JSON.stringify(rows), () => goOn(isStale));
@@ -64,6 +66,7 @@ function goOn(isOther) {
 
 /** An agent that stands still answers when it goes on; of one that was killed nobody else would clear this away. */
 function ask() {
+    doubt.interval = Math.min(2 * doubt.interval, LONGEST_PATIENCE);
     doubt.start();
     callDBus(AGENT, PATH, `${DRIVER}.Peer`, 'Ping', () => goOn(true));
     callDBus(DRIVER, '/org/freedesktop/DBus', DRIVER, 'NameHasOwner', AGENT, isThere => {

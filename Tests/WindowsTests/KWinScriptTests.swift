@@ -150,7 +150,7 @@ extension PlasmaTests {
         let kwin = try KWin.refusing()
         let watch = try kwin.scriptWatch()
         let stranger = try Bus.open(address: kwin.bus?.address ?? "")
-        var answers: [String?] = []
+        var answers: [String: String?] = [:]
         var calls: [Slot] = []
         let list = try stranger.newDriverCall("ListNames")
         for name in try stranger.call(list).readStrings() where name.hasPrefix(":") {
@@ -159,7 +159,7 @@ extension PlasmaTests {
                 destination: name, path: BusNames.windowsPath, interface: BusNames.windows,
                 member: "ReplaceWindows")
             try message.append("[[1,1,\"Evil\",\"\",true,false,false,true,false]]")
-            calls.append(try stranger.callAsync(message) { answers.append($0.error?.name) })
+            calls.append(try stranger.callAsync(message) { answers[name] = $0.error?.name })
         }
         let deadline = ContinuousClock.now + .seconds(60)
         while answers.count < calls.count, ContinuousClock.now < deadline {
@@ -170,10 +170,20 @@ extension PlasmaTests {
             try watch.dispatch()
             while try stranger.process() {}
         }
-        #expect(answers.contains(ErrorName.accessDenied.rawValue) && !answers.contains(nil))
-        #expect(watch.observer.windows == [] && !watch.observer.isBlind)
+        let refused = ErrorName.accessDenied.rawValue
+        #expect(answers.values.allSatisfy { $0 != nil } && watch.observer.windows == [])
+        let observer = try #require(answers.first { $0.value == refused }?.key)
+        #expect(!watch.observer.isBlind)
+
+        try kwin.runScript(
+            """
+            callDBus('\(observer)', '\(BusNames.windowsPath)', '\(BusNames.windows)', 'ReplaceWindows', '[[1]]');
+            """)
+        try watch.wait("nonsense") { _ in watch.observer.isBlind }
+        #expect(watch.observer.takeNotices().contains { $0.contains("not understood") })
         let app = try kwin.app()
         _ = try app.open("Alpha")
         try watch.wait(for: ["Alpha focused"])
+        #expect(!watch.observer.isBlind)
     }
 }

@@ -1,3 +1,4 @@
+import AppStateBus
 import Foundation
 import Glibc
 import TestSupport
@@ -141,6 +142,26 @@ final class KWin {
             try KWinScriptObserver(
                 address: bus?.address ?? "", display: display,
                 directories: directories ?? [directory + "/data"], runtime: directory))
+    }
+
+    /// Runs a script in it.
+    func runScript(_ text: String) throws {
+        let path = directory + "/another"
+        try text.write(toFile: path, atomically: true, encoding: .utf8)
+        let connection = try Bus.open(address: bus?.address ?? "")
+        let loading = try connection.newCall(
+            destination: "org.kde.KWin", path: "/Scripting", interface: "org.kde.kwin.Scripting",
+            member: "loadScript")
+        try loading.append(path)
+        let number = try connection.call(loading).readInt32()
+        // KWin 6's, and KWin 5's.
+        let ran = ["/Scripting/Script\(number)", "/\(number)"].contains { path in
+            let run = try? connection.newCall(
+                destination: "org.kde.KWin", path: path, interface: "org.kde.kwin.Script", member: "run")
+            guard let run, (try? connection.call(run)) != nil else { return false }
+            return true
+        }
+        guard ran else { throw TestFailure("KWin runs no script") }
     }
 
     /// The files beside its sockets.
