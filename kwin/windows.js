@@ -50,11 +50,11 @@ function tell() {
     isStale = isAwaited;
     if (isAwaited)
         return;
+    const rows = list().filter(isOurs).slice(0, MOST_WINDOWS).map(row);
+    callDBus(AGENT, PATH, NAME, 'ReplaceWindows', JSON.stringify(rows), () => goOn(isStale));
     isAwaited = true;
     doubt.interval = PATIENCE;
     doubt.start();
-    const rows = list().filter(isOurs).slice(0, MOST_WINDOWS).map(row);
-    callDBus(AGENT, PATH, NAME, 'ReplaceWindows', JSON.stringify(rows), () => goOn(isStale));
 }
 
 function goOn(isOther) {

@@ -159,7 +159,8 @@ extension PlasmaTests {
                 destination: name, path: BusNames.windowsPath, interface: BusNames.windows,
                 member: "ReplaceWindows")
             try message.append("[[1,1,\"Evil\",\"\",true,false,false,true,false]]")
-            calls.append(try stranger.callAsync(message) { answers[name] = $0.error?.name })
+            calls.append(
+                try stranger.callAsync(message) { answers.updateValue($0.error?.name, forKey: name) })
         }
         let deadline = ContinuousClock.now + .seconds(60)
         while answers.count < calls.count, ContinuousClock.now < deadline {
