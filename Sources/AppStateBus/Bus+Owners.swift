@@ -8,6 +8,18 @@ extension Bus {
             destination: Self.driver, path: "/org/freedesktop/DBus", interface: Self.driver, member: member)
     }
 
+    /// The connection that has a name; nil: nobody has. A round trip to the bus.
+    public func owner(of name: String) throws(BusFailure) -> String? {
+        let message = try newDriverCall("GetNameOwner")
+        try message.append(name)
+        do throws(BusFailure) {
+            return try call(message).readString()
+        } catch {
+            guard error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" else { throw error }
+            return nil
+        }
+    }
+
     /// Calls `handler` when a name gets, changes or loses its owner.
     ///
     /// Only the bus's own word is taken. A match rule does not keep out what anybody addresses to us directly under

@@ -31,7 +31,6 @@ final class GnomeObserver: WindowObserver {
 
     private static let shellName = "org.gnome.Shell"
     private static let extensionID = "appstate@appstate1.org"
-    private static let noOwner = "org.freedesktop.DBus.Error.NameHasNoOwner"
     /// The question is not answered late, but by a shell that stands still, and then nothing happens to windows.
     private static let forEver = UInt64.max
 
@@ -40,17 +39,18 @@ final class GnomeObserver: WindowObserver {
     /// - Parameter address: of the session bus.
     /// - Throws: `unreachable` where there is no bus, `unsupported` where GNOME Shell is not on it.
     init(address: String) throws(ObserverFailure) {
+        let owner: String?
         do throws(BusFailure) {
             bus = try Bus.open(address: address)
             // The connection is up when this has come back.
-            guard let shell = try Self.owner(of: Self.shellName, on: bus) else {
-                throw BusFailure(
-                    operation: "find", subject: Self.shellName, errno: ENOENT, name: Self.noOwner)
-            }
-            self.shell = shell
+            owner = try bus.owner(of: Self.shellName)
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        guard let owner else { throw .unsupported("GNOME Shell is not on the session bus") }
+        shell = owner
+        do throws(BusFailure) {
             desktopProcesses = [try bus.credentials(of: shell).pid]
-        } catch  where error.name == Self.noOwner {
-            throw .unsupported("GNOME Shell is not on the session bus")
         } catch {
             throw .unreachable("\(error)")
         }
@@ -102,8 +102,8 @@ final class GnomeObserver: WindowObserver {
                 if message.sender == shell { ask() }
             },
         ]
-        if try Self.owner(of: Self.shellName, on: bus) != shell { hasEnded = true }
-        settle(try Self.owner(of: BusNames.shell, on: bus))
+        if try bus.owner(of: Self.shellName) != shell { hasEnded = true }
+        settle(try bus.owner(of: BusNames.shell))
     }
 
     private func settle(_ owner: String?) {
@@ -175,16 +175,5 @@ final class GnomeObserver: WindowObserver {
             if number >> 48 == 0 { windows.append(window) }
         }
         return windows
-    }
-
-    private static func owner(of name: String, on bus: Bus) throws(BusFailure) -> String? {
-        let message = try bus.newDriverCall("GetNameOwner")
-        try message.append(name)
-        do throws(BusFailure) {
-            return try bus.call(message).readString()
-        } catch {
-            guard error.name == noOwner else { throw error }
-            return nil
-        }
     }
 }

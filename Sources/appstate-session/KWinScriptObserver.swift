@@ -28,10 +28,10 @@ final class KWinScriptObserver: WindowObserver {
     private var notices: [String] = []
 
     private static let name = "org.kde.KWin"
-    private static let noOwner = "org.freedesktop.DBus.Error.NameHasNoOwner"
     /// The errors of a KWin that does not answer, or not any more.
     private static let silences: Set<String> = [
-        noOwner, "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NoReply",
+        "org.freedesktop.DBus.Error.NameHasNoOwner", "org.freedesktop.DBus.Error.ServiceUnknown",
+        "org.freedesktop.DBus.Error.NoReply",
         "org.freedesktop.DBus.Error.Timeout", "org.freedesktop.DBus.Error.Disconnected",
     ]
     /// Below a directory of data.
@@ -50,12 +50,17 @@ final class KWinScriptObserver: WindowObserver {
         address: String, display: String, directories: [String] = KWinScriptObserver.directories,
         runtime: String? = getenv("XDG_RUNTIME_DIR").map { String(cString: $0) }
     ) throws(ObserverFailure) {
+        let owner: String?
         do throws(BusFailure) {
             bus = try Bus.open(address: address)
-            kwin = try bus.owner(of: Self.name)
+            owner = try bus.owner(of: Self.name)
+        } catch {
+            throw .unreachable("\(error)")
+        }
+        guard let owner else { throw .unsupported("KWin is not on the session bus") }
+        kwin = owner
+        do throws(BusFailure) {
             process = try bus.credentials(of: kwin).pid
-        } catch  where error.name == Self.noOwner {
-            throw .unsupported("KWin is not on the session bus")
         } catch {
             throw .unreachable("\(error)")
         }
@@ -222,16 +227,5 @@ final class KWinScriptObserver: WindowObserver {
             throw MethodError(ErrorName.invalidArgs.rawValue, "\(error)")
         }
         try call.reply()
-    }
-}
-
-extension Bus {
-    /// The connection that has a name.
-    ///
-    /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` where nobody has.
-    fileprivate func owner(of name: String) throws(BusFailure) -> String {
-        let message = try newDriverCall("GetNameOwner")
-        try message.append(name)
-        return try call(message).readString()
     }
 }
