@@ -97,6 +97,7 @@ public final class Daemon {
             reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure, journal: journal)
         let stops = try Stops(
             loop: loop, proc: proc, journal: journal, now: { Self.now },
+            everybody: { [unowned executor] in executor.registered.values },
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
             isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
         executor.use(stops)
@@ -131,7 +132,11 @@ public final class Daemon {
         }
         do {
             let killer = try OOMSensor(loop: loop, proc: proc, now: { Self.now })
-            processes.wasChosen = { killer.wasChosen($0, $1) }
+            processes.wasChosen = { [core] process, answer in
+                // Of one that is being ended anyway it is known why.
+                if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
+                killer.wasChosen(process.pid, answer)
+            }
         } catch {
             journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
         }

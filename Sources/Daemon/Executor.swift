@@ -126,14 +126,12 @@ final class Executor {
     /// Announces which properties have changed since this was called last: once for all edges of a walk, and for a hold
     /// together with what comes of it.
     func announceChanges() {
-        for number in changed { announceChanges(of: number) }
+        for number in changed {
+            guard let properties = changes[number], let application = registered[number] else { continue }
+            announcer.changed(application, properties)
+        }
+        changes.removeAll(keepingCapacity: true)
         changed.removeAll(keepingCapacity: true)
-    }
-
-    private func announceChanges(of number: ApplicationNumber) {
-        guard let properties = changes.removeValue(forKey: number), let application = registered[number]
-        else { return }
-        announcer.changed(application, properties)
     }
 
     private func note(_ properties: Set<ObservedProperty>, of number: ApplicationNumber) {
@@ -170,7 +168,6 @@ final class Executor {
     }
 
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
-        announceChanges(of: number)
         guard let application = registered.removeValue(forKey: number) else { return }
         // Its process may have registered itself in its place.
         if numbers[application.process] == number { numbers[application.process] = nil }

@@ -7,9 +7,13 @@ import Linux
 final class FreezeSensor {
     private final class Watched {
         let events: CgroupEvents
+        let process: ProcessIdentity
         var source: Source?
 
-        init(_ events: CgroupEvents) { self.events = events }
+        init(_ events: CgroupEvents, _ process: ProcessIdentity) {
+            self.events = events
+            self.process = process
+        }
     }
 
     private let loop: EventLoop
@@ -37,7 +41,7 @@ final class FreezeSensor {
         guard !cgroup.isRoot, watched[number]?.events.cgroup != cgroup else { return }
         watched[number] = nil
         guard let events = try? CgroupEvents(cgroup) else { return }
-        let entry = Watched(events)
+        let entry = Watched(events, process)
         entry.source = try? loop.watch(events.descriptor, for: .priority) { [weak self] _ in
             self?.read(number)
         }
@@ -46,18 +50,24 @@ final class FreezeSensor {
 
     func unwatch(_ number: ApplicationNumber) { watched[number] = nil }
 
-    /// Whether the cgroup that is watched was told to freeze, by itself and not with one above it.
-    func isToldToFreeze(_ number: ApplicationNumber) -> Bool {
-        (try? watched[number]?.events.cgroup.wantsFrozen()) == true
+    /// The cgroup that is watched, if it was told to freeze, and its process is still in it. A freeze of an ancestor is
+    /// nobody's: it is for the machine's sleep, say (§ 2).
+    func toldCgroup(of number: ApplicationNumber) -> Cgroup? {
+        guard let entry = watched[number], (try? entry.events.cgroup.wantsFrozen()) == true, isInside(entry)
+        else { return nil }
+        return entry.events.cgroup
     }
 
-    /// The cgroup that is watched, if it was told to freeze and has. A freeze of an ancestor is nobody's: it is
-    /// for the machine's sleep, say (§ 2).
+    /// The same, if it has frozen. While one in it dies, or comes in, it has not, for a moment.
     func frozenCgroup(of number: ApplicationNumber) -> Cgroup? {
-        guard let events = watched[number]?.events, (try? events.read())?.isFrozen == true,
-            (try? events.cgroup.wantsFrozen()) == true
-        else { return nil }
-        return events.cgroup
+        guard (try? watched[number]?.events.read())?.isFrozen == true else { return nil }
+        return toldCgroup(of: number)
+    }
+
+    /// Somebody may have moved it.
+    private func isInside(_ entry: Watched) -> Bool {
+        let cgroup = entry.events.cgroup
+        return (try? Cgroup.of(entry.process.pid, in: cgroup.hierarchy, proc: proc))?.isWithin(cgroup) == true
     }
 
     private func read(_ number: ApplicationNumber) {

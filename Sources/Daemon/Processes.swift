@@ -25,7 +25,7 @@ final class Processes {
     private var lastNumber: UInt64 = 0
     private var stored: Set<ProcessID> = []
     /// Says whether the kernel's out-of-memory killer has chosen this process, which may take it a moment.
-    var wasChosen: (Int32, @escaping (Bool) -> Void) -> Void = { $1(false) }
+    var wasChosen: (ProcessID, @escaping (Bool) -> Void) -> Void = { $1(false) }
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
@@ -77,7 +77,7 @@ final class Processes {
         watch.remove(entry.descriptor)
         let reason = ExitReason(entry.descriptor.exitStatus())
         guard [.killed, .unknown].contains(reason) else { return report(.exited(process, reason)) }
-        wasChosen(process.pid) { [report] in report(.exited(process, $0 ? .outOfMemory : reason)) }
+        wasChosen(process) { [report] in report(.exited(process, $0 ? .outOfMemory : reason)) }
     }
 }
 

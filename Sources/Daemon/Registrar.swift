@@ -113,7 +113,8 @@ extension Daemon {
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
-        registration.stopped = subject.stat.state == .stopped
+        // What we stopped with another application is let go when it is one itself.
+        registration.stopped = subject.stat.state == .stopped && stops.holder(of: identity) == nil
 
         let isFirst = machine.application(of: registration.process) == nil
         try track(identity, subject.descriptor)

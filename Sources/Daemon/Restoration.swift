@@ -19,6 +19,7 @@ extension Daemon {
         state.noteBus(bus, boot: boot)
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [(number: ApplicationNumber, record: Record)] = []
+        var replaced: [(name: String, record: Record, successor: ApplicationNumber)] = []
         let successors = Self.successors(found)
         for entry in found {
             switch entry {
@@ -29,7 +30,8 @@ extension Daemon {
                     continue
                 }
                 if let successor = record["process"].flatMap({ successors[$0] }), successor.name != name {
-                    giveOver(name, record, to: successor.number, state)
+                    giveOverResources(name, to: successor.number, state)
+                    replaced.append((name, record, successor.number))
                     continue
                 }
                 do {
@@ -49,6 +51,11 @@ extension Daemon {
         // Only now is it known where each extent ends.
         for (number, record) in adopted {
             if let application = executor.registered[number] { stops.adopt(application, record) }
+        }
+        for former in replaced {
+            let isForeign = machine.applications[former.successor]?.foreignStop != nil
+            release(former.record, sparingMain: isForeign)
+            state.remove(named: former.name)
         }
         for (name, descriptor) in kept {
             close(descriptor)
@@ -101,14 +108,9 @@ extension Daemon {
     }
 
     /// Its process had registered itself in its place, and the daemon was killed before it had ended.
-    private func giveOver(
-        _ name: String, _ record: Record, to successor: ApplicationNumber, _ state: RuntimeState
-    ) {
-        release(record)
-        if let number = UInt32(name), state.resources(of: successor).isEmpty {
-            state.writeResources(successor, state.resources(of: ApplicationNumber(number)))
-        }
-        state.remove(named: name)
+    private func giveOverResources(_ name: String, to successor: ApplicationNumber, _ state: RuntimeState) {
+        guard let number = UInt32(name), state.resources(of: successor).isEmpty else { return }
+        state.writeResources(successor, state.resources(of: ApplicationNumber(number)))
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
@@ -139,11 +141,11 @@ extension Daemon {
         state.remove(named: name)
     }
 
-    private func release(_ record: Record) {
+    private func release(_ record: Record, sparingMain: Bool = false) {
         guard let process = record["process"].flatMap(ProcessID.init(recorded:)),
             let user = record["user"].flatMap({ UInt32($0) })
         else { return }
-        stops.release(process.identity, user: user, record)
+        stops.release(process.identity, user: user, record, sparingMain: sparingMain)
     }
 }
 

@@ -12,6 +12,7 @@ final class Stops {
     private let ownCgroup: Cgroup?
     private let report: (Fact) -> Void
     private let isForeign: (ProcessIdentity) -> Bool
+    private let everybody: () -> Dictionary<ApplicationNumber, Registered>.Values
     private let find: (ApplicationNumber) -> Registered?
     private let application: (ApplicationNumber) -> Application?
     private let retries: Retries<ApplicationNumber>
@@ -37,6 +38,7 @@ final class Stops {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
+        everybody: @escaping () -> Dictionary<ApplicationNumber, Registered>.Values,
         find: @escaping (ApplicationNumber) -> Registered?,
         application: @escaping (ApplicationNumber) -> Application?,
         isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
@@ -46,6 +48,7 @@ final class Stops {
         self.now = now
         self.report = report
         self.isForeign = isForeign
+        self.everybody = everybody
         self.find = find
         self.application = application
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
@@ -79,6 +82,10 @@ final class Stops {
         let number = application.number
         application.suspender.fellBack = { [unowned self] in writeDown(number) }
         freezes?.watch(number, application.process)
+        if let other = holder(of: application.process) {
+            other.suspender.letGo(application.process)
+            writeDown(other.number)
+        }
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
         frozen = frozen.filter { find($0)?.suspender.isFreezeOurs == true }
         guard !frozen.isEmpty, let hierarchy,
@@ -88,6 +95,11 @@ final class Stops {
         where other != number && find(other)?.suspender.frozen.map(cgroup.isWithin) == true {
             verifySoon(other)
         }
+    }
+
+    /// The application with which we have stopped a process by signal that is none itself.
+    func holder(of process: ProcessIdentity) -> Registered? {
+        everybody().first { $0.process != process && $0.suspender.stoppedByUs.contains(process) }
     }
 
     // MARK: Orders
@@ -255,7 +267,7 @@ final class Stops {
         let failures = Extent.signal(
             SIGCONT, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
         for failure in failures where !failure.isNoSuchProcess { log(failure, of: application) }
-        if let cgroup = freezes?.frozenCgroup(of: number), !application.suspender.isFreezeOurs {
+        if let cgroup = freezes?.toldCgroup(of: number), !application.suspender.isFreezeOurs {
             // A freeze that holds others too is not this application's to lift.
             if application.suspender.ownCgroup(isForeign) == cgroup {
                 do {
@@ -273,7 +285,7 @@ final class Stops {
     /// Ends it by force, whole.
     func kill(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        kills.kill(application, isFrozen: freezes?.frozenCgroup(of: number) != nil)
+        kills.kill(application, isFrozen: freezes?.toldCgroup(of: number) != nil)
     }
 
     func remove(_ application: Registered) {
@@ -313,8 +325,15 @@ final class Stops {
     func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
         guard let state = try? proc.state(of: process), state != .zombie, state != .dead else { return nil }
         if state == .stopped || freezes?.frozenCgroup(of: number) != nil { return true }
-        // While one in it dies, or comes in, a cgroup that stays told to freeze is not frozen for a moment.
-        return application(number)?.isStopped == true && freezes?.isToldToFreeze(number) == true
+        return application(number)?.isStopped == true && freezes?.toldCgroup(of: number) != nil
+    }
+
+    private func hasEnded(_ process: ProcessIdentity) -> Bool {
+        do throws(KernelFailure) {
+            return [.zombie, .dead].contains(try proc.state(of: process))
+        } catch {
+            return error.isNoSuchProcess || error.isNoSuchFile
+        }
     }
 
     /// Whether it executes, and no SIGSTOP waits for it to do so, as after a thaw.
@@ -341,18 +360,21 @@ final class Stops {
     /// Looks at the cgroup of an application, and reports what has become of it.
     func freezeChanged(_ number: ApplicationNumber) {
         guard let registered = find(number), let application = application(number) else { return }
-        let cgroup = freezes?.frozenCgroup(of: number)
-        switch (cgroup, application.enforcement) {
-        case (_, .stopping):
+        if application.enforcement == .stopping {
             // Ours, on its way.
             if isComplete(number, registered.suspender.proceed(isForeign: isForeign)) {
                 retries.cancel(number)
             }
+            return
+        }
+        switch (freezes?.frozenCgroup(of: number), application.enforcement) {
         case (let cgroup?, .none) where !application.isStopped:
             report(.stopped(number, holder: "cgroup \(cgroup.name)"))
         case (nil, _) where application.isStopped && runs(number, registered.process):
+            // Somebody has moved it: what we froze is another's now, or nobody's.
+            if registered.suspender.holdsOthersOnly { registered.suspender.release() }
             report(.continued(number))
-        case (_?, .none), (_, .stopped), (_, .continuing), (nil, .none):
+        case (_?, .none), (_, .stopped), (_, .stopping), (_, .continuing), (nil, .none):
             break
         }
     }
@@ -365,10 +387,10 @@ final class Stops {
     }
 
     /// Continues what an earlier daemon had stopped of an application that is not taken up.
-    func release(_ process: ProcessIdentity, user: UInt32, _ record: Record) {
+    func release(_ process: ProcessIdentity, user: UInt32, _ record: Record, sparingMain: Bool) {
         let suspender = suspender(process, user)
         adopt(suspender, record)
-        suspender.release()
+        suspender.release(sparing: sparingMain ? [process] : [])
         for failure in suspender.failures { journal.log(.warning, "resuming \(process): \(failure)") }
     }
 
@@ -382,7 +404,8 @@ final class Stops {
             record.values(of: key).compactMap(ProcessID.init(recorded:)).map(\.identity)
         }
         let standing = processes("standing")
-        let known = processes("stopped-process")
+        // One that was registered since is not this one's to continue.
+        let known = processes("stopped-process").filter { $0 == suspender.main || !isForeign($0) }
         let members = Extent.members(of: suspender.main, proc: proc, isForeign: isForeign)
         suspender.adopt(
             frozen: record["frozen-cgroup"].flatMap(String.init(escaped:)),

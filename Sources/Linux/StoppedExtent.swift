@@ -135,6 +135,19 @@ public final class StoppedExtent {
         known = []
     }
 
+    /// SIGCONT to one of them, where this value stopped it; it is no member any more.
+    public func letGo(_ process: ProcessIdentity) {
+        guard let index = held.firstIndex(where: { $0.process.identity == process }) else { return }
+        let member = held.remove(at: index)
+        known.remove(process)
+        guard member.isOurs else { return }
+        do throws(KernelFailure) {
+            try resume(member)
+        } catch {
+            if !error.isNoSuchProcess { failures.append(error) }
+        }
+    }
+
     /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
     /// none of them can fork. What is no longer wholly the owner's is continued instead, where we had stopped it.
     public func kill() {

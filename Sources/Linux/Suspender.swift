@@ -80,6 +80,15 @@ public final class Suspender {
         return false
     }
 
+    /// Whether we have frozen a cgroup that the main process has been moved out of.
+    public var holdsOthersOnly: Bool {
+        guard case .freezer(let cgroup, isOurs: true) = means else { return false }
+        return !holdsMain(cgroup)
+    }
+
+    /// Lets one go that is an application of its own from now on, if this value stopped it by signal.
+    public func letGo(_ process: ProcessIdentity) { extent.letGo(process) }
+
     /// Those that have our SIGSTOP, parents first.
     public var stoppedByUs: [ProcessIdentity] { extent.stoppedByUs }
 

@@ -248,4 +248,33 @@ struct AdoptedTests {
         try client.application(path, "Unregister")
         #expect(try Niceness.read(app.pid) == own)
     }
+
+    @Test(
+        "nor does it undo what others have stopped meanwhile, of it or of a child that is one itself",
+        arguments: [true, false])
+    func killedAndStopped(_ isMain: Bool) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let former = try client.register("org.example.Actor", app.pid, adopted)
+        let child = try app.make("fork")
+        try client.application(former, "Suspend")
+        let file = "\(daemon.runtimeDirectory)/applications/\(former.split(separator: "/").last ?? "")"
+        let text = try String(contentsOfFile: file, encoding: .utf8)
+        try client.application(former, "Resume")
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let inner = try client.register("org.example.Viewer", child)
+        let (stopped, its) = isMain ? (app.pid, path) : (child, inner)
+        kill(stopped, SIGSTOP)
+        try client.wait(for: its, toBe: "suspended")
+        try daemon.end(SIGKILL)
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        try daemon.start()
+        #expect(try isStopped(stopped))
+        #expect(try client.state(its) == "suspended")
+        #expect(try client.holds(its).allSatisfy { $0.hasPrefix("signal") })
+        #expect(access(file, F_OK) != 0)
+        kill(stopped, SIGCONT)
+    }
 }

@@ -166,4 +166,25 @@ struct ExtentTests {
         #expect(try isStopped(children[1].pid))
         #expect(try isStopped(children[2].pid) == StopTrace.isAvailable)
     }
+
+    @Test("a child that is registered while its parent is stopped by us is not, and goes on by itself")
+    func registeredWhileStopped() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let child = try app.make("fork")
+        try client.application(path, "Suspend")
+        #expect(try isStopped(child))
+        let inner = try client.register("org.example.Viewer", child)
+        #expect(try client.state(inner) == "background")
+        #expect(try client.holds(inner) == [])
+        #expect(try !isStopped(child))
+        #expect(try client.state(path) == "suspended")
+        try client.application(inner, "Suspend")
+        try client.application(path, "Resume")
+        #expect(try client.state(inner) == "suspended")
+        #expect(try isStopped(child))
+    }
 }

@@ -48,4 +48,55 @@ struct FrozenEndTests {
         #expect(scene.client.edges(of: scene.path) == [])
         #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
     }
+
+    @Test("somebody else's freeze is lifted by Resume, also while one in it dies")
+    func foreign() throws {
+        let scene = try CgroupScene()
+        let large = try App(scene.daemon.bus)
+        try scene.home.take(large.pid)
+        try large.ask(Self.large)
+        try scene.cgroup.freeze()
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        large.process.kill(SIGKILL)
+        while try scene.cgroup.isFrozen(), try Proc().stat(large.pid).state != .zombie { sched_yield() }
+        // Whether it is too early or not, nobody must be left that no Resume reaches.
+        try? scene.client.application(scene.path, "Resume")
+        try large.process.waitForExit()
+        try scene.client.wait("Resume to work") {
+            if try scene.client.state(scene.path) == "background" { return true }
+            try? scene.client.application(scene.path, "Resume")
+            return false
+        }
+        #expect(try !scene.cgroup.wantsFrozen())
+        try scene.app.settle()
+    }
+
+    @Test(
+        "one that is moved out of what we froze is stopped where it is, and Resume lets it go",
+        arguments: [true, false])
+    func moved(_ isOurs: Bool) throws {
+        let scene = try CgroupScene()
+        if isOurs {
+            try scene.client.application(scene.path, "Suspend")
+        } else {
+            try scene.cgroup.freeze()
+            try scene.client.wait(for: scene.path, toBe: "suspended")
+        }
+        let other = try TestCgroup("app-other")
+        for pid in scene.pids { try other.take(pid) }
+        if isOurs {
+            try scene.client.wait("it to stand again") {
+                let stands = try other.cgroup.isFrozen() || isStopped(scene.app.pid)
+                return try stands && scene.client.state(scene.path) == "suspended"
+            }
+            #expect(try !scene.cgroup.wantsFrozen())
+            try scene.client.application(scene.path, "Resume")
+        } else {
+            try scene.client.wait(for: scene.path, toBe: "background")
+            try scene.cgroup.thaw()
+        }
+        try scene.app.settle()
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+    }
 }

@@ -107,4 +107,23 @@ struct OOMSensorTests {
         scene.ask()
         #expect(scene.answers == [false, false])
     }
+
+    @Test("what was told while we did not run counts, whatever else is to be done")
+    func stalled() throws {
+        let scene = try Scene()
+        try scene.count(Self.many)
+        scene.ask()
+        // The deadline and the record are ready at once, behind others.
+        let others = try (0..<2).map { _ in try PipeEnds() }
+        let sources = try others.map { ends in
+            try scene.loop.watch(ends.read) { _ in }
+        }
+        for ends in others { close(ends.takeWrite()) }
+        try scene.killForMemory()
+        let end = ContinuousClock.now + .microseconds(Int(OOMSensor.patience) * 2)
+        while ContinuousClock.now < end { sched_yield() }
+        try scene.waitForAnswer()
+        #expect(scene.answers == [true])
+        for source in sources { source.cancel() }
+    }
 }

@@ -184,11 +184,15 @@ final class FigureDesk {
             }
         }
         if KWin.isAvailable {
-            desks.append {
-                let kwin = try KWin()
-                return FigureDesk(
-                    "Plasma, KWin", kwin.environment, watch: kwin.watch, start: { _ in try kwin.app() },
-                    request: { try $0.apps[$1].ask("bar activate \(["Alpha", "Beta"][$1])") })
+            desks += [false, true].map { isRefused in
+                {
+                    let kwin = isRefused ? try KWin.refusing() : try KWin()
+                    return FigureDesk(
+                        isRefused ? "KWin, by a script" : "Plasma, KWin", kwin.environment,
+                        watch: { isRefused ? try kwin.scriptWatch() : try kwin.watch() },
+                        start: { _ in try kwin.app() },
+                        request: { try $0.apps[$1].ask("bar activate \(["Alpha", "Beta"][$1])") })
+                }
             }
         }
         if GnomeShell.isAvailable {

@@ -15,8 +15,14 @@ final class OOMSensor {
     private var victims: [Int32] = []
     /// Of the kernel's count, those whose choice has been told.
     private var told: UInt64 = 0
-    private var questions: [(pid: Int32, answer: (Bool) -> Void)] = []
+    private var questions: [Question] = []
     private var deadline: Timer?
+
+    private struct Question {
+        let pid: Int32
+        let due: Microseconds
+        let answer: (Bool) -> Void
+    }
 
     /// Most of those chosen are no applications: of as many, the oldest are forgotten.
     private static let most = 64
@@ -30,7 +36,7 @@ final class OOMSensor {
         trace = try OOMTrace.open(proc: proc)
         counter = try? KernelKills(root: root)
         self.now = now
-        told = count
+        told = count ?? 0
         for descriptor in trace.descriptors {
             sources.append(try loop.watch(descriptor) { [weak self] _ in self?.take() })
         }
@@ -43,12 +49,15 @@ final class OOMSensor {
     func wasChosen(_ pid: Int32, _ answer: @escaping (Bool) -> Void) {
         take()
         if takeVictim(pid) { return answer(true) }
-        guard told < count else { return answer(false) }
-        if questions.isEmpty { deadline?.arm(at: now() + Self.patience) }
-        questions.append((pid, answer))
+        guard isBehind else { return answer(false) }
+        questions.append(Question(pid: pid, due: now() + Self.patience, answer: answer))
+        arm()
     }
 
-    private var count: UInt64 { (try? counter?.read()) ?? 0 }
+    private var count: UInt64? { try? counter?.read() }
+
+    /// Whether the kernel has counted more than it has told.
+    private var isBehind: Bool { count.map { told < $0 } ?? false }
 
     private func takeVictim(_ pid: Int32) -> Bool {
         guard let index = victims.lastIndex(of: pid) else { return false }
@@ -60,31 +69,42 @@ final class OOMSensor {
         let chosen = trace.victims()
         guard !chosen.isEmpty else { return }
         victims += chosen
-        if victims.count > Self.most { victims.removeFirst(victims.count - Self.most) }
         // One that was about to end anyway is told of and not counted.
-        told = min(told + UInt64(chosen.count), count)
-        settle { told >= count }
+        told = min(told + UInt64(chosen.count), count ?? .max)
+        let isOver = !isBehind
+        settle { _ in isOver }
+        if victims.count > Self.most { victims.removeFirst(victims.count - Self.most) }
+        arm()
+    }
+
+    /// Where nobody asks, too: one that is counted twice, as with memory.oom.group, is told of once.
+    private func arm() {
+        guard isBehind || !questions.isEmpty else {
+            deadline?.disarm()
+            return
+        }
+        deadline?.arm(at: questions.map(\.due).min() ?? now() + Self.patience)
     }
 
     private func giveUp() {
-        told = count
-        settle { true }
+        take()
+        let now = now()
+        settle { $0.due <= now }
+        if questions.isEmpty, let count { told = count }
+        arm()
     }
 
-    private func settle(_ isOver: () -> Bool) {
+    private func settle(_ isOver: (Question) -> Bool) {
         let asked = questions
         questions = []
-        let open = asked.filter { question in
+        for question in asked {
             if takeVictim(question.pid) {
                 question.answer(true)
-            } else if isOver() {
+            } else if isOver(question) {
                 question.answer(false)
             } else {
-                return true
+                questions.append(question)
             }
-            return false
         }
-        questions += open
-        if questions.isEmpty { deadline?.disarm() }
     }
 }
