@@ -97,7 +97,6 @@ public final class Daemon {
             reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure, journal: journal)
         let stops = try Stops(
             loop: loop, proc: proc, journal: journal, now: { Self.now },
-            everybody: { [unowned executor] in executor.registered.values },
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
             isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
         executor.use(stops)

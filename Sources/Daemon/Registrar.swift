@@ -116,7 +116,6 @@ extension Daemon {
         // What we stopped with another application is let go when it is one itself.
         registration.stopped = subject.stat.state == .stopped && stops.holder(of: identity) == nil
 
-        let isFirst = machine.application(of: registration.process) == nil
         try track(identity, subject.descriptor)
         sessions.attend(to: registration.session)
         do {
@@ -130,12 +129,11 @@ extension Daemon {
                         unit: Login.unit(ofProcess: identity.pid) ?? "",
                         launchOptions: options.launchOptions,
                         suspender: stops.suspender(identity, user)))
-                if isFirst { stops.freezeChanged(number) }
             } _: { answer in
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))
             }
-            lookAgain(at: registration.process, isFirst: isFirst)
+            lookAgain(at: registration.process)
         } catch {
             forgetIfIdle(identity)
             throw error
@@ -143,9 +141,9 @@ extension Daemon {
     }
 
     /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.
-    private func lookAgain(at process: ProcessID, isFirst: Bool) {
+    private func lookAgain(at process: ProcessID) {
         guard let number = machine.application(of: process)?.number else { return }
-        if !isFirst { stops.freezeChanged(number) }
+        stops.freezeChanged(number)
         sensor.look(at: number)
     }
 

@@ -12,7 +12,6 @@ final class Stops {
     private let ownCgroup: Cgroup?
     private let report: (Fact) -> Void
     private let isForeign: (ProcessIdentity) -> Bool
-    private let everybody: () -> Dictionary<ApplicationNumber, Registered>.Values
     private let find: (ApplicationNumber) -> Registered?
     private let application: (ApplicationNumber) -> Application?
     private let retries: Retries<ApplicationNumber>
@@ -23,8 +22,8 @@ final class Stops {
     private var locks: LockSensor?
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
-    /// Those that were frozen by us, and perhaps are no longer.
-    private var frozen: Set<ApplicationNumber> = []
+    /// Those that were stopped by us, and perhaps are no longer.
+    private var held: Set<ApplicationNumber> = []
     private var verification: Timer?
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
@@ -38,7 +37,6 @@ final class Stops {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        everybody: @escaping () -> Dictionary<ApplicationNumber, Registered>.Values,
         find: @escaping (ApplicationNumber) -> Registered?,
         application: @escaping (ApplicationNumber) -> Application?,
         isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
@@ -48,7 +46,6 @@ final class Stops {
         self.now = now
         self.report = report
         self.isForeign = isForeign
-        self.everybody = everybody
         self.find = find
         self.application = application
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
@@ -82,24 +79,26 @@ final class Stops {
         let number = application.number
         application.suspender.fellBack = { [unowned self] in writeDown(number) }
         freezes?.watch(number, application.process)
+        held = held.filter { find($0)?.suspender.holdsAnybody == true }
         if let other = holder(of: application.process) {
             other.suspender.letGo(application.process)
             writeDown(other.number)
         }
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
-        frozen = frozen.filter { find($0)?.suspender.isFreezeOurs == true }
-        guard !frozen.isEmpty, let hierarchy,
+        guard !held.isEmpty, let hierarchy,
             let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
         else { return }
-        for other in frozen
-        where other != number && find(other)?.suspender.frozen.map(cgroup.isWithin) == true {
-            verifySoon(other)
+        for other in held where other != number {
+            guard let suspender = find(other)?.suspender, suspender.isFreezeOurs else { continue }
+            if suspender.frozen.map(cgroup.isWithin) == true { verifySoon(other) }
         }
     }
 
     /// The application with which we have stopped a process by signal that is none itself.
     func holder(of process: ProcessIdentity) -> Registered? {
-        everybody().first { $0.process != process && $0.suspender.stoppedByUs.contains(process) }
+        held.lazy.compactMap(find).first {
+            $0.process != process && $0.suspender.stoppedByUs.contains(process)
+        }
     }
 
     // MARK: Orders
@@ -116,6 +115,7 @@ final class Stops {
             giveWay(application, to: why)
             return
         }
+        held.insert(number)
         let progress = application.suspender.stop(isForeign: isForeign)
         // While it freezes: its cgroup may be another than before.
         freezes?.watch(number, application.process)
@@ -172,7 +172,6 @@ final class Stops {
     private func verifySoon(_ number: ApplicationNumber) {
         if unverified.isEmpty { verification?.arm(at: now() + Self.verificationLag) }
         unverified.insert(number)
-        frozen.insert(number)
     }
 
     /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by
@@ -183,7 +182,7 @@ final class Stops {
         for number in numbers {
             // Who dies is in no cgroup any more.
             guard let application = find(number), self.application(number)?.isTerminating != true,
-                stands(number, application.process) != nil,
+                !hasEnded(application.process),
                 !application.suspender.verify(isForeign: isForeign)
             else { continue }
             if application.suspender.isFreezeOurs {
@@ -324,8 +323,10 @@ final class Stops {
     /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
     func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
         guard let state = try? proc.state(of: process), state != .zombie, state != .dead else { return nil }
-        if state == .stopped || freezes?.frozenCgroup(of: number) != nil { return true }
-        return application(number)?.isStopped == true && freezes?.toldCgroup(of: number) != nil
+        if state == .stopped { return true }
+        // Of one that stands already, the order counts: in between its cgroup may be unfrozen for a moment.
+        let isStopped = application(number)?.isStopped == true
+        return (isStopped ? freezes?.toldCgroup(of: number) : freezes?.frozenCgroup(of: number)) != nil
     }
 
     private func hasEnded(_ process: ProcessIdentity) -> Bool {

@@ -80,6 +80,9 @@ public final class Suspender {
         return false
     }
 
+    /// Whether anybody waits for us to let go.
+    public var holdsAnybody: Bool { isFreezeOurs || !extent.stoppedByUs.isEmpty }
+
     /// Whether we have frozen a cgroup that the main process has been moved out of.
     public var holdsOthersOnly: Bool {
         guard case .freezer(let cgroup, isOurs: true) = means else { return false }
