@@ -13,23 +13,16 @@ final class GnomeObserver: WindowObserver {
     private(set) var windows: [ObservedWindow] = []
     /// Until the extension has answered, and when it has gone: somebody has disabled it, or it has failed.
     private(set) var isBlind = true
-    /// A duplicate, which stays open when the connection is lost.
-    let descriptor: Int32
     let subject = "GNOME Shell"
-    let desktopProcesses: Set<Int32>
-    private let bus: Bus
-    /// GNOME Shell's connection. Nobody else's word is taken, whatever names it has.
-    private let shell: String
+    private let shell: SessionPeer
     /// Whether the extension is there.
     private var isTold = false
-    private var hasEnded = false
     private var watches: [Slot] = []
     private var question: Slot?
     /// Something has changed since the question was asked.
     private var isStale = false
     private var notices: [String] = []
 
-    private static let shellName = "org.gnome.Shell"
     private static let extensionID = "appstate@appstate1.org"
     /// The question is not answered late, but by a shell that stands still, and then nothing happens to windows.
     private static let forEver = UInt64.max
@@ -39,25 +32,7 @@ final class GnomeObserver: WindowObserver {
     /// - Parameter address: of the session bus.
     /// - Throws: `unreachable` where there is no bus, `unsupported` where GNOME Shell is not on it.
     init(address: String) throws(ObserverFailure) {
-        let owner: String?
-        do throws(BusFailure) {
-            bus = try Bus.open(address: address)
-            // The connection is up when this has come back.
-            owner = try bus.owner(of: Self.shellName)
-        } catch {
-            throw .unreachable("\(error)")
-        }
-        guard let owner else { throw .unsupported("GNOME Shell is not on the session bus") }
-        shell = owner
-        do throws(BusFailure) {
-            desktopProcesses = [try bus.credentials(of: shell).pid]
-        } catch {
-            throw .unreachable("\(error)")
-        }
-        descriptor = fcntl(bus.descriptor, F_DUPFD_CLOEXEC, 3)
-        guard descriptor >= 0 else {
-            throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
-        }
+        shell = try SessionPeer(subject, name: "org.gnome.Shell", address: address)
         do throws(BusFailure) {
             try watch()
         } catch {
@@ -70,16 +45,11 @@ final class GnomeObserver: WindowObserver {
         }
     }
 
-    deinit { close(descriptor) }
+    var descriptor: Int32 { shell.descriptor }
+    var desktopProcesses: Set<Int32> { [shell.process] }
+    private var bus: Bus { shell.bus }
 
-    func dispatch() throws(ObserverFailure) {
-        do throws(BusFailure) {
-            while try bus.process() {}
-        } catch {
-            throw .ended("the session bus has ended: \(error)")
-        }
-        if hasEnded { throw .ended("GNOME Shell has ended") }
-    }
+    func dispatch() throws(ObserverFailure) { try shell.dispatch() }
 
     func takeNotices() -> [String] {
         defer { notices = [] }
@@ -91,24 +61,20 @@ final class GnomeObserver: WindowObserver {
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func watch() throws(BusFailure) {
         watches = [
-            try bus.watchOwner(of: Self.shellName) { [unowned self] _, owner in
-                if owner != shell { hasEnded = true }
-            },
             try bus.watchOwner(of: BusNames.shell) { [unowned self] _, owner in settle(owner) },
             try bus.match(
-                "type='signal',sender='\(shell)',path='\(BusNames.shellPath)',interface='\(BusNames.shell)',"
+                "type='signal',sender='\(shell.connection)',path='\(BusNames.shellPath)',interface='\(BusNames.shell)',"
                     + "member='Changed'"
             ) { [unowned self] message in
-                if message.sender == shell { ask() }
+                if message.sender == shell.connection { ask() }
             },
         ]
-        if try bus.owner(of: Self.shellName) != shell { hasEnded = true }
         settle(try bus.owner(of: BusNames.shell))
     }
 
     private func settle(_ owner: String?) {
         question = nil
-        isTold = owner == shell
+        isTold = owner == shell.connection
         if isTold {
             ask()
         } else {
@@ -134,7 +100,8 @@ final class GnomeObserver: WindowObserver {
         isStale = false
         do throws(BusFailure) {
             let message = try bus.newCall(
-                destination: shell, path: BusNames.shellPath, interface: BusNames.shell, member: "ListWindows"
+                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
+                member: "ListWindows"
             )
             question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
                 question = nil

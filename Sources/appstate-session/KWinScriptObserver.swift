@@ -13,17 +13,11 @@ final class KWinScriptObserver: WindowObserver {
     let system = WindowSystem.kwinScript
     /// Until the script has told, and when what it tells is not understood.
     private(set) var isBlind = true
-    /// A duplicate, which stays open when the connection is lost.
-    let descriptor: Int32
     let subject = "KWin by a script"
-    private let bus: Bus
-    /// KWin's connection. Nobody else's word is taken.
-    private let kwin: String
-    private let process: Int32
+    private let kwin: SessionPeer
     /// Under which KWin knows the script: another for each of us, since two would take it from each other.
     private let script: String
     private var desk = ScriptedDesk()
-    private var hasEnded = false
     private var slots: [Slot] = []
     private var notices: [String] = []
 
@@ -50,25 +44,8 @@ final class KWinScriptObserver: WindowObserver {
         address: String, display: String, directories: [String] = KWinScriptObserver.directories,
         runtime: String? = getenv("XDG_RUNTIME_DIR").map { String(cString: $0) }
     ) throws(ObserverFailure) {
-        let owner: String?
-        do throws(BusFailure) {
-            bus = try Bus.open(address: address)
-            owner = try bus.owner(of: Self.name)
-        } catch {
-            throw .unreachable("\(error)")
-        }
-        guard let owner else { throw .unsupported("KWin is not on the session bus") }
-        kwin = owner
-        do throws(BusFailure) {
-            process = try bus.credentials(of: kwin).pid
-        } catch {
-            throw .unreachable("\(error)")
-        }
-        script = "appstate-session\(bus.uniqueName)"
-        descriptor = fcntl(bus.descriptor, F_DUPFD_CLOEXEC, 3)
-        guard descriptor >= 0 else {
-            throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
-        }
+        kwin = try SessionPeer("KWin", name: Self.name, address: address)
+        script = "appstate-session\(kwin.bus.uniqueName)"
         try checkDisplay(display)
         let text = try Self.text(in: directories)
         guard let runtime, !runtime.isEmpty else {
@@ -103,20 +80,15 @@ final class KWinScriptObserver: WindowObserver {
         if let message = try? newScriptingCall("unloadScript"), (try? message.append(script)) != nil {
             try? bus.send(message)
         }
-        close(descriptor)
     }
+
+    var descriptor: Int32 { kwin.descriptor }
+    private var bus: Bus { kwin.bus }
 
     var windows: [ObservedWindow] { desk.windows }
-    var desktopProcesses: Set<Int32> { desk.fixtures.union([process]) }
+    var desktopProcesses: Set<Int32> { desk.fixtures.union([kwin.process]) }
 
-    func dispatch() throws(ObserverFailure) {
-        do throws(BusFailure) {
-            while try bus.process() {}
-        } catch {
-            throw .ended("the session bus has ended: \(error)")
-        }
-        if hasEnded { throw .ended("KWin has ended") }
-    }
+    func dispatch() throws(ObserverFailure) { try kwin.dispatch() }
 
     func takeNotices() -> [String] {
         defer { notices = [] }
@@ -133,7 +105,7 @@ final class KWinScriptObserver: WindowObserver {
     /// The compositor's socket is its own, or that of kwin_wayland_wrapper, which starts it, and starts it again.
     private func checkDisplay(_ display: String) throws(ObserverFailure) {
         guard let server = try PlasmaObserver.server(of: display),
-            server == process || server == (try? Proc().status(process))?.parent
+            server == kwin.process || server == (try? Proc().status(kwin.process))?.parent
         else {
             throw .unsupported(
                 "the KWin on the session bus is not the compositor at WAYLAND_DISPLAY=\(display)")
@@ -161,9 +133,6 @@ final class KWinScriptObserver: WindowObserver {
 
     private func listen() throws(BusFailure) {
         slots = [
-            try bus.watchOwner(of: Self.name) { [unowned self] _, owner in
-                if owner != kwin { hasEnded = true }
-            },
             try bus.add(
                 Interface(
                     BusNames.windows,
@@ -173,16 +142,17 @@ final class KWinScriptObserver: WindowObserver {
                         }
                     ]), at: BusNames.windowsPath),
             try bus.match(
-                "type='signal',sender='\(kwin)',path='/KWin',interface='\(Self.name)',"
+                "type='signal',sender='\(kwin.connection)',path='/KWin',interface='\(Self.name)',"
                     + "member='showingDesktopChanged'"
             ) { [unowned self] message in
-                if message.sender == kwin, let isShown = try? message.readBool() { desk.isShown = isShown }
+                if message.sender == kwin.connection, let isShown = try? message.readBool() {
+                    desk.isShown = isShown
+                }
             },
         ]
         // What is asked now is answered after the bus has set this up.
-        if try bus.owner(of: Self.name) != kwin { hasEnded = true }
         let question = try bus.newCall(
-            destination: kwin, path: "/KWin", interface: BusNames.properties, member: "Get")
+            destination: kwin.connection, path: "/KWin", interface: BusNames.properties, member: "Get")
         try question.append(Self.name)
         try question.append("showingDesktop")
         desk.isShown = try bus.call(question).readVariant() == .bool(true)
@@ -207,16 +177,17 @@ final class KWinScriptObserver: WindowObserver {
     private func run(at path: String) throws(BusFailure) {
         _ = try bus.call(
             try bus.newCall(
-                destination: kwin, path: path, interface: "org.kde.kwin.Script", member: "run"))
+                destination: kwin.connection, path: path, interface: "org.kde.kwin.Script", member: "run"))
     }
 
     private func newScriptingCall(_ member: String) throws(BusFailure) -> Message {
         try bus.newCall(
-            destination: kwin, path: "/Scripting", interface: "org.kde.kwin.Scripting", member: member)
+            destination: kwin.connection, path: "/Scripting", interface: "org.kde.kwin.Scripting",
+            member: member)
     }
 
     private func take(_ call: borrowing Call) throws {
-        guard call.sender == kwin else {
+        guard call.sender == kwin.connection else {
             throw MethodError(ErrorName.accessDenied.rawValue, "only KWin tells of its windows")
         }
         do {
