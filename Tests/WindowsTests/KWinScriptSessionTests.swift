@@ -12,33 +12,7 @@ extension PlasmaTests {
         let kwin = try KWin.refusing()
         let station = try Station()
         try station.startAgent(environment: kwin.environment)
-        let (alpha, beta) = (try kwin.app(), try kwin.app())
-        let a = try station.register("org.example.Alpha", alpha.pid)
-        let b = try station.register("org.example.Beta", beta.pid)
-        _ = try alpha.open("org.example.Alpha", "first")
-        try station.wait(for: a, toBe: "active")
-        _ = try beta.open("org.example.Beta", "second")
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
-        station.forget()
-
-        try beta.ask("bar activate first")
-        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
-        try beta.ask("bar minimize first")
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
-        try beta.ask("bar activate first")
-        try station.wait(
-            forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
-        try beta.ask("plasma desktop 2")
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→background"]], "desktop")
-        try beta.ask("plasma desktop 1")
-        try station.wait(
-            forWalks: [a: ["background→inactive", "inactive→active"], b: ["background→inactive"]], "back")
-        try beta.ask("bar close first")
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
+        let (beta, _) = try walk(kwin, station)
 
         // One that ends takes the script along; one that is killed leaves it, until it has nobody to tell.
         let kwinBus = try Bus.open(address: kwin.bus?.address ?? "")

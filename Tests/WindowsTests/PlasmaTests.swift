@@ -5,14 +5,18 @@ import Testing
 
 @testable import Windows
 
-/// org_kde_plasma_window_management, with KWin. What is done to windows is asked of it as Plasma's taskbar does.
+/// KWin by org_kde_plasma_window_management, and where it has that for others only, by our script in it. What is done to
+/// windows is asked of it as Plasma's taskbar does.
 @Suite("KWin on Wayland", .serialized, .enabled(if: KWin.isAvailable, KWin.whatIsMissing))
 struct PlasmaTests {
-    @Test("windows with their processes, names and the focus; minimized and back")
-    func focus() throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
+    @Test(
+        "windows with their processes, names and the focus; minimized and back", arguments: KWin.Way.allCases)
+    func focus(_ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
+        #expect(!watch.observer.isBlind)
         #expect(watch.observer.windows == [])
+        #expect(try kwin.files().allSatisfy { !$0.hasSuffix(".js") })
         let (alpha, beta) = (try kwin.app(), try kwin.app())
         _ = try alpha.open("Alpha", "The first")
         try watch.wait(for: ["Alpha focused"])
@@ -31,15 +35,23 @@ struct PlasmaTests {
         try watch.wait("it is back") { $0.contains { $0.appID == "Alpha" && $0.visible } }
         try beta.ask("bar activate The second")
         try watch.wait(for: ["Alpha", "Beta focused"])
-        let other = try kwin.watch()
+        let other = try kwin.watch(way)
         try other.wait(for: ["Alpha", "Beta focused"])
-        #expect(other.observer.windows.map(\.process) == watch.observer.windows.map(\.process))
+        switch way {
+        case .byProtocol:
+            #expect(other.observer.windows.map(\.process) == watch.observer.windows.map(\.process))
+        // KWin lists its windows as they lie upon each other. Two number them alike, and do not take the script from each other.
+        case .byScript:
+            #expect(Set(other.observer.windows.map(\.number)) == Set(watch.observer.windows.map(\.number)))
+        }
+        try beta.ask("bar activate The first")
+        for one in [watch, other] { try one.wait(for: ["Alpha focused", "Beta"]) }
     }
 
-    @Test("virtual desktops, and the desktop shown")
-    func desktops() throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
+    @Test("virtual desktops, and the desktop shown", arguments: KWin.Way.allCases)
+    func desktops(_ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
         let app = try kwin.app()
         _ = (try app.open("Alpha", "a"), try app.open("Beta", "b"))
         try watch.wait(for: ["Alpha", "Beta focused"])
@@ -53,17 +65,22 @@ struct PlasmaTests {
         }
         try app.ask("bar activate b")
         try watch.wait(for: ["Alpha hidden", "Beta focused"])
-        #expect(try kwin.watch().observer.windows.map(\.visible) == watch.observer.windows.map(\.visible))
+        let other = try kwin.watch(way).observer.windows
+        #expect(Set(other.map(\.picture)) == Set(watch.observer.windows.map(\.picture)))
+        if way == .byProtocol { #expect(other.map(\.visible) == watch.observer.windows.map(\.visible)) }
         try app.ask("plasma show-desktop 1")
         try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        // KWin tells whoever binds its protocol later nothing of that.
+        if way == .byScript { #expect(try kwin.scriptWatch().observer.windows.allSatisfy { !$0.visible }) }
         try app.ask("plasma show-desktop 0")
         try watch.wait("it is back") { $0.contains { $0.appID == "Beta" && $0.visible } }
     }
 
-    @Test("closed, crashed, another name, 40 windows that take the focus in turn")
-    func ends() throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
+    @Test(
+        "closed, crashed, another name, 40 windows that take the focus in turn", arguments: KWin.Way.allCases)
+    func ends(_ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
         let (alpha, beta) = (try kwin.app(), try kwin.app())
         _ = (try alpha.open("Alpha", "a"), try alpha.open("Alpha", "b"), try beta.open("Gamma", "c"))
         try watch.wait("three windows") { $0.count == 3 }
@@ -83,14 +100,15 @@ struct PlasmaTests {
         try beta.ask("bar-each minimize window")
         try watch.wait("40 are minimized") { windows in windows.count { $0.minimized } == 40 }
         #expect(watch.observer.windows.allSatisfy { $0.process == ($0.appID == "Many" ? many : beta).pid })
+        #expect(Set(watch.observer.windows.map(\.number)).count == 41)
         try beta.ask("bar-each close window")
         try watch.wait(for: ["Delta focused"])
     }
 
-    @Test("Xwayland's windows are among them")
-    func xwayland() throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
+    @Test("Xwayland's windows are among them", arguments: KWin.Way.allCases)
+    func xwayland(_ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
         let app = try kwin.x11App()
         // It has started the X server, which takes windows before anybody manages them.
         try app.ask("manager")
@@ -113,10 +131,10 @@ struct PlasmaTests {
         #expect(try watch.window("Alpha").process == app.child())
     }
 
-    @Test("it ends", arguments: [SIGTERM, SIGKILL])
-    func end(_ signal: Int32) throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
+    @Test("it ends", arguments: [SIGTERM, SIGKILL], KWin.Way.allCases)
+    func end(_ signal: Int32, _ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
         let app = try kwin.app()
         _ = try app.open("Alpha")
         try watch.wait(for: ["Alpha focused"])
@@ -150,6 +168,15 @@ extension PlasmaTests {
         let kwin = try KWin()
         let station = try Station()
         try station.startAgent(environment: kwin.environment)
+        let (beta, b) = try walk(kwin, station)
+        beta.process.kill(SIGKILL)
+        #expect(try station.waitForRemoval(of: b) == "killed")
+        try kwin.end()
+        #expect(try station.agent?.waitForExit() == .exited(0))
+    }
+
+    /// What is done to windows of two applications, each with the walks that come of it. Answers the second, and its path.
+    func walk(_ kwin: KWin, _ station: Station) throws -> (WindowApp, String) {
         let (alpha, beta) = (try kwin.app(), try kwin.app())
         let a = try station.register("org.example.Alpha", alpha.pid)
         let b = try station.register("org.example.Beta", beta.pid)
@@ -177,10 +204,7 @@ extension PlasmaTests {
         try beta.ask("bar close first")
         try station.wait(
             forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
-        beta.process.kill(SIGKILL)
-        #expect(try station.waitForRemoval(of: b) == "killed")
-        try kwin.end()
-        #expect(try station.agent?.waitForExit() == .exited(0))
+        return (beta, b)
     }
 
     @Test(

@@ -138,6 +138,20 @@ final class KWin {
         return kwin
     }
 
+    /// How the agent watches it.
+    enum Way: CaseIterable, CustomTestStringConvertible {
+        case byProtocol
+        case byScript
+
+        var testDescription: String { self == .byProtocol ? "by its protocol" : "by a script" }
+    }
+
+    /// One that lets the agent watch it in this way.
+    static func letting(_ way: Way) throws -> KWin { try way == .byProtocol ? KWin() : refusing() }
+
+    /// An observer of its windows, in this way.
+    func watch(_ way: Way) throws -> Watch { try way == .byProtocol ? watch() : scriptWatch() }
+
     /// An observer of its windows by the script.
     func scriptWatch(directories: [String]? = nil) throws -> Watch {
         Watch(
