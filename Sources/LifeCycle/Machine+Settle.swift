@@ -86,7 +86,7 @@ extension Machine {
         }
         let serial = next.nextSerial()
         next.startGrace(settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: now)
-        let deadline = next.suspensionDeadline ?? 0
+        let deadline = (policySuspends(next) ? next.suspensionDeadline : nil) ?? 0
         next.announce(.didEnterBackground(serial: serial, deadline: deadline), &effects)
     }
 
@@ -126,8 +126,13 @@ extension Machine {
 
     /// Whether policy may go on holding it: its hold gives way to whatever would have forbidden it.
     private func allowsPolicy(_ application: Application) -> Bool {
-        application.suspension == .automatic && application.exemptions.isEmpty && settings.mode == .enforce
-            && !hasLostReporter(application)
+        application.suspension == .automatic && application.exemptions.isEmpty && policySuspends(application)
+    }
+
+    /// Whether policy suspends at all where this application is: not in `Mode=observe`, and not in a session that has
+    /// lost its lasting reporter.
+    private func policySuspends(_ application: Application) -> Bool {
+        settings.mode == .enforce && !hasLostReporter(application)
     }
 
     /// Only what we alone hold breathes: another's stop is not ours to lift, not for a moment.

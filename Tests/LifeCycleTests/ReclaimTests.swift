@@ -195,11 +195,18 @@ struct ReclaimTests {
     )
     func observe() throws {
         var desk = PressureDesk { $0.mode = .observe }
+        var numbers: [UInt64: ApplicationNumber] = [:]
         for bytes in [5, 10, 15, 20] as [UInt64] {
-            _ = try desk.stopped(bytes << 20)
+            numbers[bytes] = try desk.stopped(bytes << 20)
+        }
+        func wouldBring(_ bytes: UInt64) -> UInt64? {
+            numbers[bytes].flatMap { desk.machine.wouldBeReclaimed($0) }
         }
         desk.runShort(to: 0)
         desk.pass(10 * Self.second)
+        // `Explain` says the same of each, for as long as the event lasts.
+        #expect(wouldBring(20) == 20 << 20 && wouldBring(15) == 15 << 20)
+        #expect(wouldBring(10) == nil && wouldBring(5) == nil)
         // 20 MiB are less than two fifths of the line of 51.2 MiB, and with 15 more they are not.
         #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
         #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && desk.killed.isEmpty)
@@ -209,6 +216,7 @@ struct ReclaimTests {
         #expect(desk.notices.count == 2)
         // Another event says it again.
         desk.calmDown()
+        #expect(wouldBring(20) == nil && wouldBring(15) == nil)
         desk.forget()
         desk.runShort(to: 0)
         desk.pass(Self.second)

@@ -288,4 +288,38 @@ struct SuspensionTests {
         stage.pass(60 * Self.second)
         #expect(stage.holds == [.policy])
     }
+
+    /// The deadlines that the delegate's DidEnterBackground signals carried.
+    private func deadlines(_ stage: Stage) -> [Microseconds] {
+        stage.heard(.delegate).compactMap { announcement in
+            if case .didEnterBackground(_, let deadline) = announcement { deadline } else { nil }
+        }
+    }
+
+    @Test("DidEnterBackground carries a deadline only where policy would suspend by then")
+    func announcedDeadline() throws {
+        var enforced = try Stage.launched(suspension: .automatic)
+        try enforced.focus()
+        try enforced.minimize()
+        let grace = try #require(Settings().backgroundGrace)
+        #expect(deadlines(enforced).last == enforced.now + grace)
+
+        var settings = Settings()
+        settings.mode = .observe
+        var observed = try Stage.launched(suspension: .automatic, settings)
+        try observed.focus()
+        try observed.minimize()
+        #expect(deadlines(observed).last == 0)
+
+        var lost = try Stage.launched(suspension: .automatic)
+        var report = WindowReport(number: 1, process: lost.reported)
+        report.visible = true
+        try lost.perform(.updateWindow(report, lost.reporter))
+        lost.take(.disconnected(lost.reporter.connection))
+        var passing = lost.reporter
+        passing.connection = ":1.10"
+        try lost.perform(.setMinimized(lost.reported, true, passing))
+        #expect(lost.state == .background)
+        #expect(deadlines(lost).last == 0)
+    }
 }

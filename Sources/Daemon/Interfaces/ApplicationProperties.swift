@@ -101,12 +101,13 @@ extension Daemon {
             ("stop-detection", .string(sensor.detection.rawValue)),
             ("trace", .strings(application.trace.map(\.description))),
         ]
-        func add(_ key: String, _ deadline: Microseconds?) {
-            if let deadline { entries.append((key, .uint64(deadline))) }
+        func add(_ key: String, _ number: UInt64?) {
+            if let number { entries.append((key, .uint64(number))) }
         }
         add("launch-deadline", application.launchDeadline)
         add("suspension-deadline", application.graceDeadline)
         add("kill-deadline", application.killDeadline)
+        add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
         if let registered = executor.registered[application.number] {

@@ -11,6 +11,12 @@ extension Machine {
     /// What the end of an application would bring, where an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
+    /// `Mode=observe`: how many bytes the end of this application would have given back, where the present memory
+    /// event would have ended it; nil otherwise.
+    public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
+        settings.mode == .observe ? pressure.promised[number] : nil
+    }
+
     /// Whether an application could be ended for its memory as things stand, and how near it is; nil: it could not.
     public func reclaimRank(of number: ApplicationNumber) -> ReclaimPolicy.Rank? {
         guard let application = applications[number], application.reclaimable, !application.isTerminating,
