@@ -14,6 +14,11 @@ enum Bench {
         if CommandLine.arguments.dropFirst().first == "--hog" {
             return take(CommandLine.arguments.dropFirst(2).compactMap { Int($0) })
         }
+        if CommandLine.arguments.count == 4, CommandLine.arguments[1] == "--attack",
+            let attack = Attack(rawValue: CommandLine.arguments[2])
+        {
+            try attack.run(CommandLine.arguments[3])
+        }
         guard let daemon = Programs.beside("appstated") else {
             print("bench: appstated is not built beside this program")
             exit(1)
@@ -25,8 +30,9 @@ enum Bench {
         case "freezing": try freezing(daemon)
         case "waking": try waking(daemon)
         case "reclaiming": try reclaiming(daemon)
+        case "siege": try siege(daemon)
         case let name?:
-            print("bench: no part is called \(name); there are freezing, waking and reclaiming")
+            print("bench: no part is called \(name); there are freezing, waking, reclaiming and siege")
             exit(2)
         }
     }
@@ -62,15 +68,18 @@ enum Bench {
         } else {
             print("\nNot measured: reclaiming, which \(MemoryLimit.whatIsMissing).\n")
         }
+        try siege(daemon)
         try footprint(daemon)
     }
 
     // MARK: Figures
 
-    static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?) {
+    /// - Parameter tail: the ratio is that of the 99th percentiles, and says so.
+    static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?, tail: Bool = false) {
+        let percent = tail ? 99 : 50
         let ratio = baseline.map { base in
-            let value = Double(quantile(times, 50)) / Double(max(quantile(base, 50), 1))
-            return String(format: "%.1f", value)
+            let value = Double(quantile(times, percent)) / Double(max(quantile(base, percent), 1))
+            return String(format: "%.1f", value) + (tail ? " (p99)" : "")
         }
         print("| \(what) | \(text(quantile(times, 50))) | \(text(quantile(times, 99))) | \(ratio ?? "1") |")
     }
@@ -185,7 +194,7 @@ enum Bench {
 
     // MARK: The stage
 
-    private static let everything =
+    static let everything =
         "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>"
 
     static func withDaemon(
@@ -199,7 +208,7 @@ enum Bench {
         process.kill(SIGTERM)
     }
 
-    private static func start(
+    static func start(
         _ daemon: String, _ bus: PrivateBus, polling: Bool, _ configuration: String = ""
     ) throws -> Child {
         let file = bus.directory + "/appstated.conf"
@@ -292,6 +301,9 @@ final class Subscriber {
         try message.append(UInt32(pid))
         try bus.send(message)
     }
+
+    /// Asks the bus for its id.
+    func roundTripToBus() throws -> String { try bus.id() }
 
     /// Takes what has come.
     func hear() throws { while try loop.runOnce(timeout: 0) {} }

@@ -1,0 +1,313 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+
+/// One user does the worst that the tests know; how long do the calls of another wait meanwhile?
+///
+/// Each attack is this program again, as a user without any rights. The reader's round trips are measured while nothing
+/// happens, under each attack by itself, and under all of them at once. Beside each stands the same user's round trip to
+/// the bus: what the machine and the bus cost, whatever the daemon does.
+extension Bench {
+    /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
+    private static let attacker: UInt32 = 5
+    /// What MemoryMax= of the unit allows, in KiB.
+    private static let memoryLimit = 256 << 10
+
+    static func siege(_ daemon: String) throws {
+        guard getuid() == 0, Programs.inPath("setpriv") != nil else {
+            print("\nNot measured: the siege, which needs root and setpriv.\n")
+            return
+        }
+        let bus = try PrivateBus(policy: everything)
+        let process = try start(daemon, bus, polling: false)
+        let reader = try Reader(bus)
+        // The worst for whoever looks at all applications: they are there before the quiet values are taken.
+        let sleepers = try (0..<500).map { _ in try Child("sleep", ["1000"]) }
+        for sleeper in sleepers { try reader.subscriber.register(sleeper.pid) }
+
+        let quiet = try reader.read(for: seconds(10))
+        row("baseline: at rest, Get of a property of the daemon", quiet.daemon, nil, tail: true)
+        row("baseline: at rest, a round trip to the bus", quiet.bus, nil, tail: true)
+        for attack in Attack.allCases {
+            let attackers = [try begin(attack, bus)]
+            let times = try reader.read(for: seconds(10))
+            row("\(attack.rawValue): Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
+            row("\(attack.rawValue): a round trip to the bus", times.bus, quiet.bus, tail: true)
+            end(attackers)
+        }
+        let attackers = try Attack.allCases.map { try begin($0, bus) }
+        let times = try reader.read(for: seconds(60))
+        row("all at once: Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
+        row("all at once: a round trip to the bus", times.bus, quiet.bus, tail: true)
+        end(attackers)
+        try report(process)
+        withExtendedLifetime(sleepers) {}
+    }
+
+    /// Shorter for whoever tries the program out: APPSTATED_SIEGE_SECONDS for each part.
+    private static func seconds(_ usual: Int) -> Int {
+        ProcessInfo.processInfo.environment["APPSTATED_SIEGE_SECONDS"].flatMap { Int($0) } ?? usual
+    }
+
+    private static func begin(_ attack: Attack, _ bus: PrivateBus) throws -> Child {
+        let child = try Child(
+            "/proc/self/exe", ["--attack", attack.rawValue, bus.address], uid: attacker)
+        try child.waitForLine(containing: "begun")
+        return child
+    }
+
+    private static func end(_ attackers: [Child]) {
+        for attacker in attackers { attacker.kill(SIGKILL) }
+        // What they have left behind is theirs alone.
+        _ = try? Child("pkill", ["-KILL", "-u", "\(attacker)"]).waitForExit()
+    }
+
+    private static func report(_ process: Child) throws {
+        let status = try String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
+        func kibibytes(_ key: String) -> Int? {
+            status.split(separator: "\n").first { $0.hasPrefix(key + ":") }
+                .flatMap { Int($0.filter(\.isNumber)) }
+        }
+        guard let peak = kibibytes("VmHWM"), let now = kibibytes("VmRSS") else {
+            throw TestFailure("the daemon has ended")
+        }
+        print("\n| The daemon afterwards | KiB | of the unit's MemoryMax |\n| --- | --- | --- |")
+        print("| resident now | \(now) | \(now * 100 / memoryLimit) % |")
+        print("| resident at most | \(peak) | \(peak * 100 / memoryLimit) % |\n")
+    }
+}
+
+/// Reads in turn from the daemon and from the bus, one call after the other.
+private final class Reader {
+    let subscriber: Subscriber
+
+    init(_ bus: PrivateBus) throws { subscriber = try Subscriber(bus) }
+
+    func read(for seconds: Int) throws -> (daemon: [UInt64], bus: [UInt64]) {
+        var times: (daemon: [UInt64], bus: [UInt64]) = ([], [])
+        let end = Bench.now + UInt64(seconds) * 1_000_000_000
+        while Bench.now < end {
+            let begin = Bench.now
+            try subscriber.call(BusNames.root, BusNames.properties, "Get") {
+                try $0.append(BusNames.manager)
+                try $0.append("MemoryPressure")
+            }
+            let middle = Bench.now
+            _ = try subscriber.roundTripToBus()
+            times.daemon.append(middle - begin)
+            times.bus.append(Bench.now - middle)
+            try subscriber.hear()
+            // A client that asks now and then, as a panel does: not one that keeps the processor for itself.
+            usleep(1_000)
+        }
+        return times
+    }
+}
+
+/// What one user can do to the daemon.
+enum Attack: String, CaseIterable {
+    /// SIGCONT to itself, as fast as it can.
+    case signals
+    /// Launch options as deep and as large as they are taken, and the picture of all applications again and again.
+    case nesting
+    /// 5,000 open files, 200 locks that somebody waits for, and the question whether it may be suspended.
+    case locks
+    /// An application of 1,000 processes that is suspended and resumed.
+    case processes
+    /// An application with 1,000 threads that gets the focus and loses it.
+    case threads
+    /// As many windows as one message holds, of as many processes as there are.
+    case windows
+    /// Registers, and unregisters, and asks for everything that can be asked for.
+    case calls
+
+    func run(_ address: String) throws -> Never {
+        let besieger = try Besieger(address)
+        switch self {
+        case .signals: try besieger.signals()
+        case .nesting: try besieger.nesting()
+        case .locks: try besieger.locks()
+        case .processes: try besieger.processes()
+        case .threads: try besieger.threads()
+        case .windows: try besieger.windows()
+        case .calls: try besieger.calls()
+        }
+    }
+}
+
+/// A connection that wants the daemon no good. What is refused is what it came for: it goes on.
+private final class Besieger {
+    private let bus: Bus
+
+    init(_ address: String) throws { bus = try Bus.open(address: address) }
+
+    @discardableResult
+    private func call(
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) -> Message? {
+        do {
+            let message = try bus.newCall(
+                destination: BusNames.service, path: path, interface: interface, member: member)
+            try body(message)
+            return try bus.call(message)
+        } catch {
+            // Nobody reads its errors, and a bus that has gone away ends it.
+            if kill(getppid(), 0) != 0 && errno == ESRCH { exit(0) }
+            return nil
+        }
+    }
+
+    private func register(_ pid: Int32, _ options: [(String, Variant)] = []) -> String? {
+        let answer = call(BusNames.root, BusNames.manager, "Register") {
+            try $0.append("org.example.Besieger")
+            try $0.append(UInt32(pid))
+            try $0.appendDictionary(options)
+        }
+        return try? answer?.readObjectPath()
+    }
+
+    private func sleepers(_ count: Int) throws -> [Int32] {
+        // By a shell that stays: they are its children, and so of its extent.
+        let shell = try Child(
+            "sh", ["-c", "i=0; while [ $i -lt \(count) ]; do sleep 1000 & i=$((i+1)); done; echo all; wait"])
+        try shell.waitForLine(containing: "all")
+        kept.append(shell)
+        let path = "/proc/\(shell.pid)/task/\(shell.pid)/children"
+        let children = try String(contentsOfFile: path, encoding: .utf8)
+            .split(separator: " ").compactMap { Int32($0) }
+        return [shell.pid] + children
+    }
+
+    private var kept: [Child] = []
+
+    /// What it needs is there: from now on it counts.
+    private func begin() {
+        FileHandle.standardOutput.write(Data("begun\n".utf8))
+    }
+
+    func signals() throws -> Never {
+        _ = register(0)
+        begin()
+        while true { kill(getpid(), SIGCONT) }
+    }
+
+    func nesting() throws -> Never {
+        let pids = try sleepers(600)
+        var depth = 1
+        begin()
+        while true {
+            for pid in pids.dropFirst() {
+                var value = Variant.string(String(repeating: "x", count: 32 << 10))
+                for _ in 0..<depth { value = .dictionary(["deeper": value]) }
+                _ = register(pid, [("launch-options", .dictionary(["deeper": value]))])
+                depth = depth % 24 + 1
+                call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
+            }
+            for pid in pids.dropFirst() {
+                let found = call(BusNames.root, BusNames.manager, "GetApplicationByPID") {
+                    try $0.append(UInt32(pid))
+                }
+                if let path = try? found?.readObjectPath() { call(path, BusNames.application, "Unregister") }
+            }
+        }
+    }
+
+    func locks() throws -> Never {
+        let directory = NSTemporaryDirectory() + "appstate-siege-\(getpid())"
+        mkdir(directory, 0o700)
+        var limit = rlimit(rlim_cur: 8_192, rlim_max: 8_192)
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        for number in 0..<200 {
+            let file = open("\(directory)/\(number)", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+            flock(file, LOCK_EX)
+            kept.append(try Child("flock", ["\(directory)/\(number)", "true"]))
+        }
+        for _ in 0..<5_000 { _ = open("/dev/null", O_RDONLY | O_CLOEXEC) }
+        guard let path = register(0) else { exit(1) }
+        begin()
+        while true {
+            call(path, BusNames.application, "CanSuspend")
+            call(path, BusNames.application, "Explain")
+        }
+    }
+
+    func processes() throws -> Never {
+        let pids = try sleepers(1_000)
+        guard let path = register(pids[0]) else { exit(1) }
+        begin()
+        while true {
+            call(path, BusNames.application, "Suspend")
+            call(path, BusNames.properties, "Get") {
+                try $0.append(BusNames.application)
+                try $0.append("MemoryUsage")
+            }
+            call(path, BusNames.application, "Resume")
+        }
+    }
+
+    func threads() throws -> Never {
+        for _ in 0..<1_000 {
+            let thread = Thread { while true { sleep(1_000) } }
+            thread.stackSize = 64 << 10
+            thread.start()
+        }
+        guard register(0) != nil else { exit(1) }
+        begin()
+        while true {
+            for minimized in [true, false] {
+                call(BusNames.root, BusNames.reporter, "SetMinimized") {
+                    try $0.append(UInt32(getpid()))
+                    try $0.append(minimized)
+                }
+            }
+            call(BusNames.root, BusNames.reporter, "SetFocus") { try $0.append(UInt32(getpid())) }
+        }
+    }
+
+    func windows() throws -> Never {
+        let pids = try sleepers(1_000)
+        _ = register(pids[0])
+        begin()
+        while true {
+            for pid in pids.prefix(300) {
+                call(BusNames.root, BusNames.reporter, "SetFocus") { try $0.append(UInt32(pid)) }
+                call(BusNames.root, BusNames.reporter, "SetMinimized") {
+                    try $0.append(UInt32(pid))
+                    try $0.append(true)
+                }
+            }
+            for count in [256, 1_000, 4_000] {
+                call(BusNames.root, BusNames.reporter, "ReplaceWindows") { message in
+                    try message.withContainer(.array, "(tua{sv})") {
+                        for number in 0..<count {
+                            try message.withContainer(.struct, "tua{sv}") {
+                                try message.append(UInt64(number))
+                                try message.append(UInt32(pids[number % pids.count]))
+                                try message.appendDictionary([("visible", .bool(number % 2 == 0))])
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    func calls() throws -> Never {
+        let pids = try sleepers(200)
+        begin()
+        while true {
+            let paths = pids.compactMap { register($0) }
+            call(BusNames.root, BusNames.manager, "ListApplications")
+            call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
+            call(BusNames.applications, "org.freedesktop.DBus.Introspectable", "Introspect")
+            for path in paths {
+                call(path, BusNames.properties, "GetAll") { try $0.append(BusNames.application) }
+                call(path, BusNames.application, "Explain")
+                call(path, BusNames.application, "Unregister")
+            }
+        }
+    }
+}
