@@ -117,6 +117,10 @@ final class Application {
             return []
         case "fork": return [String(try Descent.fork())]
         case "double-fork": return [String(try Descent.doubleFork())]
+        case "spawn":
+            // Answered once the FIFO has a writer.
+            try Descent.spawn(readingFrom: words.first ?? "")
+            return ["spawned"]
         case "descend":
             guard let child = try Descent.handOver() else {
                 let successor = try Application()
@@ -139,7 +143,7 @@ final class Application {
 
     /// `PATH INTERFACE MEMBER ARGUMENT…`, arguments as `Argument` writes them.
     private func call(_ words: [String]) throws -> [String] {
-        Argument.words(of: try bus.call(try message(words)))
+        Argument.words(of: try bus.call(try message(words), timeout: 120_000_000))
     }
 
     /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.

@@ -31,6 +31,25 @@ enum Descent {
         return grandchild
     }
 
+    /// Starts cat(1), which opens a FIFO before it is executed. Until the FIFO has a writer, this process waits in
+    /// vfork(2), where it takes no stop.
+    static func spawn(readingFrom fifo: String) throws {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for output in [STDOUT_FILENO, STDERR_FILENO] {
+            posix_spawn_file_actions_addopen(&actions, output, "/dev/null", O_WRONLY, 0)
+        }
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, fifo, O_RDONLY, 0)
+        var arguments = [strdup("cat"), nil]
+        defer { free(arguments[0]) }
+        var child: pid_t = 0
+        let result = posix_spawnp(&child, "cat", &actions, nil, &arguments, environ)
+        guard result == 0 else {
+            throw BusFailure(operation: "spawn", subject: "cat", errno: result)
+        }
+    }
+
     /// A child that goes on in our place: nil in the child, its number in the parent.
     static func handOver() throws -> Int32? {
         let child = try forked()

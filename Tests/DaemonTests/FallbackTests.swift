@@ -10,8 +10,7 @@ import Testing
 @Suite(
     "Killed between freezer and signals",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
-    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
-    .enabled(if: Programs.inPath("python3") != nil, "needs python3, for posix_spawn(3)"))
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FallbackTests {
     /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a
     /// FIFO, and another child, which only is.
@@ -19,7 +18,7 @@ struct FallbackTests {
         let daemon: TestDaemon
         let client: Client
         let home: TestCgroup
-        let main: Child
+        let main: App
         let other: Int32
         let waiting: Int32
         let path: String
@@ -33,20 +32,14 @@ struct FallbackTests {
             home = try TestCgroup("app-test")
             fifo = daemon.bus.directory + "/fifo"
             guard mkfifo(fifo, 0o600) == 0 else { throw TestFailure("mkfifo: \(errno)") }
-            let gate = try PipeEnds()
-            main = try Child(
-                "python3", ["-c", Self.script, fifo], descriptors: [STDIN_FILENO: gate.read])
+            main = try App(daemon.bus)
             try home.take(main.pid)
-            close(gate.takeWrite())
-            let line = try main.waitForLine(containing: "other ")
-            guard let other = line.split(separator: " ").last.flatMap({ Int32($0) }) else {
-                throw TestFailure(line)
-            }
-            self.other = other
+            other = try main.make("fork")
+            main.tell("spawn \(fifo)")
             // Its parent can say nothing until it has executed.
             var third: Int32?
-            let cgroup = home.cgroup
             let known = [main.pid, other]
+            let cgroup = home.cgroup
             try client.wait("the child of vfork") {
                 third = try cgroup.processes().first { !known.contains($0) }
                 return third != nil
@@ -59,17 +52,6 @@ struct FallbackTests {
         deinit {
             if writer >= 0 { close(writer) }
         }
-
-        private static let script = """
-            import os, subprocess, sys
-            sys.stdin.read()
-            other = subprocess.Popen(["sleep", "1000"])
-            print("other", other.pid, flush=True)
-            os.posix_spawn("/bin/sleep", ["sleep", "1000"], {},
-                file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
-            print("spawned", flush=True)
-            other.wait()
-            """
 
         /// Lets the child of vfork(2) execute, and with it its parent go on.
         func open() throws {
@@ -97,7 +79,7 @@ struct FallbackTests {
             }
             // A stop that still waited for it would stop it now.
             try open()
-            try main.waitForLine(containing: "spawned")
+            try main.process.waitForLine(containing: "spawned")
             #expect(try client.state(path) == "background")
         }
     }
@@ -189,7 +171,7 @@ struct FallbackTests {
         #expect(try !Proc().hasPendingStop(scene.main.pid))
         try scene.client.wait("the child to run") { try !isStopped(scene.other) }
         try scene.open()
-        try scene.main.waitForLine(containing: "spawned")
+        try scene.main.process.waitForLine(containing: "spawned")
         #expect(try scene.client.state(scene.path) == "background")
     }
 
@@ -197,7 +179,7 @@ struct FallbackTests {
     func stopYetToWork() throws {
         let scene = try Scene()
         try scene.daemon.end(SIGKILL)
-        scene.main.kill(SIGSTOP)
+        scene.main.process.kill(SIGSTOP)
         try scene.daemon.start()
         #expect(try scene.client.state(scene.path) == "background")
         try scene.open()
@@ -206,7 +188,7 @@ struct FallbackTests {
         }
         #expect(try scene.client.holds(scene.path).allSatisfy { $0.hasPrefix("signal") })
         try scene.client.application(scene.path, "Resume")
-        try scene.main.waitForLine(containing: "spawned")
+        try scene.main.process.waitForLine(containing: "spawned")
     }
 }
 

@@ -46,28 +46,22 @@ struct StopTests {
 
     @Test(
         "one that was sent before the registration, and works after it, is seen",
-        .enabled(if: Programs.inPath("python3") != nil, "needs python3, for posix_spawn(3)"))
+        .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
     func onItsWay() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let fifo = daemon.bus.directory + "/fifo"
         try #require(mkfifo(fifo, 0o600) == 0)
-        // It waits in vfork(2), and takes no stop, until the child's file action has a writer.
-        let child = try Child("python3", ["-c", Self.waitInVfork, fifo])
-        try client.wait("the child of vfork") { try !Proc().children(of: child.pid).isEmpty }
-        kill(child.pid, SIGSTOP)
-        let path = try client.register("org.example.Editor", child.pid)
+        let app = try App(daemon.bus)
+        // It has no other child: it waits in vfork(2), and takes no stop, until the FIFO has a writer.
+        app.tell("spawn \(fifo)")
+        try client.wait("the child of vfork") { try !Proc().children(of: app.pid).isEmpty }
+        kill(app.pid, SIGSTOP)
+        let path = try client.register("org.example.Editor", app.pid)
         #expect(try client.state(path) == "background")
         let writer = open(fifo, O_RDWR | O_CLOEXEC)
         defer { close(writer) }
         try client.wait(for: path, toBe: "suspended")
         #expect(try client.holds(path) == ["signal "])
     }
-
-    private static let waitInVfork = """
-        import os, sys
-        os.posix_spawn("/bin/sleep", ["sleep", "1000"], {},
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
-        os.wait()
-        """
 }
