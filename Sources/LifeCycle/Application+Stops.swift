@@ -13,7 +13,7 @@ extension Application {
         liftsForeignStop = false
         if breath == .closing, holder == nil { breath = .none }
         // A stop voids an acknowledgement that is awaited (§ 2); the grace went with the state.
-        termination?.serial = 0
+        if termination?.isAtOnce == false { termination?.serial = Termination.voided }
         switch enforcement {
         case .stopping:
             enforcement = .stopped

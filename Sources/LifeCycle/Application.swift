@@ -123,9 +123,17 @@ public struct Application: Equatable, Sendable {
         var verdict: ExitReason
         /// SIGTERM was sent, or never will be.
         var isExitRequested = false
+        /// SIGKILL was ordered at `killAt`. Not written down: whether it was carried out is not known to the next
+        /// daemon, which orders it anew.
+        var isKillOrdered = false
 
-        /// Killed when it was asked for: nothing was announced.
-        var isAtOnce: Bool { serial == 0 && verdict != .reclaimed }
+        /// Nobody can acknowledge with it: a stop has voided the serial.
+        static let voided = UInt64.max
+
+        /// Killed when it was decided: nothing was announced.
+        var isAtOnce: Bool { serial == 0 }
+        /// CLOCK_MONOTONIC of SIGKILL, until that is ordered.
+        var dueKill: Microseconds? { isKillOrdered ? nil : killAt }
     }
 
     /// It was told that its protected data becomes unavailable: policy waits for its acknowledgement.
@@ -247,7 +255,7 @@ public struct Application: Equatable, Sendable {
     public var launchDeadline: Microseconds? { launch?.deadline }
 
     /// CLOCK_MONOTONIC of SIGKILL; nil where no end was asked for.
-    public var killDeadline: Microseconds? { termination?.killAt }
+    public var killDeadline: Microseconds? { termination?.dueKill }
 
     /// Everything that its timers wait for, the earliest.
     var nextDeadline: Microseconds? {
@@ -260,7 +268,7 @@ public struct Application: Equatable, Sendable {
         consider(graceDeadline)
         for task in tasks { consider(task.nextDeadline) }
         consider(termination?.requestExitAt)
-        consider(termination?.killAt)
+        consider(termination?.dueKill)
         consider(breath.deadline)
         consider(protection?.limit.deadline)
         return earliest

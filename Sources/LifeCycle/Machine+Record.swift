@@ -84,9 +84,13 @@ extension Machine {
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.liftsForeignStop { effects.append(.continueForeign(number)) }
-        if application.termination?.isAtOnce == true { effects.append(.kill(number)) }
+        // Whether it was carried out is not known. What was decided for its memory is decided anew, while memory is short.
+        let isReclaimed = application.isBeingReclaimed
+        let isKilledAtOnce = application.termination?.isAtOnce == true
+        if isKilledAtOnce, !isReclaimed { effects.append(.kill(number)) }
         update(number, application.enforcementCause, at: now, &effects) {
             $0.apply(settings)
+            if isKilledAtOnce, isReclaimed { $0.termination = nil }
             $0.windowLevel = view.level
             $0.isFocused = view.isFocused
             $0.isMinimized = view.isMinimized

@@ -319,9 +319,9 @@ extension Machine {
                 $0.termination?.isExitRequested = true
             }
         }
-        if let at = termination.killAt, at <= now {
+        if let at = termination.dueKill, at <= now {
             effects.append(.kill(number))
-            update(number, .request, at: now, &effects) { $0.termination?.killAt = nil }
+            update(number, .request, at: now, &effects) { $0.termination?.isKillOrdered = true }
         }
     }
 }

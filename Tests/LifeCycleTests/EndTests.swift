@@ -53,6 +53,50 @@ struct EndTests {
         #expect(other.reassert(restored, at: announced.now) == [])
     }
 
+    /// The machine of the next daemon, with what the one before wrote down.
+    private func next(after stage: Stage) throws -> (machine: Machine, effects: [Effect]) {
+        var machine = Machine(settings: stage.machine.settings)
+        let number = try machine.restore(#require(stage.machine.record(of: stage.number)))
+        let effects = machine.reassert(number, at: stage.now)
+        return (machine, effects)
+    }
+
+    @Test("a kill at the deadline that was perhaps not carried out is ordered anew by the next daemon")
+    func deadlineBeforeRestart() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        stage.pass(5 * Self.second)
+        #expect(stage.effects.contains(.kill(stage.number)))
+        #expect(stage.application.killDeadline == nil)
+        var (machine, effects) = try next(after: stage)
+        effects += machine.handle(.timePassed, at: stage.now)
+        #expect(effects.filter { $0 == .kill(stage.number) }.count == 1)
+        #expect(!effects.contains(.requestExit(stage.number)))
+    }
+
+    @Test(
+        "one that was stopped and continued while it was ending is killed at its deadline, not by a restart")
+    func stoppedBeforeRestart() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        let deadline = try #require(stage.application.killDeadline)
+        stage.stopBySomebody()
+        stage.take(.continued(stage.number))
+        var (machine, effects) = try next(after: stage)
+        effects += machine.handle(.timePassed, at: deadline - 1)
+        #expect(!effects.contains(.kill(stage.number)))
+        effects += machine.handle(.timePassed, at: deadline)
+        #expect(effects.filter { $0 == .kill(stage.number) }.count == 1)
+    }
+
+    @Test("what was to be killed at once stays so, though our own stop before the kill is seen")
+    func stoppedToBeKilled() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: true))
+        stage.take(.stopped(stage.number, holder: nil))
+        #expect(try next(after: stage).effects.contains(.kill(stage.number)))
+    }
+
     @Test("SIGTERM goes out once, and SIGKILL at the deadline all the same")
     func once() throws {
         var stage = try Stage.launched()

@@ -46,6 +46,19 @@ struct ReclaimTests {
         #expect(try endAll(&desk) == [small, large, old, running])
     }
 
+    @Test("what was decided, and perhaps not carried out, is forgotten by the next daemon: it decides anew")
+    func restart() throws {
+        var desk = PressureDesk()
+        let held = try desk.held(60 << 20)
+        desk.runShort()
+        #expect(desk.reclaimed == [held])
+        var next = Machine(settings: desk.machine.settings)
+        let number = try next.restore(#require(desk.machine.record(of: held)))
+        _ = next.reassert(number, at: desk.now)
+        #expect(next.applications[held]?.isTerminating == false)
+        #expect(next.applications[held]?.state == .suspended)
+    }
+
     @Test("one at a time: the next only when the one before is gone and memory is looked at anew")
     func oneAtATime() throws {
         var desk = PressureDesk()

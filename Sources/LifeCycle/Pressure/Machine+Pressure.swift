@@ -164,7 +164,7 @@ extension Machine {
 
     /// What was begun in the background is called off where it may not be ended any more: in front, it never is.
     func decideReclaim(_ next: inout Application, _ effects: inout [Effect]) {
-        guard next.termination?.verdict == .reclaimed, next.termination?.killAt != nil,
+        guard next.termination?.verdict == .reclaimed, next.termination?.dueKill != nil,
             let why = objectionToReclaim(next)
         else { return }
         next.termination = nil
