@@ -6,12 +6,15 @@ import Linux
 import TestSupport
 import Testing
 
-/// The daemon is killed again and again, at any moment, while everything happens. APPSTATED_SOAK=1: 300 times.
+/// The daemon is killed again and again, at any moment, while everything happens. APPSTATED_SOAK=1: 300 times. What it
+/// is killed at while memory is short is in PressureTests.
 @Suite("Crashes", .enabled(if: App.isAvailable, "needs dbus-daemon, appstated and AppActor"))
 struct CrashTests {
     private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
 
-    @Test("killed at random moments under churn: nothing is lost, nothing stays stopped without a hold")
+    @Test(
+        "killed at random moments under churn: nothing is lost, nothing stays stopped without a hold, no end is forgotten"
+    )
     func churn() throws {
         let dice = Dice()
         let count = Self.isLong ? 300 : 25
@@ -31,7 +34,8 @@ struct CrashTests {
 }
 
 /// Twenty applications to which everything is done, what is known to have been done to each, and one subscriber
-/// who begins anew with each daemon.
+/// who begins anew with each daemon. Nobody freezes a cgroup from outside: whose a freeze is when holds of ours come and
+/// go beneath it, the daemon does not always know.
 private final class Churn {
     /// What was asked and answered stands fast; what was under way when the daemon died may stand or not.
     private enum Known: Equatable {
@@ -40,6 +44,12 @@ private final class Churn {
 
     private final class Subject {
         let process: Child
+        /// Policy suspends it when it is in the background. Its process may stand at any moment: it is asked nothing.
+        let isAutomatic: Bool
+        /// What it has made.
+        let children: [Int32]
+        /// `Terminate`.
+        var ending = Known.no
         let path: String
         var request = Known.no
         /// Somebody else's SIGSTOP.
@@ -51,11 +61,31 @@ private final class Churn {
         /// Where it has a cgroup of its own, and is frozen with it.
         let home: TestCgroup?
 
-        init(_ process: Child, _ path: String, _ actor: App?, _ home: TestCgroup?) {
+        init(
+            _ process: Child, _ path: String, _ actor: App?, _ home: TestCgroup?, isAutomatic: Bool = false,
+            children: [Int32] = []
+        ) {
             self.process = process
             self.path = path
             self.actor = actor
             self.home = home
+            self.isAutomatic = isAutomatic
+            self.children = children
+        }
+
+        var hasEnded: Bool {
+            let state = try? Proc().stat(process.pid).state
+            return state == nil || state == .zombie || state == .dead
+        }
+
+        /// Processes that it has made, or that are where it is, which stand; and its cgroup.
+        var standing: [String] {
+            get throws {
+                let neighbours = try home?.cgroup.processes() ?? []
+                let isFrozen = try home?.cgroup.wantsFrozen() == true
+                return Set(children + neighbours).filter { (try? isStopped($0)) == true }
+                    .map { "process \($0)" } + (isFrozen ? ["its cgroup"] : [])
+            }
         }
 
         var stands: Bool {
@@ -63,10 +93,14 @@ private final class Churn {
         }
     }
 
+    private static let size = 20
+
     private let daemon: TestDaemon
     private let client: Client
     private var subscriber: Client
     private var subjects: [Subject] = []
+    /// Those that have ended, or are no applications any more.
+    private var former: [Subject] = []
     private var dice: Dice
     /// What the subscriber knows of each: what it read when it subscribed, and every edge since.
     private var told: [String: String] = [:]
@@ -78,27 +112,50 @@ private final class Churn {
     init(_ dice: Dice) throws {
         self.dice = dice
         daemon = try TestDaemon(
-            configuration: "[LifeCycle]\nBackgroundTaskMaxSec=1h\nBackgroundGraceSec=infinity\n")
+            configuration:
+                "[LifeCycle]\nBackgroundTaskMaxSec=1h\nBackgroundGraceSec=50ms\nTerminateGraceSec=200ms\n")
         client = try daemon.client()
         subscriber = try daemon.subscriber()
-        for _ in 0..<20 { try spawn() }
+        for _ in 0..<Self.size { try spawn() }
         try begin()
     }
 
     private func spawn() throws {
         let home = TestCgroup.isAvailable && Bool.random(using: &dice) ? try TestCgroup("app-churn") : nil
-        if Int.random(in: 0..<4, using: &dice) == 0 {
-            let actor = try App(daemon.bus)
-            try home?.take(actor.pid)
-            let path = try actor.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
-            try actor.application(path, "FinishLaunching")
-            subjects.append(Subject(actor.process, path, actor, home))
-        } else {
+        guard Int.random(in: 0..<2, using: &dice) == 0 else {
             let process = try Child("sleep", ["10000"])
             try home?.take(process.pid)
             let path = try client.register("org.example.Sleeper", process.pid)
             subjects.append(Subject(process, path, nil, home))
+            return
         }
+        let isAutomatic = Bool.random(using: &dice)
+        let actor = try App(daemon.bus)
+        try home?.take(actor.pid)
+        let children = [try actor.make("fork")]
+        let suspension = isAutomatic ? "automatic" : "manual"
+        let path = try actor.register(
+            "org.example.Actor", "suspension=s:\(suspension),launch-mode=s:background")
+        let finish = "call \(path) \(BusNames.application) FinishLaunching"
+        // It may stand before it has read the answer.
+        if isAutomatic { actor.tell(finish) } else { try actor.ask(finish) }
+        try client.wait("the launch") { try client.state(path) != "not-running" }
+        subjects.append(
+            Subject(actor.process, path, actor, home, isAutomatic: isAutomatic, children: children))
+    }
+
+    /// It has ended, or is to end: another comes in its place once it is gone.
+    private func replace(_ subject: Subject) throws {
+        try client.wait("the end of \(subject.path)") {
+            try subject.hasEnded && !client.list().contains { $0.hasPrefix(subject.path + " ") }
+        }
+        retire(subject)
+        try spawn()
+    }
+
+    private func retire(_ subject: Subject) {
+        subjects.removeAll { $0 === subject }
+        former.append(subject)
     }
 
     // MARK: Deeds
@@ -109,12 +166,19 @@ private final class Churn {
             try act(subject)
         }
         // One that ends, and another in its place.
-        if Int.random(in: 0..<3, using: &dice) == 0, let index = subjects.indices.randomElement(using: &dice)
-        {
-            let subject = subjects.remove(at: index)
+        guard let subject = subjects.randomElement(using: &dice) else { return }
+        switch Int.random(in: 0..<6, using: &dice) {
+        case 0:
             subject.process.kill(SIGKILL)
-            try client.wait("its end") { try !client.list().contains { $0.hasPrefix(subject.path + " ") } }
+            try replace(subject)
+        case 1:
+            try client.terminate(subject.path, force: Bool.random(using: &dice))
+            try replace(subject)
+        case 2 where subject.foreign == .no:
+            try client.application(subject.path, "Unregister")
+            retire(subject)
             try spawn()
+        default: break
         }
     }
 
@@ -138,16 +202,17 @@ private final class Churn {
             try client.application(subject.path, "Resume")
             subject.request = .no
             subject.foreign = .no
-        case 5:
+        case 5 where !subject.isAutomatic:
             subject.process.kill(SIGSTOP)
             subject.foreign = .yes
             try settleStop(subject)
-        case 6:
+        case 6 where !subject.isAutomatic:
             subject.process.kill(SIGCONT)
             subject.foreign = .no
             try settleStop(subject)
         default:
-            guard let actor = subject.actor, subject.request == .no, subject.foreign == .no,
+            guard let actor = subject.actor, !subject.isAutomatic, subject.request == .no,
+                subject.foreign == .no,
                 let id = UInt64(
                     try actor.application(subject.path, "BeginBackgroundTask s:work").filter(\.isNumber))
             else { return }
@@ -180,7 +245,11 @@ private final class Churn {
     func crash() throws {
         for subject in subjects.shuffled(using: &dice).prefix(10) {
             deeds += 1
-            switch Int.random(in: 0..<5, using: &dice) {
+            switch Int.random(in: 0..<6, using: &dice) {
+            case 5:
+                let isForced = Bool.random(using: &dice)
+                try send(subject.path, BusNames.application, "Terminate") { try $0.append(isForced) }
+                subject.ending = .maybe
             case 0:
                 try send(BusNames.root, BusNames.reporter, "SetFocus") {
                     try $0.append(UInt32(subject.process.pid))
@@ -204,8 +273,9 @@ private final class Churn {
                 subject.foreign = .maybe
             }
         }
-        // The random moment is what is tried out here: nothing is awaited.
-        var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<3_000_000, using: &dice))
+        // The random moment is what is tried out here: nothing is awaited. Some are as late as the ends are.
+        let latest = Int.random(in: 0..<4, using: &dice) == 0 ? 250_000_000 : 3_000_000
+        var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<latest, using: &dice))
         nanosleep(&moment, nil)
         try daemon.end(SIGKILL)
         try subscriber.settleWithoutService()
@@ -275,20 +345,44 @@ private final class Churn {
         var wrong: [String] = []
         let deadline = ContinuousClock.now + .seconds(60)
         repeat {
-            wrong = try look()
+            do {
+                wrong = try look()
+            } catch let failure as BusFailure where failure.name == ErrorName.noSuchApplication.rawValue {
+                wrong = ["\(failure)"]
+            } catch let failure as KernelFailure where failure.isNoSuchProcess {
+                wrong = ["\(failure)"]
+            }
             try subscriber.settle()
         } while !wrong.isEmpty && ContinuousClock.now < deadline
         hear()
+        while subjects.count < Self.size { try spawn() }
         return wrong + violations
     }
 
     private func look() throws -> [String] {
         var wrong: [String] = []
         let rows = try client.list()
+        // Ended as was asked for; whoever was not asked is asked nothing more.
+        for subject in subjects where subject.ending == .maybe {
+            let isListed = rows.contains { $0.hasPrefix(subject.path + " ") }
+            if !isListed, subject.hasEnded {
+                retire(subject)
+            } else if isListed, try client.explain(subject.path)["terminating"] == .bool(false) {
+                subject.ending = .no
+            } else {
+                wrong.append("\(subject.path) has not ended yet")
+            }
+        }
+        if !wrong.isEmpty { return wrong }
         if rows.count != subjects.count { wrong.append("\(rows.count) applications, not \(subjects.count)") }
         for subject in subjects {
             guard let row = rows.first(where: { $0.hasPrefix(subject.path + " ") }) else {
                 wrong.append("\(subject.path) is lost")
+                continue
+            }
+            // It is not removed yet, or has ended since.
+            if subject.hasEnded || subject.ending == .yes {
+                wrong.append("\(row) is still there")
                 continue
             }
             let words = row.split(separator: " ").map(String.init)
@@ -306,10 +400,15 @@ private final class Churn {
         let stands = try subject.stands
         let isRequested = holds.contains("request uid:\(getuid())")
         let isForeign = holds.contains { $0.hasPrefix("signal") }
+        let isByPolicy = holds.contains { $0.hasPrefix("policy") }
         // What follows of that is not to be seen yet.
         if try !stands && Proc().hasPendingStop(subject.process.pid) { wrong.append("is about to stop") }
         if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
         if stands == holds.isEmpty { wrong.append("stopped: \(stands), holds \(holds)") }
+        let standing = try subject.standing
+        if holds.isEmpty, !standing.isEmpty { wrong.append("nobody holds it, and stopped: \(standing)") }
+        if isByPolicy, !subject.isAutomatic { wrong.append("policy holds it") }
+        if subject.isAutomatic, state == "background" { wrong.append("policy does not hold it") }
         if subject.request == .yes, !isRequested { wrong.append("the request is lost: \(holds)") }
         if subject.request == .no, isRequested { wrong.append("a request that nobody made") }
         if subject.foreign == .yes, !stands { wrong.append("runs, and was stopped by somebody else") }
@@ -332,13 +431,42 @@ private final class Churn {
         return wrong
     }
 
-    /// Everybody is let go, and nobody stays behind.
+    /// What was announced of each is what it is, and nobody of those that are no applications any more stands.
+    private func announced() throws -> [String] {
+        try subscriber.settle()
+        hear()
+        var wrong = try look()
+        for subject in subjects {
+            let stands = try subject.stands
+            if stands != (told[subject.path] == "suspended") {
+                wrong.append(
+                    "\(subject.path) was told \(told[subject.path] ?? "nothing"), stopped: \(stands)")
+            }
+        }
+        return try wrong + leftBehind(former)
+    }
+
+    private func leftBehind(_ subjects: [Subject]) throws -> [String] {
+        try subjects.flatMap { subject -> [String] in
+            let isItself = !subject.hasEnded && (try? isStopped(subject.process.pid)) == true
+            let all = try (isItself ? ["its process"] : []) + subject.standing
+            return all.map { "\(subject.path) is over, and stopped: \($0)" }
+        }
+    }
+
+    /// Everybody is as announced; then everybody is let go, and nobody stays behind.
     func finish() throws {
+        var wrong: [String] = []
+        let deadline = ContinuousClock.now + .seconds(60)
+        repeat { wrong = try announced() } while !wrong.isEmpty && ContinuousClock.now < deadline
+        #expect(wrong == [])
         for subject in subjects {
             try client.application(subject.path, "Resume")
-            try client.wait("\(subject.path) to run") { try !subject.stands }
+            // Policy takes it again.
+            if !subject.isAutomatic { try client.wait("\(subject.path) to run") { try !subject.stands } }
         }
         try daemon.end(SIGTERM)
+        #expect(try leftBehind(former + subjects) == [])
     }
 }
 

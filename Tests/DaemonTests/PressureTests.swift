@@ -189,6 +189,49 @@ struct PressureTests {
         for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
     }
 
+    @Test(
+        "killed while it ends applications for their memory: those that live are as announced, and none is ending for ever",
+        arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 3 : 30))
+    func killed(round: Int) throws {
+        let scene = try Scene()
+        let paths = try (0..<4).map { try scene.suspended("A\($0)", byPolicy: $0 % 2 == 0) }
+        try scene.warned()
+        try scene.grow(400) { scene.level != "critical" }
+        // The random moment is what is tried out here: nothing is awaited.
+        var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<20_000_000))
+        nanosleep(&moment, nil)
+        try scene.daemon.end(SIGKILL)
+        scene.rest(true)
+        try scene.front.ask("release")
+        try scene.daemon.start()
+        var wrong: [String] = []
+        func isAsAnnounced() throws -> Bool {
+            let rows = try scene.client.list()
+            wrong = try paths.flatMap { path -> [String] in
+                guard let app = scene.apps[path] else { return [] }
+                let state = try? Proc().stat(app.pid).state
+                let row = rows.first { $0.hasPrefix(path + " ") }
+                if state == nil || state == .zombie || state == .dead {
+                    return row.map { ["\($0) is not there any more"] } ?? []
+                }
+                guard row?.hasSuffix(" suspended") == true else { return ["\(row ?? path) lives"] }
+                let isEnding = try scene.client.explain(path)["terminating"] == .bool(true)
+                let holds = try scene.client.holds(path)
+                let isRight = try !isEnding && !holds.isEmpty && isStopped(app.pid)
+                return isRight
+                    ? [] : ["\(path): \(state.map { "\($0)" } ?? ""), \(holds), ending: \(isEnding)"]
+            }
+            return wrong.isEmpty
+        }
+        do {
+            try scene.client.wait("all to be as announced") { (try? isAsAnnounced()) == true }
+        } catch {
+            Issue.record("\(wrong)")
+        }
+        #expect(try scene.client.state(scene.frontPath) == "active")
+        #expect(try scene.kernelKills == 0)
+    }
+
     @Test("who is not in the cgroup that is short is not ended for it, though it is the first by all else")
     func outside() throws {
         let scene = try Scene()
