@@ -66,10 +66,15 @@ struct LockTests {
         #expect(try !isStopped(scene.app.pid))
     }
 
-    @Test("waited for while it is suspended: it is resumed, and Explain says why", arguments: [false, true])
-    func after(polling: Bool) throws {
-        if polling && !TestDaemon.canBeOthers { return }
-        let scene = try Scene(polling: polling)
+    @Test("waited for while it is suspended: it is resumed, and Explain says why")
+    func after() throws { try expectResumed(Scene()) }
+
+    @Test(
+        "the same where waiters are found by polling",
+        .enabled(if: TestDaemon.canBeOthers, "needs root, to take capabilities from the daemon"))
+    func afterByPolling() throws { try expectResumed(Scene(polling: true)) }
+
+    private func expectResumed(_ scene: Scene) throws {
         try scene.acknowledge()
         try scene.client.wait(for: scene.path, toBe: "suspended")
         let waiter = try scene.waiter()

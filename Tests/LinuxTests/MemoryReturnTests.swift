@@ -34,7 +34,8 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "right after SIGKILL: released, or the process was quicker", .enabled(if: Machine.hasPython),
+        "right after SIGKILL: released, or the process was quicker",
+        .enabled(if: Machine.hasPython, "needs python3"),
         .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
     func releaseInRace() throws {
         let child = try holder(100 << 20)

@@ -98,7 +98,9 @@ struct MemoryTests {
         #expect(try #require(after.headroom) < 44 << 20)
     }
 
-    @Test("a process's memory grows by what it takes; a zombie has none", .enabled(if: Machine.hasPython))
+    @Test(
+        "a process's memory grows by what it takes; a zombie has none",
+        .enabled(if: Machine.hasPython, "needs python3"))
     func process() throws {
         let child = try Child(
             python: """

@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 import TestSupport
 import Testing
 import Windows
@@ -7,12 +8,18 @@ import Windows
 @Suite("sway and i3", .serialized, .enabled(if: Tiler.isAvailable, Tiler.whatIsMissing))
 struct TilerTests {
     @Test(
-        "sway is here",
+        "the one behind the IPC is sway",
         .enabled(if: Tiler.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
-    func sway() {}
+    func sway() throws { try expectToWatch(.sway) }
 
-    @Test("i3 is here", .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
-    func i3() {}
+    @Test("the one behind the IPC is i3", .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
+    func i3() throws { try expectToWatch(.i3) }
+
+    private func expectToWatch(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let processes = try tiler.watch().observer.desktopProcesses
+        #expect(try processes.map { try Proc().stat($0).comm }.contains(kind.rawValue))
+    }
 
     @Test("windows with their processes, names and the focus", arguments: Tiler.Kind.present)
     func focus(_ kind: Tiler.Kind) throws {

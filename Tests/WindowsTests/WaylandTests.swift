@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 import TestSupport
 import Testing
 import Windows
@@ -6,13 +7,21 @@ import Windows
 /// zwlr_foreign_toplevel_manager_v1. What is done to windows is asked of the compositor as taskbars do.
 @Suite("Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandTests {
-    @Test("labwc is here", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc and Xwayland"))
-    func labwc() {}
+    @Test(
+        "the compositor at the display is labwc",
+        .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc and Xwayland"))
+    func labwc() throws { try expectToWatch(.labwc) }
 
     @Test(
-        "sway is here",
+        "the compositor at the display is sway",
         .enabled(if: Compositor.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
-    func sway() {}
+    func sway() throws { try expectToWatch(.sway) }
+
+    private func expectToWatch(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let processes = try compositor.watch().observer.desktopProcesses
+        #expect(try processes.map { try Proc().stat($0).comm } == [kind.rawValue])
+    }
 
     @Test("windows with their processes, names and the focus", arguments: Compositor.Kind.present)
     func focus(_ kind: Compositor.Kind) throws {

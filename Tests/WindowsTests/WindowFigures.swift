@@ -50,7 +50,9 @@ struct WindowFigures {
         }
     }
 
-    @Test("a burst over 200 windows, and idle with them", .enabled(if: Display.isAvailable))
+    @Test(
+        "a burst over 200 windows, and idle with them",
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func burst() throws {
         print(
             "\n| Window manager | focus changes asked for | agent's CPU time each | context switches idle,",

@@ -6,11 +6,19 @@ import Windows
 /// What real window managers say of real windows, as the X11 observer sees it.
 @Suite("X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct X11Tests {
-    @Test("openbox is here", .enabled(if: WindowManager.openbox.isPresent, "needs openbox"))
-    func openbox() {}
+    @Test("windows are managed by openbox", .enabled(if: WindowManager.openbox.isPresent, "needs openbox"))
+    func openbox() throws {
+        let said = try Display(.openbox).run("wmctrl", ["-m"])
+        #expect(said.hasPrefix("Name: Openbox\n"))
+    }
 
-    @Test("xfwm4 is here", .enabled(if: WindowManager.xfwm4.isPresent, "needs xfwm4 and dbus-run-session"))
-    func xfwm4() {}
+    @Test(
+        "windows are managed by xfwm4",
+        .enabled(if: WindowManager.xfwm4.isPresent, "needs xfwm4 and dbus-run-session"))
+    func xfwm4() throws {
+        let said = try Display(.xfwm4).run("wmctrl", ["-m"])
+        #expect(said.hasPrefix("Name: Xfwm4\n"))
+    }
 
     @Test("windows with their processes, names and the focus", arguments: WindowManager.present)
     func focus(_ manager: WindowManager) throws {

@@ -1,0 +1,109 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// scripts/check-skips: a skip that the list does not allow on this machine is an error.
+@Suite("Skips")
+struct SkipTests {
+    private static let list = """
+        # A comment.
+
+        needs what everybody has
+            command sh
+        needs what nobody has
+            # Another.
+            command sh no-such-command
+        needs what nobody has, of one test
+            test one
+            command no-such-command
+        needs the kernel's *: [0-9]
+            commands no-such-command no-such-command-either
+        needs nonsense
+            nonsense
+
+        """
+
+    /// What it answers to lines of swift test, in which the list is this one.
+    private func check(_ lines: String...) throws -> (status: Child.Ending, output: String, errors: String) {
+        let directory = NSTemporaryDirectory() + "skips." + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let text = lines.map { $0 + "\n" }.joined()
+        try text.write(toFile: directory + "/output", atomically: true, encoding: .utf8)
+        try Self.list.write(toFile: directory + "/list", atomically: true, encoding: .utf8)
+        let child = try Child(
+            TestDaemon.root + "/scripts/check-skips", [directory + "/output", directory + "/list"])
+        return (try child.waitForExit(), child.output, child.errors)
+    }
+
+    private static let passed = "✔ Test \"that is skipped: \"so\"\" passed after 0.001 seconds."
+
+    @Test("none is none")
+    func none() throws {
+        let (status, output, errors) = try check(
+            "◇ Suite \"Those that are skipped\" started.", Self.passed,
+            "✔ Test run with 1 test passed after 0.001 seconds.")
+        #expect(status == .exited(0))
+        #expect(output == "Skipped: none\n")
+        #expect(errors == "")
+    }
+
+    @Test(
+        "what the list allows here is named, and no error",
+        arguments: [
+            "Test \"two\" skipped: \"needs what nobody has\"",
+            "Test two() skipped: \"needs what nobody has\"",
+            "Test \"one\" skipped: \"needs what nobody has, of one test\"",
+            "Test \"it's \"one\"\" skipped: \"needs the kernel's word: 7\"",
+        ])
+    func allowed(_ line: String) throws {
+        let (status, output, errors) = try check(Self.passed, "➜ " + line)
+        #expect(status == .exited(0))
+        #expect(output.hasPrefix("Skipped, with the reason (1):\n"))
+        #expect(errors == "")
+    }
+
+    @Test(
+        "what it does not allow is an error that names the test",
+        arguments: [
+            // Not on it; without a reason; for what the machine has; of a test that it does not name.
+            "Test \"two\" skipped: \"needs something else\"",
+            "Test \"two\" skipped: \"needs what nobody has.\"",
+            "Test \"two\" skipped.", "Test \"two\" skipped",
+            "Test \"two\" skipped: \"needs what everybody has\"",
+            "Test \"two\" skipped: \"needs what nobody has, of one test\"",
+            "Test \"two\" skipped: \"needs nonsense\"",
+        ])
+    func refused(_ line: String) throws {
+        let (status, _, errors) = try check(
+            "➜ Test \"one\" skipped: \"needs what nobody has\"", "➜ " + line, Self.passed)
+        #expect(status == .exited(1))
+        #expect(errors.contains("\n  two: "), "\(errors)")
+        #expect(!errors.contains("  one: "), "\(errors)")
+    }
+
+    @Test("a known issue is an error, too")
+    func known() throws {
+        let line = "✔ Test \"two\" passed after 0.001 seconds with 1 known issue."
+        let (status, _, errors) = try check(line)
+        #expect(status == .exited(1))
+        #expect(errors.contains(line))
+    }
+
+    @Test("the list of this repository can be read whole, and says a word's meaning wherever it uses one")
+    func real() throws {
+        let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
+        let lines = text.split(separator: "\n").filter { !$0.hasPrefix("#") && !$0.hasPrefix("    #") }
+        let reasons = lines.filter { !$0.hasPrefix("    ") }
+        #expect(Set(reasons).count == reasons.count)
+        let script = try String(contentsOfFile: TestDaemon.root + "/scripts/check-skips", encoding: .utf8)
+        for line in lines where line.hasPrefix("    ") && !line.hasPrefix("    test ") {
+            let word = line.split(separator: " ")[0]
+            #expect(script.contains("\n    \(word))"), "\(line)")
+        }
+        // A reason without anything below it allows nothing.
+        for (line, next) in zip(lines, lines.dropFirst() + [""]) where !line.hasPrefix("    ") {
+            #expect(next.hasPrefix("    "), "\(line)")
+        }
+    }
+}
