@@ -42,7 +42,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-system soak lint format bench bench-windows bench-pressure \
+.PHONY: all build release deb demo demo-shell test test-repeat test-system soak lint format bench bench-windows bench-pressure \
     install install-gnome install-kwin uninstall clean help
 
 build:
@@ -75,6 +75,11 @@ setup-demo:
 test:
 	@scripts/setup test
 	@scripts/test $(TEST_FLAGS)
+
+# make test-repeat RUNS=10 BUSY=4: all of them so often, the second half beside so many busy processes.
+test-repeat:
+	@scripts/setup test
+	@RUNS=$(RUNS) BUSY=$(BUSY) scripts/repeat-tests $(TEST_FLAGS)
 
 lint:
 	@scripts/lint
@@ -197,6 +202,7 @@ help:
 	@echo 'make demo        build, then watch real processes change state on a private bus'
 	@echo 'make demo-shell  a shell on that bus, to try by hand'
 	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"
+	@echo 'make test-repeat the tests ten times, five beside four busy processes (RUNS=10 BUSY=4)'
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
