@@ -28,6 +28,8 @@ struct IdleTests {
         try client.setFocus(herd[2].pid)
         // Nothing else goes on: the graces have passed.
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
+        // The worker's thread ends when it has had nothing to do for a while.
+        try client.wait("the worker's end") { try daemon.threads() == 1 }
         try client.settle()
         let states = try client.list().compactMap { $0.split(separator: " ").last.map(String.init) }
         #expect(states.count == 103)
@@ -79,16 +81,21 @@ struct IdleTests {
     }
 
     /// Observes it for three seconds. That time passes is what is observed here, so the test waits for nothing
-    /// else. The kernel tells the daemon of every stop and continuation on the machine, so who else makes
-    /// some wakes it, once for each at most; we have ourselves told of the same.
+    /// else. The kernel tells the daemon of every stop, continuation and contested file lock on the machine, so who
+    /// else makes some wakes it. Where it was woken although we were told of no stop, it is observed again: what wakes
+    /// it by itself does so each time.
     private func expectSilence(of daemon: TestDaemon) throws {
         let trace = try StopTrace.open()
-        try waitUntilAsleep(daemon)
-        _ = hints(trace)
-        let before = try daemon.wakeUps()
-        #expect(poll(nil, 0, 3_000) == 0)
-        let wakeUps = try daemon.wakeUps() - before
-        #expect(wakeUps <= hints(trace))
+        var wakeUps: [Int] = []
+        for _ in 0..<10 {
+            try waitUntilAsleep(daemon)
+            _ = hints(trace)
+            let before = try daemon.wakeUps()
+            #expect(poll(nil, 0, 3_000) == 0)
+            wakeUps.append(try daemon.wakeUps() - before)
+            if wakeUps.last ?? 0 <= hints(trace) { return }
+        }
+        Issue.record("woken in every three seconds: \(wakeUps)")
     }
 
     /// How many stops and continuations the kernel has told of since it was asked last.

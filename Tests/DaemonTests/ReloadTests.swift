@@ -9,7 +9,7 @@ import Testing
 @Suite("Reloading", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ReloadTests {
     private func write(_ text: String, _ daemon: TestDaemon) throws {
-        try text.write(toFile: daemon.configurationFile, atomically: true, encoding: .utf8)
+        try daemon.configure(text)
     }
 
     @Test("SIGHUP reads it again; no application is lost, and those it concerns change")

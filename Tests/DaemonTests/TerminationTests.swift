@@ -63,7 +63,7 @@ struct TerminationTests {
 
     @Test("a delegate that does not acknowledge is sent SIGTERM before the deadline")
     func silent() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=2s\n")
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=10s\n")
         let client = try daemon.subscriber()
         let (app, path) = try launched(daemon, client)
         try client.terminate(path)

@@ -35,9 +35,18 @@ extension SignalTests {
                 ("STOP", SIGSTOP), ("CONT", SIGCONT), ("TSTP", SIGTSTP), ("CONT", SIGCONT), ("TTIN", SIGTTIN),
                 ("TTOU", SIGTTOU), ("CONT", SIGCONT),
             ] {
-                sender.tell(name)
                 let expected = StopTrace.Hint(target: target.pid, signal: signal, sender: sender.pid)
-                #expect(try watch(trace) { $0 == expected })
+                // What is lost, in somebody else's flood, is sent again.
+                var isHinted = false
+                for _ in 0..<100 where !isHinted {
+                    sender.tell(name)
+                    let isOver = try watch(trace) { hint in
+                        if hint == expected { isHinted = true }
+                        return hint == nil || isHinted
+                    }
+                    try #require(isOver)
+                }
+                #expect(isHinted)
             }
         }
 
@@ -176,11 +185,13 @@ extension SignalTests {
                         for i in range(50): os.kill(\(target.pid), signal.SIGCONT)
                         say('on')
                     """)
+            var whole = 0
             // 60 times 50 records of some 72 bytes: six times around a ring of 32 KiB.
             for _ in 0..<60 {
                 sender.tell("")
                 _ = try sender.line()
                 var count = 0
+                var isLost = false
                 for descriptor in trace.descriptors {
                     let drained = trace.drain(descriptor) { hint in
                         guard hint.sender == sender.pid else { return }
@@ -188,10 +199,14 @@ extension SignalTests {
                             hint == StopTrace.Hint(target: target.pid, signal: SIGCONT, sender: sender.pid))
                         count += 1
                     }
-                    #expect(drained == .complete)
+                    if drained == .lost { isLost = true }
                 }
+                // 50 fit into the ring: what is lost is somebody else's flood, and says so.
+                if isLost { continue }
                 #expect(count == 50)
+                whole += 1
             }
+            #expect(whole > 30)
         }
 
         @Test("release continues in the reverse order", .enabled(if: python, "needs python3"))
@@ -200,24 +215,30 @@ extension SignalTests {
             _ = try child.numbers()
             let proc = Proc()
             let extent = StoppedExtent(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
-            #expect(complete(extent))
-            let all = extent.members.map(\.pid)
             let trace = try StopTrace.open()
             // One CPU, one ring: its order is the order of the signals.
             let cpus = try CPUList.online()
             try bindThread(to: cpus.prefix(1))
             defer { try? bindThread(to: cpus[...]) }
-            extent.release()
-            var order: [Int32] = []
-            for descriptor in trace.descriptors {
-                let drained = trace.drain(descriptor) { hint in
-                    if hint.sender == getpid(), hint.signal == SIGCONT, all.contains(hint.target) {
-                        order.append(hint.target)
+            var isWhole = false
+            // What is lost, in somebody else's flood, tells no order.
+            for _ in 0..<100 where !isWhole {
+                #expect(complete(extent))
+                let all = extent.members.map(\.pid)
+                extent.release()
+                var order: [Int32] = []
+                isWhole = true
+                for descriptor in trace.descriptors {
+                    let drained = trace.drain(descriptor) { hint in
+                        if hint.sender == getpid(), hint.signal == SIGCONT, all.contains(hint.target) {
+                            order.append(hint.target)
+                        }
                     }
+                    if drained == .lost { isWhole = false }
                 }
-                #expect(drained == .complete)
+                if isWhole { #expect(order == all.reversed()) }
             }
-            #expect(order == all.reversed())
+            #expect(isWhole)
         }
 
         /// Runs this thread on these CPUs; util-linux's program knows the call that Swift's Glibc lacks.
@@ -233,8 +254,7 @@ extension SignalTests {
 
         @Test("nothing is left mounted, and nothing open")
         func leavesNothing() throws {
-            let mounts = try Files.text(
-                in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
+            let mounts = try mountedTracefs()
             var numbers: [Int32] = []
             do {
                 let trace = try StopTrace.open()
@@ -243,14 +263,22 @@ extension SignalTests {
                 for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
             }
             for number in numbers {
-                var path = [CChar](repeating: 0, count: 64)
-                let count = readlink("/proc/self/fd/\(number)", &path, 63)
-                let name = count > 0 ? String(decoding: path[..<count].map { UInt8($0) }, as: UTF8.self) : ""
-                #expect(!name.contains("perf_event"))
+                // Another test may have got the number for an event of its own, until its end.
+                #expect(
+                    eventually {
+                        var path = [CChar](repeating: 0, count: 64)
+                        let count = max(0, readlink("/proc/self/fd/\(number)", &path, 63))
+                        let name = String(decoding: path[..<count].map { UInt8($0) }, as: UTF8.self)
+                        return !name.contains("perf_event")
+                    })
             }
-            let after = try Files.text(
-                in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
-            #expect(mounts == after)
+            #expect(try mountedTracefs() == mounts)
+        }
+
+        /// Where it is mounted; other tests mount other things.
+        private func mountedTracefs() throws -> [Substring] {
+            try Files.text(in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
+                .split(separator: "\n").filter { $0.split(separator: " ").dropFirst(2).first == "tracefs" }
         }
 
         @Test("a tracepoint that is not this one does not pass the self-test")

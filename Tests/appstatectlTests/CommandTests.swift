@@ -373,7 +373,7 @@ private final class Stage {
         daemon = try Child(
             Programs.built("appstated") ?? "appstated", ["--config", configuration],
             environment: bus.environment)
-        try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "30", "org.appstate1"])
+        try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "120", "org.appstate1"])
             .waitForExit()
     }
 

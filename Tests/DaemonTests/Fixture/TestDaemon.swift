@@ -48,8 +48,7 @@ final class TestDaemon {
         bus = try PrivateBus(
             policyDirectories: [Self.root + "/dbus"], serviceDirectories: serviceDirectory.map { [$0] } ?? [],
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
-        let file = bus.directory + "/appstated.conf"
-        try configuration.write(toFile: file, atomically: true, encoding: .utf8)
+        try Self.write(configuration, on: bus)
         ready = try NotifySocket(in: bus.directory)
         self.withoutCapabilities = withoutCapabilities
         self.hasSessions = hasSessions
@@ -136,11 +135,24 @@ final class TestDaemon {
     }
 
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
-    var configurationFile: String { bus.directory + "/appstated.conf" }
+    var configurationFile: String { Self.configurationFile(on: bus) }
+
+    private static func configurationFile(on bus: PrivateBus) -> String { bus.directory + "/appstated.conf" }
+
+    /// The memory of the machine that runs the tests is their subject only where they say so: what runs beside them
+    /// must not have applications warned or ended.
+    private static func write(_ configuration: String, on bus: PrivateBus) throws {
+        let quiet = configuration.contains("[Pressure]") ? "" : "\n[Pressure]\nSource=/nonexistent\n"
+        try (configuration + quiet).write(
+            toFile: configurationFile(on: bus), atomically: true, encoding: .utf8)
+    }
+
+    /// Replaces its configuration file, which it does not read before it is told to.
+    func configure(_ configuration: String) throws { try Self.write(configuration, on: bus) }
 
     /// Replaces its configuration file, and waits until what that says holds.
     func reconfigure(_ configuration: String) throws {
-        try configuration.write(toFile: configurationFile, atomically: true, encoding: .utf8)
+        try configure(configuration)
         try reload()
     }
 

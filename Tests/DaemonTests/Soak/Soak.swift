@@ -195,11 +195,11 @@ final class Soak {
     }
 
     private func wait(_ what: String, until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(60)
+        let deadline = ContinuousClock.now + .seconds(240)
         while !done() {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure(
-                    "\(what): not within 60 s; under way: \(actors.map(\.deed).filter { !$0.isEmpty }); \(behind) witnesses behind, "
+                    "\(what): not within 240 s; under way: \(actors.map(\.deed).filter { !$0.isEmpty }); \(behind) witnesses behind, "
                         + "\(ready.count) processes with something to do, \(failures)")
             }
             try loop.runOnce(timeout: 100_000)

@@ -64,11 +64,11 @@ final class KWin {
         } else {
             command = ["dbus-run-session", "--"] + command
         }
-        var attempt = try Self.start(command, variables, started)
-        // On a machine with much to do, KWin 5.27 was seen to wait for its Xwayland for ever.
-        for _ in 0..<2 where attempt.display == nil {
+        var attempt = try Self.start(command, variables, started, patience: 40_000)
+        // On a machine with much to do, KWin 5.27 was seen to wait for its Xwayland for ever; or it takes its time.
+        for patience in [80_000, 120_000] where attempt.display == nil {
             try Self.end(attempt.process, SIGKILL)
-            attempt = try Self.start(command, variables, started)
+            attempt = try Self.start(command, variables, started, patience: patience)
         }
         process = attempt.process
         guard let found = attempt.display else {
@@ -80,11 +80,11 @@ final class KWin {
 
     /// - Returns: the process, and its X server's display, once it has started the application `started` tells of.
     private static func start(
-        _ command: [String], _ variables: [String: String?], _ started: String
+        _ command: [String], _ variables: [String: String?], _ started: String, patience: Int
     ) throws -> (process: Child, display: String?) {
         let sign = try Child("cat", [started])
         let process = try Child(command[0], Array(command.dropFirst()), environment: variables)
-        let line = try? sign.waitForLine(containing: "STARTED :", timeout: 40_000)
+        let line = try? sign.waitForLine(containing: "STARTED :", timeout: patience)
         return (process, line.map { String($0.dropFirst("STARTED ".count)) })
     }
 

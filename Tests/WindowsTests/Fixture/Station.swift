@@ -54,7 +54,9 @@ final class Station {
     ///   - sessions: those of logind that the daemon sees, with the user of each; empty: those of the machine.
     init(withDaemon: Bool = true, configuration: String = "", sessions: [String: UInt32] = [:]) throws {
         self.sessions = sessions
-        self.configuration = "[LifeCycle]\nDrainEverySec=0\n" + configuration
+        // The memory of the machine that runs the tests is not their subject.
+        self.configuration =
+            "[LifeCycle]\nDrainEverySec=0\n\(configuration)\n[Pressure]\nSource=/nonexistent\n"
         let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().deletingLastPathComponent().path
         bus = try PrivateBus(
@@ -211,14 +213,14 @@ final class Station {
     func unregister(_ path: String) throws {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Unregister")
-        _ = try connection.call(message, timeout: 30_000_000)
+        _ = try connection.call(message, timeout: 120_000_000)
     }
 
     /// What `CanSuspend` answers.
     func objections(to path: String) throws -> [String] {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "CanSuspend")
-        return try connection.call(message, timeout: 30_000_000).readStrings()
+        return try connection.call(message, timeout: 120_000_000).readStrings()
     }
 
     func state(of path: String) throws -> String? {
