@@ -42,8 +42,8 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-system soak lint format bench bench-windows bench-pressure \
-    install install-gnome install-kwin uninstall clean help
+.PHONY: all build release deb demo demo-shell test test-repeat test-system test-debian13 soak lint format bench \
+    bench-windows bench-pressure install install-gnome install-kwin uninstall clean help
 
 build:
 	@scripts/setup build
@@ -91,6 +91,11 @@ format:
 test-system: deb
 	@scripts/setup system
 	@scripts/test-system $(SYSTEM_FLAGS)
+
+# What a new user does on a bare Debian 13, with its own compiler: scripts/debian13 -h tells.
+test-debian13:
+	@scripts/setup debian13
+	@scripts/debian13 test
 
 # 1,000 processes for a minute.
 soak:
@@ -206,6 +211,7 @@ help:
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
+	@echo 'make test-debian13  build, demonstration and tests in a bare Debian 13, with its own compiler'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
