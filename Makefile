@@ -131,6 +131,8 @@ install:
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
+	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated-release.service \
+	    >$(DESTDIR)$(unitdir)/appstated-release.service
 	install -D -m 644 systemd/appstated.catalog $(DESTDIR)$(catalogdir)/appstated.catalog
 	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
@@ -182,7 +184,8 @@ uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
-	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(catalogdir)/appstated.catalog \
+	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(unitdir)/appstated-release.service \
+	    $(DESTDIR)$(catalogdir)/appstated.catalog \
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
 	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated \

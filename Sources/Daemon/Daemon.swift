@@ -32,6 +32,9 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     private var isStepping = false
+    /// What is known of these could not be written down; when to try again.
+    private var unwritten: Set<ApplicationNumber> = []
+    private var rewriteAt: Microseconds = 0
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     private var timer: Timer?
@@ -42,6 +45,10 @@ public final class Daemon {
 
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer all the same.
     private static let longestWait: Microseconds = 500_000
+
+    /// Between two attempts to write down what could not be.
+    private static let rewritePause: Microseconds = 10_000_000
+    private static let rewrittenAtOnce = 64
 
     /// Puts everything together; nothing is on the bus yet.
     ///
@@ -277,9 +284,9 @@ public final class Daemon {
         }
         isStepping = true
         enroll(answer)
-        writeDown(effects)
+        let refused = writeDown(effects)
         answered(answer)
-        carryOut(effects)
+        carryOut(effects, without: refused)
         isStepping = false
         step()
     }
@@ -291,6 +298,9 @@ public final class Daemon {
             let fact = core.facts.removeFirst()
             take(core.machine.handle(fact, at: Self.now))
         }
+        if !unwritten.isEmpty, Self.now >= rewriteAt {
+            for number in unwritten.prefix(Self.rewrittenAtOnce) where writeDown(number) != nil { break }
+        }
         executor.announceChanges()
         isStepping = false
         delivery.resyncReachable()
@@ -300,44 +310,78 @@ public final class Daemon {
 
     /// Written down first: should we be killed in between, the next daemon knows what was under way.
     func take(_ effects: [Effect]) {
-        writeDown(effects)
-        carryOut(effects)
+        let refused = writeDown(effects)
+        carryOut(effects, without: refused)
     }
 
-    private func writeDown(_ effects: [Effect]) {
-        guard let state else { return }
+    /// Answers which stops are not to be carried out, since they could not be written down, and why.
+    private func writeDown(_ effects: [Effect]) -> [ApplicationNumber: KernelFailure] {
+        let touched = core.machine.takeTouched()
+        guard let state else { return [:] }
         for case .stop(let number, _) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
         state.writeFocus(machine.rememberedFocus)
+        var failures: [ApplicationNumber: KernelFailure] = [:]
         // One that has ended keeps its file until its end was carried out: somebody may have to be continued.
-        for number in core.machine.takeTouched() { writeDown(number) }
+        for number in touched { failures[number] = writeDown(number) }
+        if failures.isEmpty { return [:] }
+        var refused: [ApplicationNumber: KernelFailure] = [:]
+        for case .stop(let number, _) in effects {
+            guard let failure = failures[number], let application = executor.registered[number],
+                !state.hasRecorded(number, Holding(of: application))
+            else { continue }
+            refused[number] = failure
+        }
+        return refused
     }
 
-    private func writeDown(_ number: ApplicationNumber) {
+    private func writeDown(_ number: ApplicationNumber) -> KernelFailure? {
         guard let state, var record = machine.record(of: number),
             let application = executor.registered[number]
-        else { return }
+        else {
+            unwritten.remove(number)
+            return nil
+        }
         record.lines += application.recorded
-        state.write(number, record)
+        let failure = state.write(number, record, Holding(of: application))
+        if failure == nil {
+            unwritten.remove(number)
+        } else {
+            unwritten.insert(number)
+            rewriteAt = Self.now + Self.rewritePause
+        }
+        return failure
     }
 
     private func writeDownAll() {
         for (number, application) in executor.registered {
             application.resources = []
             state?.writeResources(number, [])
-            writeDown(number)
+            _ = writeDown(number)
         }
     }
 
-    private func carryOut(_ effects: [Effect]) {
+    private func carryOut(_ effects: [Effect], without refused: [ApplicationNumber: KernelFailure]) {
         for effect in effects {
+            if case .stop(let number, _) = effect, let failure = refused[number] {
+                stops.refuse(number, failure)
+                continue
+            }
+            guard case .removed(let number, _) = effect else {
+                executor.carryOut(effect)
+                continue
+            }
+            let suspender = executor.registered[number]?.suspender
             executor.carryOut(effect)
-            if case .removed(let number, _) = effect { state?.remove(number) }
+            state?.remove(number, isHeld: suspender?.isFreezeOurs == true)
         }
     }
 
     private func arm() {
-        let deadlines = [core.machine.nextDeadline(), waiting.values.lazy.joined().map(\.until).min()]
+        let deadlines = [
+            core.machine.nextDeadline(), waiting.values.lazy.joined().map(\.until).min(),
+            unwritten.isEmpty ? nil : rewriteAt,
+        ]
         if let next = deadlines.compactMap({ $0 }).min() {
             timer?.arm(at: next)
         } else {

@@ -42,35 +42,29 @@ final class Registered {
 // MARK: Written down
 
 extension Registered {
-    /// What the next daemon must know of it beside what the life cycle knows.
+    /// What the next daemon must know of it beside what the life cycle knows and what is held (`Holding`).
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
         for (key, value) in launchOptions {
-            if let text = value.text { lines.append(Record.Line("launch-option", "\(key) \(text)".escaped)) }
+            if let texts = value.texts { lines.append(Record.Line("launch-option", [key] + texts)) }
         }
-        if suspender.isFreezeOurs, let cgroup = suspender.frozen {
-            lines.append(Record.Line("frozen-cgroup", cgroup.path.escaped))
-        }
-        lines += suspender.standing.map { Record.Line("standing", ProcessID($0).recorded) }
-        lines += suspender.stoppedByUs.map { Record.Line("stopped-process", ProcessID($0).recorded) }
         return lines
     }
 
     convenience init(
         _ record: Record, suspender: (ProcessIdentity, UInt32) -> Suspender
     ) throws(Record.Flaw) {
-        let process = try record.require("process", ProcessID.init(recorded:)).identity
-        let user = try record.require("user") { UInt32($0) }
-        let options = try record.all("launch-option") { line -> (String, Variant)? in
-            guard let text = String(escaped: line), let space = text.firstIndex(of: " "),
-                let value = Variant(text: String(text[text.index(after: space)...]))
-            else { return nil }
-            return (String(text[..<space]), value)
+        let process = try record.require("process") { ProcessID(&$0) }.identity
+        let user: UInt32 = try record.require("user") { $0.number() }
+        let options = try record.all("launch-option") { fields -> (String, Variant)? in
+            guard let key = fields.text(), let value = Variant(texts: &fields.rest) else { return nil }
+            return (key, value)
         }
         self.init(
-            ApplicationNumber(try record.require("number") { UInt32($0) }),
-            id: try record.require("id", ApplicationID.init), process: process, user: user,
-            session: record["logind-session"] ?? "", unit: record["unit"] ?? "", launchOptions: options,
+            ApplicationNumber(try record.require("number") { $0.number() }),
+            id: try record.require("id") { $0.text().flatMap(ApplicationID.init) }, process: process,
+            user: user, session: try record.optional("logind-session") { $0.text() } ?? "",
+            unit: try record.optional("unit") { $0.text() } ?? "", launchOptions: options,
             suspender: suspender(process, user))
     }
 }

@@ -11,62 +11,70 @@ extension Daemon {
     func restore(
         from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
     ) -> [ApplicationNumber] {
-        core.machine.skipNumbers(through: state.lastGivenNumber())
         let bus = (try? self.bus.id()) ?? ""
         let boot = (try? proc.bootID()) ?? ""
-        let origin = state.origin()
+        state.begin(bus: bus, boot: boot)
         let found = state.found()
-        state.noteBus(bus, boot: boot)
+        let lastNumber = state.lastGivenNumber()
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
-        var adopted: [(number: ApplicationNumber, record: Record)] = []
-        var replaced: [(name: String, record: Record, successor: ApplicationNumber)] = []
+        var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
+        var dropped: [(entry: RuntimeState.Found, why: String?)] = []
+        var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
         let successors = Self.successors(found)
         for entry in found {
-            switch entry {
-            case .whole(let name, let record):
-                // What was before the last boot has no processes any more.
-                guard origin?.boot == boot else {
-                    state.remove(named: name)
-                    continue
+            // What was before the last boot has no processes any more.
+            if let before = entry.boot, !boot.isEmpty, before != boot {
+                state.remove(named: entry.name)
+                continue
+            }
+            guard entry.damage == nil, let record = entry.application?.record else {
+                dropped.append((entry, entry.damage))
+                continue
+            }
+            if let process = Self.process(record), let successor = successors[process],
+                successor != entry.number
+            {
+                giveOverResources(entry.name, to: successor, state)
+                replaced.append((entry, successor))
+                continue
+            }
+            do {
+                if let number = try adopt(record, state, &kept) {
+                    adopted.append((number, entry))
+                } else {
+                    dropped.append((entry, nil))
                 }
-                if let successor = record["process"].flatMap({ successors[$0] }), successor.name != name {
-                    giveOverResources(name, to: successor.number, state)
-                    replaced.append((name, record, successor.number))
-                    continue
-                }
-                do {
-                    if let number = try adopt(record, state, &kept) {
-                        adopted.append((number, record))
-                    } else {
-                        release(record)
-                        state.remove(named: name)
-                    }
-                } catch {
-                    abandon(name, "\(error)", record, state)
-                }
-            case .damaged(let name, let why, let rest):
-                abandon(name, why, rest, state)
+            } catch {
+                dropped.append((entry, "\(error)"))
             }
         }
+        core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
         // Only now is it known where each extent ends.
-        for (number, record) in adopted {
-            if let application = executor.registered[number] { stops.adopt(application, record) }
+        for (number, entry) in adopted {
+            guard let application = executor.registered[number] else { continue }
+            let holding = Holding(entry.application?.record ?? Record())
+            stops.adopt(application, holding)
+            if holding.isEmpty { letGo(entry, sparing: machine.applications[number]?.foreignStop != nil) }
         }
+        for (entry, why) in dropped { drop(entry, because: why, state) }
         for former in replaced {
             let isForeign = machine.applications[former.successor]?.foreignStop != nil
-            release(former.record, sparingMain: isForeign)
-            state.remove(named: former.name)
+            release(former.entry, state, sparingMain: isForeign)
         }
         for (name, descriptor) in kept {
             close(descriptor)
             Service.dropStored(name)
         }
-        if origin?.boot == boot, let focus = state.focus() { core.machine.restoreFocus(focus) }
+        if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
         for process in machine.reportedProcesses where !processes.isTracked(process) { trackAgain(process) }
-        for name in machine.connections where origin?.bus != bus || !isStillThere(name) {
+        let isSameBus = adopted.allSatisfy { $0.entry.application?.record["bus"]?.fields == [bus] }
+        for name in machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
-        for (number, _) in adopted { take(core.machine.reassert(number, at: Self.now)) }
+        for (number, _) in adopted {
+            take(core.machine.reassert(number, at: Self.now))
+            stops.releaseUnheld(number)
+        }
         return adopted.map(\.number)
     }
 
@@ -82,35 +90,39 @@ extension Daemon {
     private func adopt(
         _ record: Record, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
-        let process = try record.require("process", ProcessID.init(recorded:))
+        let process = try record.require("process") { ProcessID(&$0) }
         guard (try? proc.identity(of: process.pid)) == process.identity,
             let now = try? proc.state(of: process.identity), now != .zombie, now != .dead
         else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
         executor.enroll(application)
-        resources.adopt(state.resources(of: number), for: application)
+        resources.adopt(state.resources(of: number.description), for: application)
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)
         return number
     }
 
     /// Who a process is, by what was written down last.
-    private static func successors(
-        _ found: [RuntimeState.Found]
-    ) -> [String: (name: String, number: ApplicationNumber)] {
-        var successors: [String: (name: String, number: ApplicationNumber)] = [:]
-        for case .whole(let name, let record) in found {
-            guard let process = record["process"], let number = UInt32(name) else { continue }
-            successors[process] = (name, ApplicationNumber(number))
+    private static func successors(_ found: [RuntimeState.Found]) -> [ProcessID: ApplicationNumber] {
+        var successors: [ProcessID: ApplicationNumber] = [:]
+        for entry in found where entry.damage == nil {
+            guard let number = entry.number, let process = process(entry.application?.record) else {
+                continue
+            }
+            successors[process] = number
         }
         return successors
     }
 
+    private static func process(_ record: Record?) -> ProcessID? {
+        record?.understood("process") { ProcessID(&$0) }.first
+    }
+
     /// Its process had registered itself in its place, and the daemon was killed before it had ended.
     private func giveOverResources(_ name: String, to successor: ApplicationNumber, _ state: RuntimeState) {
-        guard let number = UInt32(name), state.resources(of: successor).isEmpty else { return }
-        state.writeResources(successor, state.resources(of: ApplicationNumber(number)))
+        guard state.resources(of: successor.description).isEmpty else { return }
+        state.writeResources(successor, state.resources(of: name))
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
@@ -133,19 +145,39 @@ extension Daemon {
     }
 
     /// Nothing stays stopped for a reason that nobody remembers.
-    private func abandon(_ name: String, _ why: String, _ rest: Record, _ state: RuntimeState) {
+    ///
+    /// - Parameter why: it cannot be taken up; nil: it has ended.
+    private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
+        let done = release(entry, state)
+        // Without a record it had ended, and was about to be forgotten.
+        guard let why, entry.application != nil || done != nil else { return }
         journal.log(
             .error,
-            "application \(name) of the daemon before cannot be taken up: \(why); it runs on unmanaged")
-        release(rest)
-        state.remove(named: name)
+            "application \(entry.name) of the daemon before cannot be taken up: \(why); it runs on unmanaged"
+                + (done.map { ", " + $0 } ?? ""))
     }
 
-    private func release(_ record: Record, sparingMain: Bool = false) {
-        guard let process = record["process"].flatMap(ProcessID.init(recorded:)),
-            let user = record["user"].flatMap({ UInt32($0) })
-        else { return }
-        stops.release(process.identity, user: user, record, sparingMain: sparingMain)
+    /// Lets its processes go, and forgets it. Answers what that took; nil: nobody was held.
+    @discardableResult
+    private func release(
+        _ entry: RuntimeState.Found, _ state: RuntimeState, sparingMain: Bool = false
+    ) -> String? {
+        let release = letGo(entry, sparing: sparingMain)
+        let isHeld = release.failures.contains { !$0.isNoSuchProcess && $0.errno != EPERM }
+        state.remove(named: entry.name, isHeld: isHeld)
+        return release.description
+    }
+
+    @discardableResult
+    private func letGo(_ entry: RuntimeState.Found, sparing isSpared: Bool) -> Holding.Release {
+        let main = Self.process(entry.application?.record)?.identity ?? entry.holding.main
+        let release = entry.release(proc: proc, sparing: isSpared ? main : nil) { [executor] in
+            executor.isForeign($0)
+        }
+        for failure in release.failures {
+            journal.log(.warning, "resuming application \(entry.name) of the daemon before: \(failure)")
+        }
+        return release
     }
 }
 

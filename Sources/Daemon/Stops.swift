@@ -32,8 +32,8 @@ final class Stops {
     /// A look at two hundred processes takes milliseconds of a processor that others wait for.
     private static let verificationLag: Microseconds = 5_000
 
-    /// Called before an application is stopped in another way than was written down.
-    var writeDown: (ApplicationNumber) -> Void = { _ in }
+    /// Called before an application is stopped in another way than was written down; says why it could not be.
+    var writeDown: (ApplicationNumber) -> KernelFailure? = { _ in nil }
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
@@ -82,7 +82,7 @@ final class Stops {
         held = held.filter { find($0)?.suspender.holdsAnybody == true }
         if let other = holder(of: application.process) {
             other.suspender.letGo(application.process)
-            writeDown(other.number)
+            _ = writeDown(other.number)
         }
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
         guard !held.isEmpty, let hierarchy,
@@ -107,6 +107,20 @@ final class Stops {
     func prepare(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
         application.suspender.prepare(isForeign: isForeign)
+    }
+
+    /// What could not be written down is not done; what had been begun of it before is taken back.
+    func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
+        guard let application = find(number) else { return }
+        locks?.unwatch(number)
+        application.suspender.release()
+        if application.suspender.isFreezeOurs { releaseLater(number, sparingMain: false) }
+        report(.stopFailed(number, Self.unrecorded(failure)))
+        reportIfRunning(application)
+    }
+
+    private static func unrecorded(_ failure: KernelFailure) -> String {
+        "it could not be recorded: \(failure)"
     }
 
     func stop(_ number: ApplicationNumber) {
@@ -151,6 +165,10 @@ final class Stops {
             locks?.watch(number, pids(of: application))
             return true
         case .pending:
+            if application.suspender.isUnrecorded, let failure = application.suspender.failures.last {
+                report(.stopFailed(number, Self.unrecorded(failure)))
+                return true
+            }
             guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
                 return false
             }
@@ -383,34 +401,21 @@ final class Stops {
     // MARK: After another daemon
 
     /// Takes up what an earlier daemon had stopped, or was about to.
-    func adopt(_ application: Registered, _ record: Record) {
-        adopt(application.suspender, record)
+    func adopt(_ application: Registered, _ holding: Holding) {
+        if let freeze = holding.freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
+            application.suspender.adopt(frozen: cgroup)
+        } else if holding.stop != nil || !holding.stopped.isEmpty {
+            application.suspender.adopt(
+                stopped: holding.stoppedProcesses(proc: proc, isForeign: isForeign),
+                standing: holding.stop?.standing ?? [])
+        }
     }
 
-    /// Continues what an earlier daemon had stopped of an application that is not taken up.
-    func release(_ process: ProcessIdentity, user: UInt32, _ record: Record, sparingMain: Bool) {
-        let suspender = suspender(process, user)
-        adopt(suspender, record)
-        suspender.release(sparing: sparingMain ? [process] : [])
-        for failure in suspender.failures { journal.log(.warning, "resuming \(process): \(failure)") }
-    }
-
-    /// Killed while it stopped an application, a daemon has not written down whom it had reached: everybody
-    /// who stands now and did not before.
-    private func adopt(_ suspender: Suspender, _ record: Record) {
-        guard record.values(of: "hold") != [] || record["enforcement"]?.hasPrefix("none ") == false else {
-            return
-        }
-        func processes(_ key: String) -> [ProcessIdentity] {
-            record.values(of: key).compactMap(ProcessID.init(recorded:)).map(\.identity)
-        }
-        let standing = processes("standing")
-        // One that was registered since is not this one's to continue.
-        let known = processes("stopped-process").filter { $0 == suspender.main || !isForeign($0) }
-        let members = Extent.members(of: suspender.main, proc: proc, isForeign: isForeign)
-        suspender.adopt(
-            frozen: record["frozen-cgroup"].flatMap(String.init(escaped:)),
-            stopped: known + members.filter { !known.contains($0) && !standing.contains($0) },
-            standing: standing)
+    /// Lets go what nothing wants held: the daemon before had dropped its hold, and ended before it could act on that.
+    func releaseUnheld(_ number: ApplicationNumber) {
+        guard let known = application(number), known.holds.isEmpty, known.enforcement == .none,
+            find(number)?.suspender.holdsAnybody == true
+        else { return }
+        resume(number, sparingMain: known.foreignStop != nil)
     }
 }

@@ -85,52 +85,60 @@ extension Edge {
 // MARK: Written down
 
 extension Backlog {
-    /// One line for each thing that was missed, in order.
-    var recorded: [String] {
-        signals.map(\.recorded)
-            + reasons.map { "edge \($0.key.from.rawValue) \($0.key.to.rawValue) \($0.value.rawValue)" }
-            .sorted()
+    /// The fields of each thing that was missed, in order.
+    var fields: [[String]] {
+        signals.map(\.fields)
+            + reasons.map { ["edge", $0.key.from.rawValue, $0.key.to.rawValue, $0.value.rawValue] }
+            .sorted { $0.lexicographicallyPrecedes($1) }
     }
 
-    init(recorded lines: [String]) throws(Record.Flaw) {
-        for line in lines {
-            var words = Words(line)
-            if line.hasPrefix("edge ") {
-                _ = words.next()
-                guard let from = words.next().flatMap(LifeCycleState.init(rawValue:)),
-                    let to = words.next().flatMap(LifeCycleState.init(rawValue:)),
-                    let reason = words.next().flatMap(StateChangeReason.init(rawValue:)), words.isAtEnd
-                else { throw Record.Flaw("missed", line) }
-                reasons[Edge(from, to)] = reason
-            } else {
-                guard let announcement = Announcement(recorded: &words), words.isAtEnd else {
-                    throw Record.Flaw("missed", line)
-                }
-                signals.append(announcement)
+    init(_ record: Record, _ key: String) throws(Record.Flaw) {
+        for missed in try record.all(key, { Missed(&$0) }) {
+            switch missed {
+            case .edge(let edge, let reason): reasons[edge] = reason
+            case .signal(let announcement): signals.append(announcement)
             }
+        }
+    }
+
+    private enum Missed {
+        case edge(Edge, StateChangeReason)
+        case signal(Announcement)
+
+        init?(_ fields: inout Fields) {
+            guard let word = fields.text() else { return nil }
+            guard word == "edge" else {
+                guard let announcement = Announcement(word, &fields) else { return nil }
+                self = .signal(announcement)
+                return
+            }
+            guard let from: LifeCycleState = fields.value(), let to: LifeCycleState = fields.value(),
+                let reason: StateChangeReason = fields.value()
+            else { return nil }
+            self = .edge(Edge(from, to), reason)
         }
     }
 }
 
 extension Announcement {
-    fileprivate var recorded: String {
+    fileprivate var fields: [String] {
         switch self {
         case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
             .willEnterForeground, .protectedDataDidBecomeAvailable, .stateChanged:
-            signal.rawValue
+            [signal.rawValue]
         case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
             .backgroundTaskWillExpire(let serial, let deadline),
             .protectedDataWillBecomeUnavailable(let serial, let deadline):
-            "\(signal.rawValue) \(serial) \(deadline)"
+            [signal.rawValue, String(serial), String(deadline)]
         case .didReceiveMemoryWarning(let level):
-            "\(signal.rawValue) \(level.rawValue)"
+            [signal.rawValue, level.rawValue]
         }
     }
 
-    fileprivate init?(recorded words: inout Words) {
-        guard let signal = words.next().flatMap(ApplicationSignal.init(rawValue:)) else { return nil }
-        func numbers() -> (UInt64, Microseconds)? {
-            guard let serial: UInt64 = words.number(), let deadline: Microseconds = words.number() else {
+    fileprivate init?(_ name: String, _ fields: inout Fields) {
+        guard let signal = ApplicationSignal(rawValue: name) else { return nil }
+        func numbers(_ fields: inout Fields) -> (UInt64, Microseconds)? {
+            guard let serial: UInt64 = fields.number(), let deadline: Microseconds = fields.number() else {
                 return nil
             }
             return (serial, deadline)
@@ -142,17 +150,17 @@ extension Announcement {
         case .willResignActive: self = .willResignActive
         case .willEnterForeground: self = .willEnterForeground
         case .didEnterBackground:
-            guard let (serial, deadline) = numbers() else { return nil }
+            guard let (serial, deadline) = numbers(&fields) else { return nil }
             self = .didEnterBackground(serial: serial, deadline: deadline)
         case .willTerminate:
-            guard let (serial, deadline) = numbers() else { return nil }
+            guard let (serial, deadline) = numbers(&fields) else { return nil }
             self = .willTerminate(serial: serial, deadline: deadline)
         case .protectedDataDidBecomeAvailable: self = .protectedDataDidBecomeAvailable
         case .protectedDataWillBecomeUnavailable:
-            guard let (serial, deadline) = numbers() else { return nil }
+            guard let (serial, deadline) = numbers(&fields) else { return nil }
             self = .protectedDataWillBecomeUnavailable(serial: serial, deadline: deadline)
         case .backgroundTaskWillExpire:
-            guard let (task, deadline) = numbers() else { return nil }
+            guard let (task, deadline) = numbers(&fields) else { return nil }
             self = .backgroundTaskWillExpire(task: task, deadline: deadline)
         default: return nil
         }

@@ -18,7 +18,8 @@ public struct ProcessID: Hashable, Sendable, CustomStringConvertible {
     public var description: String { "pid \(pid)" }
 }
 
-/// The N of `/org/appstate1/application/N`. Never used again while the daemon runs.
+/// The N of `/org/appstate1/application/N`. Used again only after all 4,294,967,295 have been used, and never while its
+/// application is there.
 public struct ApplicationNumber: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let rawValue: UInt32
 

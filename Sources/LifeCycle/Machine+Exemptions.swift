@@ -99,17 +99,17 @@ extension Machine {
     // MARK: Written down
 
     /// What was told of an application's processes, for its record.
-    func recordedExemptions(of number: ApplicationNumber) -> [String] {
+    func recordedExemptions(of number: ApplicationNumber) -> [[String]] {
         guard exempted.contains(number) else { return [] }
-        var lines: [String] = []
+        var lines: [[String]] = []
         for (connection, processes) in exemptions {
             for told in processes.values
             where owner(of: told.lineage, reportedBy: told.reporterUser) == number {
-                let lineage = told.lineage.map(\.recorded).joined(separator: ",")
-                lines += told.reasons.map { "\(connection) \(told.reporterUser) \(lineage) \($0)" }
+                let lineage = told.lineage.flatMap(\.fields)
+                lines += told.reasons.map { [connection, String(told.reporterUser), $0] + lineage }
             }
         }
-        return lines.sorted()
+        return lines.sorted { $0.lexicographicallyPrecedes($1) }
     }
 
     mutating func take(_ entry: RestoredExemption, of number: ApplicationNumber) {
@@ -128,17 +128,13 @@ struct RestoredExemption {
     let lineage: [ProcessID]
     let reason: String
 
-    init?(recorded text: String) {
-        var words = Words(text)
-        guard let connection = words.next(), let user: UInt32 = words.number(), let lineage = words.next(),
-            let reason = words.next(), words.isAtEnd
+    init?(_ fields: inout Fields) {
+        guard let connection = fields.text(), let user: UInt32 = fields.number(), let reason = fields.text(),
+            let lineage = fields.all({ ProcessID(&$0) }), !lineage.isEmpty
         else { return nil }
-        let processes = lineage.split(separator: ",").map { ProcessID(recorded: String($0)) }
-        let known = processes.compactMap { $0 }
-        guard !known.isEmpty, known.count == processes.count else { return nil }
         self.connection = connection
         self.user = user
-        self.lineage = known
+        self.lineage = lineage
         self.reason = reason
     }
 }

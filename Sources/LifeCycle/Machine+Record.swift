@@ -8,16 +8,16 @@ extension Machine {
         var record = application.record()
         for key in application.windows.sorted(by: WindowKey.inOrder) {
             guard let window = windows[key] else { continue }
-            record.add("window", recorded(window, key))
+            record.add("window", fields(window, key))
         }
         for key in sessionKeys(of: application) {
             guard let session = sessions[key] else { continue }
             // Until logind has spoken again: or what is locked would come to the front meanwhile.
-            if !session.inFront { record.add("away", key.recorded) }
-            if session.isLocked { record.add("locked", key.recorded) }
+            if !session.inFront { record.add("away", key.fields) }
+            if session.isLocked { record.add("locked", key.fields) }
+            if session.lostReporter { record.add("lost-reporter", key.fields) }
         }
         for line in recordedExemptions(of: number) { record.add("exemption", line) }
-        if hasLostReporter(application) { record.add("lost-reporter", application.session.recorded) }
         return record
     }
 
@@ -28,13 +28,13 @@ extension Machine {
         let number = application.number
         guard applications[number] == nil else { throw Record.Flaw("number", number.description) }
         guard numbers[application.process] == nil else {
-            throw Record.Flaw("process", application.process.recorded)
+            throw Record.Flaw("process", application.process.fields.joined(separator: " "))
         }
-        let found = try record.all("window", RestoredWindow.init(recorded:))
-        let away = try record.all("away", SessionKey.init(recorded:))
-        let locked = try record.all("locked", SessionKey.init(recorded:))
-        let exempt = try record.all("exemption", RestoredExemption.init(recorded:))
-        let lost = try record.optional("lost-reporter", SessionKey.init(recorded:))
+        let found = try record.all("window") { RestoredWindow(&$0) }
+        let away = try record.all("away") { SessionKey(&$0) }
+        let locked = try record.all("locked") { SessionKey(&$0) }
+        let exempt = try record.all("exemption") { RestoredExemption(&$0) }
+        let lost = try record.all("lost-reporter") { SessionKey(&$0) }
 
         applications[number] = application
         numbers[application.process] = number
@@ -47,7 +47,7 @@ extension Machine {
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
         for entry in exempt { take(entry, of: number) }
-        if let lost { sessions[lost, default: Session()].lostReporter = true }
+        for session in lost { sessions[session, default: Session()].lostReporter = true }
         return number
     }
 
@@ -58,7 +58,7 @@ extension Machine {
         for (_, session) in sessions.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
             guard let key = session.focus, case .process = key, let window = windows[key], window.owner == nil
             else { continue }
-            record.add("window", recorded(window, key))
+            record.add("window", fields(window, key))
         }
         return record
     }
@@ -66,15 +66,16 @@ extension Machine {
     /// Takes up `rememberedFocus`, after the applications. What is not understood, or has been overtaken by what an
     /// application's record says, is passed over.
     public mutating func restoreFocus(_ record: Record) {
-        for entry in record.values(of: "window").compactMap(RestoredWindow.init(recorded:)) {
+        for entry in record.understood("window", { RestoredWindow(&$0) }) {
             guard case .process = entry.key, entry.hasFocus, sessions[entry.window.session]?.focus == nil
             else { continue }
             take(entry)
         }
     }
 
-    /// Numbers up to this one were given before.
-    public mutating func skipNumbers(through number: UInt32) { lastNumber = max(lastNumber, number) }
+    /// This number was given last. To be called after the applications are restored: numbers begin anew after the
+    /// greatest, so that theirs need not be the last ones.
+    public mutating func continueNumbers(after number: UInt32) { lastNumber = number }
 
     /// Brings a restored application to rest: what its holds want is ordered again.
     public mutating func reassert(_ number: ApplicationNumber, at now: Microseconds) -> [Effect] {
@@ -125,22 +126,21 @@ extension Machine {
         Set(windowsByProcess.keys).union(exemptions.values.joined().map(\.key)).sorted { $0.pid < $1.pid }
     }
 
-    private func recorded(_ window: Window, _ key: WindowKey) -> String {
-        let name: String
+    private func fields(_ window: Window, _ key: WindowKey) -> [String] {
+        let name: [String]
         var flags = ""
         switch key {
-        case .process: name = "all"
+        case .process: name = ["", ""]
         case .reported(let connection, let number):
-            name = "\(number)@\(connection)"
+            name = [connection, String(number)]
             if sessions[window.session]?.lastingReporters.contains(connection) == true { flags += "r" }
         }
         if window.visible { flags += "v" }
         if window.minimized { flags += "m" }
         if window.orphaned { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
-        let lineage = window.lineage.map(\.recorded).joined(separator: ",")
-        return "\(name) \(window.session.recorded) \(window.reporterUser) -\(flags) \(lineage) "
-            + "\(window.appID.escaped)\t\(window.title.escaped)"
+        let whose = window.session.fields + [String(window.reporterUser), flags, window.appID, window.title]
+        return name + whose + window.lineage.flatMap(\.fields)
     }
 
     private mutating func take(_ entry: RestoredWindow) {
@@ -166,26 +166,18 @@ private struct RestoredWindow {
     let hasFocus: Bool
     let isOfLastingReporter: Bool
 
-    init?(recorded text: String) {
-        var words = Words(text)
-        guard let name = words.next(), let session = words.next().flatMap(SessionKey.init(recorded:)),
-            let user: UInt32 = words.number(), let flags = words.next(), flags.hasPrefix("-"),
-            let lineage = words.next()
+    init?(_ fields: inout Fields) {
+        guard let connection = fields.text(), let name = fields.text(), let session = SessionKey(&fields),
+            let user: UInt32 = fields.number(), let flags = fields.text(), let appID = fields.text(),
+            let title = fields.text(), let lineage = fields.all({ ProcessID(&$0) }), let main = lineage.first
         else { return nil }
-        let processes = lineage.split(separator: ",").map { ProcessID(recorded: String($0)) }
-        let known = processes.compactMap { $0 }
-        let texts = words.remainder().split(separator: "\t", omittingEmptySubsequences: false)
-        guard let main = known.first, known.count == processes.count, texts.count == 2,
-            let appID = String(escaped: String(texts[0])), let title = String(escaped: String(texts[1]))
-        else { return nil }
-        if name == "all" {
+        if connection.isEmpty {
             key = .process(session, main)
         } else {
-            let parts = name.split(separator: "@").map(String.init)
-            guard parts.count == 2, let number = UInt64(parts[0]) else { return nil }
-            key = .reported(parts[1], number)
+            guard let number = UInt64(name) else { return nil }
+            key = .reported(connection, number)
         }
-        window = Window(session: session, lineage: known, reporterUser: user)
+        window = Window(session: session, lineage: lineage, reporterUser: user)
         window.visible = flags.contains("v")
         window.minimized = flags.contains("m")
         window.orphaned = flags.contains("o")

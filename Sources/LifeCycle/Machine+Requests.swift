@@ -12,8 +12,8 @@ extension Machine {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
         if let former { vacate(former, &effects) }
-        lastNumber += 1
-        let number = ApplicationNumber(lastNumber)
+        let number = nextNumber()
+        lastNumber = number.rawValue
         var application = Application(number, registration, at: now)
         application.apply(settings)
         if let delegate = registration.delegate {
@@ -51,6 +51,16 @@ extension Machine {
             ended(former.number, at: now, &effects)
         }
         return number
+    }
+
+    /// The one after the last that nobody has. After the greatest they begin anew at 1: nobody remembers who had that
+    /// one four thousand million applications ago.
+    private func nextNumber() -> ApplicationNumber {
+        var number = lastNumber
+        repeat {
+            number = number == .max ? 1 : number + 1
+        } while applications[ApplicationNumber(number)] != nil
+        return ApplicationNumber(number)
     }
 
     mutating func unregister(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {

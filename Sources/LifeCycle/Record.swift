@@ -1,23 +1,26 @@
-/// What the machine knows of one application, as text: written down when it changes, so that the next daemon
-/// goes on where a killed one ended (§ 5).
+/// What the machine knows of one application: written down when it changes, so that the next daemon goes on where a
+/// killed one ended (§ 5).
 ///
-/// Lines of a key and a value in a fixed order; a key may come more than once. Values are one line each.
+/// Lines of a key and fields, in a fixed order; a key may come more than once. A field is any text at all: how it is
+/// written is the file's matter alone (`RecordFile`), and what it means is its reader's.
 public struct Record: Equatable, Sendable {
     public struct Line: Equatable, Sendable {
         public let key: String
-        public let value: String
+        public let fields: [String]
 
-        public init(_ key: String, _ value: String) {
+        public init(_ key: String, _ fields: [String]) {
             self.key = key
-            self.value = value
+            self.fields = fields
         }
+
+        public init(_ key: String, _ fields: String...) { self.init(key, fields) }
     }
 
     public var lines: [Line]
 
     public init(_ lines: [Line] = []) { self.lines = lines }
 
-    /// What is wrong with a record: which key, and its value.
+    /// What is wrong with a record: which key, and its fields.
     public struct Flaw: Error, Equatable, Sendable, CustomStringConvertible {
         public let key: String
         public let value: String?
@@ -28,77 +31,92 @@ public struct Record: Equatable, Sendable {
         }
 
         public var description: String {
-            value.map { "\(key)=\($0.prefix(80)) is not understood" } ?? "\(key)= is missing"
+            value.map { "\(key) \($0.prefix(80)) is not understood" } ?? "\(key) is missing"
         }
     }
 
-    public mutating func add(_ key: String, _ value: String) { lines.append(Line(key, value)) }
+    public mutating func add(_ key: String, _ fields: String...) { lines.append(Line(key, fields)) }
 
-    mutating func add(_ key: String, ifPresent value: String?) {
-        if let value { add(key, value) }
+    public mutating func add(_ key: String, _ fields: [String]) { lines.append(Line(key, fields)) }
+
+    mutating func add(_ key: String, ifPresent fields: [String]?) {
+        if let fields { add(key, fields) }
     }
 
-    public subscript(key: String) -> String? { lines.first { $0.key == key }?.value }
+    /// The first line of this key.
+    public subscript(key: String) -> Line? { lines.first { $0.key == key } }
 
-    public func values(of key: String) -> [String] { lines.filter { $0.key == key }.map(\.value) }
+    public func lines(of key: String) -> [Line] { lines.filter { $0.key == key } }
 
-    /// What `parse` makes of the value, which must be there.
+    /// What `read` makes of the line, which must be there.
     public func require<Value>(
-        _ key: String, _ parse: (String) -> Value?
+        _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> Value {
-        guard let text = self[key] else { throw Flaw(key, nil) }
-        guard let value = parse(text) else { throw Flaw(key, text) }
-        return value
+        guard let line = self[key] else { throw Flaw(key, nil) }
+        return try line.read(read)
     }
 
-    /// What `parse` makes of the value; nil where there is none.
+    /// What `read` makes of the line; nil where there is none.
     public func optional<Value>(
-        _ key: String, _ parse: (String) -> Value?
+        _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> Value? {
-        guard let text = self[key] else { return nil }
-        guard let value = parse(text) else { throw Flaw(key, text) }
-        return value
+        guard let line = self[key] else { return nil }
+        return try line.read(read)
     }
 
-    /// What `parse` makes of each value, in order.
+    /// What `read` makes of each line, in order.
     public func all<Value>(
-        _ key: String, _ parse: (String) -> Value?
+        _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> [Value] {
         var found: [Value] = []
-        for text in values(of: key) {
-            guard let value = parse(text) else { throw Flaw(key, text) }
+        for line in lines(of: key) { found.append(try line.read(read)) }
+        return found
+    }
+
+    /// What `read` makes of each line that it understands.
+    public func understood<Value>(_ key: String, _ read: (inout Fields) -> Value?) -> [Value] {
+        lines(of: key).compactMap { try? $0.read(read) }
+    }
+}
+
+extension Record.Line {
+    /// What `read` makes of all fields; throws where it makes nothing of them, or leaves some.
+    fileprivate func read<Value>(_ read: (inout Fields) -> Value?) throws(Record.Flaw) -> Value {
+        var rest = Fields(fields)
+        guard let value = read(&rest), rest.isAtEnd else {
+            throw Record.Flaw(key, fields.joined(separator: " "))
+        }
+        return value
+    }
+}
+
+/// Reads the fields of one line from left to right.
+public struct Fields {
+    public var rest: ArraySlice<String>
+
+    public init(_ fields: [String]) { rest = fields[...] }
+
+    public var isAtEnd: Bool { rest.isEmpty }
+
+    public mutating func text() -> String? { rest.popFirst() }
+
+    public mutating func number<Number: FixedWidthInteger>() -> Number? { text().flatMap { Number($0) } }
+
+    public mutating func flag() -> Bool? { text().flatMap(Bool.init(digit:)) }
+
+    public mutating func value<Value: RawRepresentable>() -> Value? where Value.RawValue == String {
+        text().flatMap(Value.init(rawValue:))
+    }
+
+    /// Everything that is left, each as `read` makes it.
+    public mutating func all<Value>(_ read: (inout Fields) -> Value?) -> [Value]? {
+        var found: [Value] = []
+        while !isAtEnd {
+            guard let value = read(&self) else { return nil }
             found.append(value)
         }
         return found
     }
-}
-
-// MARK: Words
-
-/// Reads the words of one value from left to right.
-struct Words {
-    private var rest: Substring
-
-    init(_ text: String) { rest = text[...] }
-
-    mutating func next() -> String? {
-        guard !rest.isEmpty else { return nil }
-        let word = rest.prefix { $0 != " " }
-        rest = rest.dropFirst(word.count).dropFirst()
-        return String(word)
-    }
-
-    mutating func number<Number: FixedWidthInteger>() -> Number? { next().flatMap { Number($0) } }
-
-    mutating func flag() -> Bool? { next().flatMap(Bool.init(digit:)) }
-
-    /// Everything that is left, spaces too.
-    mutating func remainder() -> String {
-        defer { rest = "" }
-        return String(rest)
-    }
-
-    var isAtEnd: Bool { rest.isEmpty }
 }
 
 extension Bool {
@@ -110,16 +128,15 @@ extension Bool {
         }
     }
 
-    var digit: String { self ? "1" : "0" }
+    public var digit: String { self ? "1" : "0" }
 }
 
 extension ProcessID {
-    /// `1234:567890`: number and start time.
-    public var recorded: String { "\(pid):\(startTime)" }
+    /// Number and start time.
+    public var fields: [String] { [String(pid), String(startTime)] }
 
-    public init?(recorded text: String) {
-        let parts = text.split(separator: ":", omittingEmptySubsequences: false)
-        guard parts.count == 2, let pid = Int32(parts[0]), pid > 0, let start = UInt64(parts[1]) else {
+    public init?(_ fields: inout Fields) {
+        guard let pid: Int32 = fields.number(), pid > 0, let start: UInt64 = fields.number() else {
             return nil
         }
         self.init(pid: pid, startTime: start)
@@ -127,20 +144,20 @@ extension ProcessID {
 }
 
 extension SessionKey {
-    var recorded: String {
+    var fields: [String] {
         switch self {
-        case .login(let id): "login:\(id)"
-        case .user(let uid): "user:\(uid)"
+        case .login(let id): ["login", id]
+        case .user(let uid): ["user", String(uid)]
         }
     }
 
-    init?(recorded text: String) {
-        let parts = text.split(separator: ":", maxSplits: 1).map(String.init)
-        guard parts.count == 2 else { return nil }
-        switch parts[0] {
-        case "login": self = .login(parts[1])
+    init?(_ fields: inout Fields) {
+        switch fields.text() {
+        case "login":
+            guard let id = fields.text() else { return nil }
+            self = .login(id)
         case "user":
-            guard let uid = UInt32(parts[1]) else { return nil }
+            guard let uid: UInt32 = fields.number() else { return nil }
             self = .user(uid)
         default: return nil
         }
@@ -148,23 +165,22 @@ extension SessionKey {
 }
 
 extension Countdown {
-    var recorded: String {
+    var fields: [String] {
         switch self {
-        case .running(let until): "until:\(until)"
-        case .paused(let remaining): "paused:\(remaining)"
-        case .endless: "endless"
+        case .running(let until): ["until", String(until)]
+        case .paused(let remaining): ["paused", String(remaining)]
+        case .endless: ["endless"]
         }
     }
 
-    init?(recorded text: String) {
-        let parts = text.split(separator: ":")
-        switch (parts.first, parts.count) {
-        case ("endless", 1): self = .endless
-        case ("until", 2):
-            guard let until = Microseconds(parts[1]) else { return nil }
+    init?(_ fields: inout Fields) {
+        switch fields.text() {
+        case "endless": self = .endless
+        case "until":
+            guard let until: Microseconds = fields.number() else { return nil }
             self = .running(until: until)
-        case ("paused", 2):
-            guard let remaining = Microseconds(parts[1]) else { return nil }
+        case "paused":
+            guard let remaining: Microseconds = fields.number() else { return nil }
             self = .paused(remaining: remaining)
         default: return nil
         }

@@ -91,6 +91,9 @@ struct Bytes {
     /// What is left, as text; bytes that are not UTF-8 are replaced.
     var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 
+    /// What is left, as text; nil where it is not UTF-8.
+    var exactText: String? { String(validating: bytes[next...], as: UTF8.self) }
+
     mutating func skipBlanks() {
         while let byte = first, Self.isBlank(byte) { next += 1 }
     }
@@ -114,4 +117,14 @@ func number(named name: UnsafePointer<CChar>) -> Int32? {
         next += 1
     }
     return value
+}
+
+/// Names and paths are bytes to the kernel. `Character`s are not theirs: to Swift a slash with an accent after it is one,
+/// and no slash, and two names that look the same are equal.
+extension StringProtocol {
+    func hasBytes(prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
+
+    func hasBytes(suffix: String) -> Bool { utf8.suffix(suffix.utf8.count).elementsEqual(suffix.utf8) }
+
+    func isSameBytes(as other: some StringProtocol) -> Bool { utf8.elementsEqual(other.utf8) }
 }

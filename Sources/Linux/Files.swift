@@ -72,6 +72,13 @@ enum Files {
     static func text(
         in file: borrowing Descriptor, named path: String, limit: Int
     ) throws(KernelFailure) -> String {
+        String(decoding: try bytes(in: file, named: path, limit: limit), as: UTF8.self)
+    }
+
+    /// The whole of a small file, at most `limit` bytes.
+    static func bytes(
+        in file: borrowing Descriptor, named path: String, limit: Int
+    ) throws(KernelFailure) -> [UInt8] {
         var bytes: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 4096)
         while bytes.count < limit {
@@ -83,7 +90,7 @@ enum Files {
             if count == 0 { break }
             bytes += chunk[..<count]
         }
-        return String(decoding: bytes.prefix(limit), as: UTF8.self)
+        return bytes.count > limit ? Array(bytes.prefix(limit)) : bytes
     }
 
     /// The entries of a directory whose names are numbers, in the order that the kernel gives.

@@ -12,13 +12,20 @@ extension Proc {
 
     /// The process's cgroup in the unified hierarchy, as a path from that hierarchy's root: the line `0::`
     /// of `/proc/PID/cgroup` (cgroups(7)); nil if there is none. A removed cgroup ends in ` (deleted)`.
+    ///
+    /// Throws `EILSEQ` for a path that is not UTF-8: replaced bytes would name another cgroup.
     public func unifiedCgroup(of pid: Int32) throws(KernelFailure) -> String? {
         var path: String?
+        var isText = true
         try forEachLine(pid, "cgroup") { line in
             var bytes = Bytes(line)
             guard bytes.take("0::") else { return true }
-            path = bytes.text
+            path = bytes.exactText
+            isText = path != nil
             return false
+        }
+        guard isText else {
+            throw KernelFailure(operation: "read", subject: self.path(pid, "cgroup"), errno: EILSEQ)
         }
         return path
     }

@@ -33,8 +33,10 @@ public final class Suspender {
     public private(set) var standing: [ProcessIdentity] = []
 
     /// Called when a stop that was begun with the freezer goes on by signal, before the first one: what is held now
-    /// is to be written down.
-    public var fellBack: () -> Void = {}
+    /// is to be written down. Where it could not be, says why, and nobody is signalled.
+    public var fellBack: () -> KernelFailure? = { nil }
+    /// Nothing is held, because it could not be written down; the last of the `failures` says why.
+    public private(set) var isUnrecorded = false
 
     private let proc: Proc
     private let owner: UInt32
@@ -80,6 +82,12 @@ public final class Suspender {
         return false
     }
 
+    /// Whether signals are the means of the present stop.
+    public var isBySignal: Bool {
+        if case .signals = means { return true }
+        return false
+    }
+
     /// Whether anybody waits for us to let go.
     public var holdsAnybody: Bool { isFreezeOurs || !extent.stoppedByUs.isEmpty }
 
@@ -112,6 +120,7 @@ public final class Suspender {
         guard case .none = means else { return }
         failures = []
         objection = nil
+        isUnrecorded = false
         if let cgroup = ownCgroup(isForeign) {
             means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
         } else {
@@ -187,11 +196,20 @@ public final class Suspender {
                 try cgroup.freeze()
             } catch {
                 failures.append(error)
-                useSignals(isForeign)
-                fellBack()
+                guard fallBack(isForeign) else { return .pending }
             }
         }
         return proceed(isForeign: isForeign)
+    }
+
+    private func fallBack(_ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        useSignals(isForeign)
+        guard let failure = fellBack() else { return true }
+        failures.append(failure)
+        means = .none
+        standing = []
+        isUnrecorded = true
+        return false
     }
 
     /// Looks again, and goes on.
@@ -217,8 +235,7 @@ public final class Suspender {
             if !failures.contains(error) { failures.append(error) }
             // Where it is there all the same, nobody else would thaw it.
             if isFreezeOurs, !thaw(cgroup) { return .pending }
-            useSignals(isForeign)
-            fellBack()
+            guard fallBack(isForeign) else { return .pending }
             return proceed(isForeign: isForeign)
         }
     }
@@ -254,19 +271,15 @@ public final class Suspender {
         (try? Cgroup.of(main.pid, in: cgroup.hierarchy, proc: proc))?.isWithin(cgroup) == true
     }
 
-    /// Takes up what an earlier value held, as it was written down.
+    /// Takes up the freeze of an earlier value, or one that it was about to make.
+    public func adopt(frozen cgroup: Cgroup) { means = .freezer(cgroup, isOurs: true) }
+
+    /// Takes up what an earlier value stopped by signal.
     ///
     /// - Parameters:
-    ///   - path: the cgroup that it froze, or was about to freeze.
     ///   - stopped: those that have its SIGSTOP.
     ///   - standing: those that stood before.
-    public func adopt(frozen path: String?, stopped: [ProcessIdentity], standing: [ProcessIdentity]) {
-        if let path, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
-            (try? cgroup.owner()) == owner || holdsMain(cgroup)
-        {
-            means = .freezer(cgroup, isOurs: true)
-            return
-        }
+    public func adopt(stopped: [ProcessIdentity], standing: [ProcessIdentity]) {
         means = .signals
         self.standing = standing
         extent.adopt(stopped)

@@ -9,6 +9,11 @@ public enum TextFile {
     ///
     /// Anything else (a FIFO, a device) is refused, so that reading never waits for somebody.
     public static func read(_ path: String) throws(KernelFailure) -> String {
+        let file = try openRegular(path)
+        return try Files.text(in: file, named: path, limit: limit)
+    }
+
+    static func openRegular(_ path: String) throws(KernelFailure) -> Descriptor {
         // O_NONBLOCK: opening a FIFO does not wait for its writer.
         let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
@@ -20,7 +25,7 @@ public enum TextFile {
         guard status.st_mode & S_IFMT == S_IFREG else {
             throw KernelFailure(operation: "read", subject: path, errno: EINVAL)
         }
-        return try Files.text(in: file, named: path, limit: limit)
+        return file
     }
 
     /// The names of the entries of a directory, sorted bytewise; none where there is no such directory.

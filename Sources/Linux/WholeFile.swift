@@ -2,17 +2,24 @@ import Glibc
 
 /// Small files that are there whole or not at all, however their writer ends.
 public enum WholeFile {
+    /// The most bytes that are read of one file.
+    public static let limit = 1 << 24
+
     /// Puts `text` at `path`: written beside it, then renamed over it (rename(2) is atomic).
     ///
     /// Not fsynced: it is to outlive its writer, not the machine.
     public static func write(_ text: String, to path: String) throws(KernelFailure) {
+        try write(Array(text.utf8), to: path)
+    }
+
+    /// The same for bytes.
+    public static func write(_ bytes: [UInt8], to path: String) throws(KernelFailure) {
         let draft = path + ".new"
         let number = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: draft, errno: errno) }
         let file = Descriptor(owning: number)
-        var text = text
-        let failure: Int32 = text.withUTF8 { bytes in
-            var rest = UnsafeRawBufferPointer(bytes)
+        let failure: Int32 = bytes.withUnsafeBytes { bytes in
+            var rest = bytes
             while !rest.isEmpty {
                 let count = Glibc.write(file.rawValue, rest.baseAddress, rest.count)
                 if count < 0 {
@@ -28,8 +35,16 @@ public enum WholeFile {
             throw KernelFailure(operation: "write", subject: draft, errno: failure)
         }
         guard rename(draft, path) == 0 else {
-            throw KernelFailure(operation: "rename", subject: path, errno: errno)
+            let failure = errno
+            unlink(draft)
+            throw KernelFailure(operation: "rename", subject: path, errno: failure)
         }
+    }
+
+    /// All bytes of a regular file, as far as `limit`; anything else is refused, so that nobody waits for it.
+    public static func read(_ path: String) throws(KernelFailure) -> [UInt8] {
+        let file = try TextFile.openRegular(path)
+        return try Files.bytes(in: file, named: path, limit: limit)
     }
 
     /// Removes a file; one that is not there is no failure.

@@ -4,6 +4,7 @@ import Daemon
 enum Arguments: Equatable {
     case run(Configuration.Source)
     case handOver
+    case release
     case help
     case version
     case wrong(String)
@@ -18,6 +19,8 @@ enum Arguments: Equatable {
           --config FILE  read this file alone
           --hand-over    open what a daemon that is not root may not, give it to
                          the service manager, end: for the unit's ExecStartPre=+
+          --release      let everything run that a daemon that is gone has left
+                         suspended, end: for appstated-release.service
           --version      print the version
           --help         print this
 
@@ -38,6 +41,9 @@ enum Arguments: Equatable {
                 return
             case "--hand-over":
                 self = .handOver
+                return
+            case "--release":
+                self = .release
                 return
             case "--config":
                 guard let file = rest.popFirst() else {

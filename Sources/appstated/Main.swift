@@ -15,6 +15,8 @@ enum Main {
             print("appstated \(Product.version)")
         case .handOver:
             handOver()
+        case .release:
+            exit(release())
         case .wrong(let what):
             refuse("\(what); see appstated --help", status: 2)
         case .run(let configuration):
@@ -44,7 +46,7 @@ enum Main {
             refuse("there is no system bus to serve: \(error)", status: 1)
         }
         do {
-            let directory = getenv("RUNTIME_DIRECTORY").map { String(cString: $0) }
+            let directory = runtimeDirectory
             let daemon = try Daemon(
                 loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
                 stored: stored, journal: journal)
@@ -54,6 +56,15 @@ enum Main {
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
+    }
+
+    private static var runtimeDirectory: String? { getenv("RUNTIME_DIRECTORY").map { String(cString: $0) } }
+
+    /// After a daemon that could not be started again, or before the package goes.
+    private static func release() -> Int32 {
+        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
+        signal(SIGPIPE, SIG_IGN)
+        return Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
     }
 
     /// When memory is short is when we are needed: not to wait for our own pages then (§ 6).

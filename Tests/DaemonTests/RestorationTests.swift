@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import LifeCycle
 import Linux
 import TestSupport
 import Testing
@@ -18,7 +19,7 @@ struct RestorationTests {
                 "State", "StateTimestamp", "RegisteredTimestamp", "Focused", "Minimized", "Suspension",
                 "Reclaimable", "BackgroundModes", "SuspendHolds", "BackgroundTasks", "LaunchOptions",
             ]
-            return try [row] + names.map { "\(row) \($0)=\(try client.property(path, $0).text ?? "")" }
+            return try [row] + names.map { "\(row) \($0)=\(try client.property(path, $0).texts ?? [])" }
         }
     }
 
@@ -150,37 +151,140 @@ struct RestorationTests {
         for path in paths { try client.application(path, "Suspend") }
         try daemon.end(SIGKILL)
         let file = daemon.runtimeDirectory + "/applications/2"
-        var text = try String(contentsOfFile: file, encoding: .utf8)
+        let bytes = try WholeFile.read(file)
         switch how {
-        case "truncated": text = String(text.prefix(text.count * 4 / 5))
-        case "garbled": text = "\u{1}\u{2}garbled\n" + text
-        case "empty": text = ""
-        case "wrong number": text = text.replacing("number=2\n", with: "number=1\n")
-        default: text = text.replacing("state=suspended", with: "state=asleep")
+        case "truncated": try WholeFile.write(Array(bytes.prefix(bytes.count * 4 / 5)), to: file)
+        case "garbled": try WholeFile.write([1, 2] + bytes, to: file)
+        case "empty": try WholeFile.write("", to: file)
+        case "wrong number": try daemon.rewrite(paths[1]) { $0 == "number=2" ? "number=1" : $0 }
+        default: try daemon.rewrite(paths[1]) { $0 == "state=suspended" ? "state=asleep" : $0 }
         }
-        try text.write(toFile: file, atomically: true, encoding: .utf8)
         try daemon.start()
         _ = daemon.process.advance()
         #expect(daemon.process.errors.contains("application 2 of the daemon before cannot be taken up"))
         #expect(try client.list().map { $0.prefix { $0 != " " } } == [paths[0][...], paths[2][...]])
         #expect(try isStopped(children[0].pid) && isStopped(children[2].pid))
-        // Of an empty file nobody can know whose it was.
-        if how != "empty" { #expect(try !isStopped(children[1].pid)) }
+        #expect(try !isStopped(children[1].pid))
         #expect(try files(daemon) == ["1", "3"])
     }
 
-    @Test("a deadline that passes while there is no daemon has passed for the next")
+    @Test("deadlines are the same for the next daemon, to the microsecond")
     func deadlines() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
+        let daemon = try TestDaemon(
+            configuration:
+                "[LifeCycle]\nBackgroundGraceSec=4h\nTerminateGraceSec=1h\nBackgroundTaskMaxSec=2h\nLaunchTimeoutSec=3h\n"
+        )
+        let client = try daemon.client()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "BeginBackgroundTask s:upload")
+        let child = try Child("sleep", ["1000"])
+        let ending = try client.register(
+            "org.example.Ending", child.pid, [("suspension", .string("automatic"))])
+        // It has a say in its end, and does not answer.
+        let other = try App(daemon.bus)
+        let asked = try other.register()
+        try other.application(asked, "FinishLaunching")
+        try client.terminate(asked)
+        func deadlines() throws -> [Variant?] {
+            let names = ["launch-deadline", "suspension-deadline", "kill-deadline", "tasks"]
+            return try [path, ending, asked].flatMap { path in
+                let explained = try client.explain(path)
+                return names.map { explained[$0] }
+            }
+        }
+        let before = try deadlines()
+        #expect(before.compactMap { $0 }.count == 4)
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try deadlines() == before)
+    }
+
+    @Test("a deadline that passes while there is no daemon has passed for the next")
+    func deadlinePassed() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=1h\n")
         let client = try daemon.client()
         let child = try Child("sh", ["-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"])
         try child.waitForLine(containing: "ready")
         let path = try client.register("org.example.Stubborn", child.pid)
         try client.terminate(path)
         try daemon.end(SIGKILL)
+        // Serial, SIGTERM, SIGKILL, why, and whether SIGTERM was sent: at the first microsecond that there was.
+        var hasLine = false
+        try daemon.rewrite(path) { line in
+            guard line.hasPrefix("termination=") else { return line }
+            hasLine = true
+            var fields = line.split(separator: " ")
+            fields[2] = "1"
+            return fields.joined(separator: " ")
+        }
+        #expect(hasLine)
         try daemon.start()
         #expect(try child.waitForExit() == .signalled(SIGKILL))
         try client.wait("its end") { try client.list().isEmpty }
+    }
+
+    @Test("whatever clients have named, no application is lost for it, and all is named as before")
+    func names() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
+        let client = try daemon.client()
+        let texts = [
+            "", " ", "a b", "\n", "\r\n", "\t", "\\", "\\n", "%20", "=", "\u{301}", "\\\u{301}", "=\u{301}",
+            "%\u{301}",
+            "\u{200D}", "\\\u{200D}", "\u{2028}", String(repeating: "x", count: 1_000),
+        ]
+        var children: [Child] = []
+        for text in texts {
+            let options: [[(String, Variant)]] = [
+                [("launch-options", .dictionary([text: .string("x")]))],
+                [
+                    (
+                        "launch-options",
+                        .dictionary(["x": .strings([text, "y"]), "y": .dictionary([text: .byte(7)])])
+                    )
+                ],
+                [("background-modes", .strings([text, "x"]))],
+            ]
+            for options in options {
+                let child = try Child("sleep", ["1000"])
+                children.append(child)
+                _ = try client.register("org.example.App", child.pid, options)
+            }
+        }
+        let own = try client.register("org.example.Test", 0)
+        for text in texts {
+            try client.call(own, BusNames.application, "BeginBackgroundTask") { try $0.append(text) }
+        }
+        let before = try picture(client)
+        #expect(try client.list().count == texts.count * 3 + 1)
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        let after = try picture(client)
+        #expect(after.map { Array($0.utf8) } == before.map { Array($0.utf8) })
+        try client.application(own, "Unregister")
+    }
+
+    @Test("after the greatest number there is another, for this daemon and for the next")
+    func numbers() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let children = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
+        let first = try client.register("org.example.App", children[0].pid)
+        try daemon.end(SIGKILL)
+        let record = Record([Record.Line("last", String(UInt32.max - 1))])
+        try WholeFile.write(RecordFile.bytes(record), to: daemon.runtimeDirectory + "/numbers")
+        try daemon.start()
+        #expect(
+            try client.register("org.example.App", children[1].pid) == "\(BusNames.applications)/4294967295")
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        // The first one has 1.
+        #expect(first == BusNames.path(ofApplication: 1))
+        #expect(try client.register("org.example.App", children[2].pid) == BusNames.path(ofApplication: 2))
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try client.register("org.example.App", children[3].pid) == BusNames.path(ofApplication: 3))
+        #expect(try client.list().count == 4)
     }
 
     @Test("connections that left while there was no daemon have left")
@@ -217,11 +321,13 @@ struct RestorationTests {
         try daemon.end(SIGKILL)
         if meanwhile == "another process gets the number" {
             let file = daemon.runtimeDirectory + "/focus"
-            let text = try String(contentsOfFile: file, encoding: .utf8)
-            let process = "\(child.pid):\(try Proc().identity(of: child.pid).startTime)"
-            #expect(text.contains(process))
-            try text.replacing(process, with: process + "1").write(
-                toFile: file, atomically: true, encoding: .utf8)
+            var record = RecordFile.read(try WholeFile.read(file)).record
+            let start = String(try Proc().identity(of: child.pid).startTime)
+            #expect(record.lines.contains { $0.fields.contains(start) })
+            record.lines = record.lines.map { line in
+                Record.Line(line.key, line.fields.map { $0 == start ? start + "1" : $0 })
+            }
+            try WholeFile.write(RecordFile.bytes(record), to: file)
         }
         try daemon.start()
         let path = try client.register("org.example.App", child.pid)

@@ -161,8 +161,11 @@ struct ExemptionTests {
 
     @Test(
         "a record whose exemption is damaged is not taken",
-        arguments: [":1.9 1000 7:8", ":1.9 me 7:8 audio", ":1.9 1000 7 audio", ":1.9 1000  audio", ""])
-    func damaged(_ line: String) throws {
+        arguments: [
+            [":1.9", "1000", "audio"], [":1.9", "me", "audio", "7", "8"], [":1.9", "1000", "audio", "7"],
+            [":1.9", "1000", "audio", "7", "x"], [], [""],
+        ])
+    func damaged(_ line: [String]) throws {
         var desk = Desk()
         let (a, _) = try idle(&desk)
         var record = try #require(desk.machine.record(of: a))

@@ -109,7 +109,7 @@ struct HoldOrderTests {
                 try scene.take(step)
                 guard scene.isRight else {
                     let record = scene.machine.applications[scene.number]?.record().lines.map {
-                        "\($0.key)=\($0.value)"
+                        "\($0.key) \($0.fields.joined(separator: " "))"
                     }
                     Issue.record("\(order.prefix(index + 1)): \(record ?? [])")
                     return

@@ -234,11 +234,11 @@ struct World {
     mutating func crash(_ generator: inout Generator) throws {
         let records = machine.applications.keys.sorted().compactMap { machine.record(of: $0) }
         var next = Machine(settings: machine.settings)
-        next.skipNumbers(through: machine.lastNumber)
         for record in records {
             let number = try next.restore(record)
             try require(next.record(of: number) == record, "\(number) was written down otherwise: \(record)")
         }
+        next.continueNumbers(after: machine.lastNumber)
         machine = next
         try take(.pressureSources(Self.sources))
         held = Set(told.values.map(\.process)).union(machine.reportedProcesses)

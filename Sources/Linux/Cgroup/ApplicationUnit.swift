@@ -19,16 +19,16 @@ public struct ApplicationUnit: Hashable, Sendable {
     ///
     /// - Parameter path: as `/proc/PID/cgroup` has it.
     public init?(inPath path: some StringProtocol) {
-        var end = path.startIndex
-        for component in path.split(separator: "/") {
-            end = component.endIndex
+        let path = String(path)
+        for component in path.utf8.split(separator: UInt8(ascii: "/")) {
+            let whole = String(Substring(component))
             // systemd puts it before names that could be taken for the kernel's own files.
-            let name = component.hasPrefix("_") ? component.dropFirst() : component
-            guard let unit = Self.body(of: String(name)) else { continue }
-            self.path = String(path[..<end])
+            let name = whole.hasBytes(prefix: "_") ? String(Substring(whole.utf8.dropFirst())) : whole
+            guard let unit = Self.body(of: name) else { continue }
+            self.path = String(Substring(path.utf8[..<component.endIndex]))
             application =
-                unit.hasPrefix(Self.snap)
-                ? Self.snapID(unit) : Self.desktopID(unit, name.hasSuffix(Self.scope))
+                unit.hasBytes(prefix: Self.snap)
+                ? Self.snapID(unit) : Self.desktopID(unit, name.hasBytes(suffix: Self.scope))
             return
         }
         return nil
@@ -41,13 +41,15 @@ public struct ApplicationUnit: Hashable, Sendable {
 
     /// The name without its type; nil where it is no application's unit.
     private static func body(of name: String) -> String? {
-        guard name.hasPrefix(app) || name.hasPrefix(snap) else { return nil }
-        for type in [scope, service] where name.hasSuffix(type) { return String(name.dropLast(type.count)) }
+        guard name.hasBytes(prefix: app) || name.hasBytes(prefix: snap) else { return nil }
+        for type in [scope, service] where name.hasBytes(suffix: type) {
+            return String(Substring(name.utf8.dropLast(type.utf8.count)))
+        }
         return nil
     }
 
     private static func desktopID(_ body: String, _ isScope: Bool) -> String? {
-        var rest = body.dropFirst(app.count)
+        var rest = Substring(body.utf8.dropFirst(app.utf8.count))
         if !isScope { rest = rest.prefix { $0 != "@" } }
         var parts = rest.split(separator: "-", omittingEmptySubsequences: false)
         if isScope, let random = parts.popLast(), random.isEmpty { return nil }

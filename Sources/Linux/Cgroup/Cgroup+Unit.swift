@@ -4,8 +4,9 @@ extension Cgroup {
     /// could be taken for the kernel's own files.
     public var unit: String? {
         let unit = unitName
-        return unit.count > 6 && unit.hasSuffix(".scope") || unit.count > 8 && unit.hasSuffix(".service")
-            ? unit : nil
+        let length = unit.utf8.count
+        return length > 6 && unit.hasBytes(suffix: ".scope")
+            || length > 8 && unit.hasBytes(suffix: ".service") ? unit : nil
     }
 
     /// The unit's name with its `\x2d` and the like read back (systemd-escape(1)).
@@ -14,7 +15,7 @@ extension Cgroup {
     }
 
     /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
-    public var isApplicationUnit: Bool { unit?.hasPrefix("app-") ?? false }
+    public var isApplicationUnit: Bool { unit?.hasBytes(prefix: "app-") ?? false }
 
     /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own
     /// below its unit, and may name them as it likes.
@@ -33,9 +34,9 @@ extension Cgroup {
     var purpose: Purpose {
         let unit = unitName
         if isRoot { return .root }
-        if unit.hasPrefix("session-"), unit.hasSuffix(".scope") { return .session }
-        if unit.hasPrefix("user@"), unit.hasSuffix(".service") { return .manager }
-        if unit == "init.scope" || unit.hasSuffix(".slice") { return .manager }
+        if unit.hasBytes(prefix: "session-"), unit.hasBytes(suffix: ".scope") { return .session }
+        if unit.hasBytes(prefix: "user@"), unit.hasBytes(suffix: ".service") { return .manager }
+        if unit == "init.scope" || unit.hasBytes(suffix: ".slice") { return .manager }
         return .any
     }
 
@@ -51,7 +52,9 @@ extension Cgroup {
         case any
     }
 
-    private var unitName: String { name.hasPrefix("_") ? String(name.dropFirst()) : name }
+    private var unitName: String {
+        name.hasBytes(prefix: "_") ? String(Substring(name.utf8.dropFirst())) : name
+    }
 
     /// A unit's name, or a part of one, with its `\x2d` and the like read back (systemd-escape(1)): bytes of any kind.
     static func unescaped(_ unit: String) -> [UInt8] {

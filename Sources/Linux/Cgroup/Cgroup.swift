@@ -16,9 +16,9 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// kernel shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)), and for one
     /// that the mount does not show.
     public init?(path: String, in hierarchy: UnifiedHierarchy) {
-        guard path.hasPrefix("/"), !path.utf8.contains(0) else { return nil }
-        let components = path.dropFirst().split(separator: "/", omittingEmptySubsequences: false)
-        guard path == "/" || components.allSatisfy({ !["", ".", ".."].contains($0) }),
+        guard path.utf8.first == Self.slash, !path.utf8.contains(0) else { return nil }
+        let components = path.utf8.dropFirst().split(separator: Self.slash, omittingEmptySubsequences: false)
+        guard path == "/" || components.allSatisfy({ !Self.isReserved($0) }),
             let directory = hierarchy.directory(of: path)
         else { return nil }
         self.path = path
@@ -42,7 +42,7 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
             throw KernelFailure(operation: operation, subject: subject, errno: EXDEV)
         }
         // Somebody may have given a living cgroup such a name.
-        if path.hasSuffix(" (deleted)"), !Files.exists(cgroup.directory) {
+        if path.hasBytes(suffix: " (deleted)"), !Files.exists(cgroup.directory) {
             throw KernelFailure(operation: operation, subject: subject, errno: ENOENT)
         }
         return cgroup
@@ -52,13 +52,15 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     public var isRoot: Bool { path == "/" }
 
     /// The last component of the path; empty for the root.
-    public var name: String { isRoot ? "" : String(path[path.index(after: lastSlash)...]) }
+    public var name: String {
+        isRoot ? "" : String(Substring(path.utf8[path.utf8.index(after: lastSlash)...]))
+    }
 
     /// The cgroup above; nil for the root, and where the mount does not show it.
     public var parent: Cgroup? {
         guard !isRoot else { return nil }
-        let above = path[..<lastSlash]
-        return Cgroup(path: above.isEmpty ? "/" : String(above), in: hierarchy)
+        let above = path.utf8[..<lastSlash]
+        return Cgroup(path: above.isEmpty ? "/" : String(Substring(above)), in: hierarchy)
     }
 
     /// The cgroups above it, the nearest first, as far as the mount shows them.
@@ -67,13 +69,26 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// Whether it is `other` or lies below it.
     public func isWithin(_ other: Cgroup) -> Bool {
         guard hierarchy == other.hierarchy else { return false }
-        return other.isRoot || path == other.path || path.hasPrefix(other.path + "/")
+        return other.isRoot || path.isSameBytes(as: other.path) || path.hasBytes(prefix: other.path + "/")
     }
 
     /// The path.
     public var description: String { path }
 
-    private var lastSlash: String.Index { path.lastIndex(of: "/") ?? path.startIndex }
+    /// The same bytes, not the same characters: those of two cgroups may be.
+    public static func == (left: Cgroup, right: Cgroup) -> Bool {
+        left.path.isSameBytes(as: right.path) && left.hierarchy == right.hierarchy
+    }
+
+    public func hash(into hasher: inout Hasher) { hasher.combine(path) }
+
+    private var lastSlash: String.Index { path.utf8.lastIndex(of: Self.slash) ?? path.startIndex }
+
+    private static let slash = UInt8(ascii: "/")
+
+    private static func isReserved(_ component: Substring.UTF8View) -> Bool {
+        component.isEmpty || component.elementsEqual(".".utf8) || component.elementsEqual("..".utf8)
+    }
 }
 
 extension KernelFailure {

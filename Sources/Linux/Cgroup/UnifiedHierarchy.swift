@@ -41,7 +41,7 @@ public struct UnifiedHierarchy: Hashable, Sendable {
     /// The directory of a cgroup; nil for one that the mount does not show.
     func directory(of path: String) -> String? {
         if top == "/" { return path == "/" ? mountPoint : mountPoint + path }
-        guard path == top || path.hasPrefix(top + "/") else { return nil }
-        return mountPoint + path.dropFirst(top.count)
+        guard path.isSameBytes(as: top) || path.hasBytes(prefix: top + "/") else { return nil }
+        return mountPoint + String(Substring(path.utf8.dropFirst(top.utf8.count)))
     }
 }

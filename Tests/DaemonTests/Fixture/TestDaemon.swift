@@ -2,6 +2,8 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import LifeCycle
+import Linux
 import TestSupport
 
 /// The real daemon on a real bus of its own, with our own bus policy. Ended when it is let go.
@@ -126,12 +128,21 @@ final class TestDaemon {
 
     /// Changes what a daemon that has ended wrote down of an application.
     ///
-    /// - Parameter change: what becomes of each line; nil: it goes.
+    /// - Parameter change: what becomes of each line, written `key=field field`; nil: it goes.
     func rewrite(_ path: String, _ change: (String) -> String?) throws {
         let file = runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
-        let lines = try String(contentsOfFile: file, encoding: .utf8)
-            .split(separator: "\n", omittingEmptySubsequences: false).compactMap { change(String($0)) }
-        try lines.joined(separator: "\n").write(toFile: file, atomically: true, encoding: .utf8)
+        var record = RecordFile.read(try WholeFile.read(file)).record
+        record.lines = record.lines.flatMap { line -> [Record.Line] in
+            let old = line.key + "=" + line.fields.joined(separator: " ")
+            guard let new = change(old) else { return [] }
+            if new == old { return [line] }
+            return new.split(separator: "\n").map { line in
+                let parts = line.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+                return Record.Line(
+                    String(parts[0]), parts[1].split(separator: " ").map(String.init))
+            }
+        }
+        try WholeFile.write(RecordFile.bytes(record), to: file)
     }
 
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.

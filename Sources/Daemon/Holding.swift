@@ -1,0 +1,187 @@
+import LifeCycle
+import Linux
+
+/// What we hold of one application's processes, as it is written down: enough to let all of them go, and nobody else,
+/// without anything that stands elsewhere.
+///
+///     freeze PATH INODE UID PID START      we froze this cgroup, or are about to: whose, and with which process
+///     stop UID PID START [PID START]…      we stop this process and its descendants by signal; those stood before
+///     stopped-process PID START UID        this one has our SIGSTOP
+struct Holding: Equatable {
+    struct Freeze: Equatable {
+        let path: String
+        /// The kernel's number for the cgroup, which no other ever gets; nil where it is not known.
+        let identifier: UInt64?
+        let user: UInt32
+        let main: ProcessIdentity
+    }
+
+    struct Stop: Equatable {
+        let user: UInt32
+        let main: ProcessIdentity
+        /// Not ours to continue.
+        let standing: [ProcessIdentity]
+    }
+
+    struct Stopped: Hashable {
+        let process: ProcessIdentity
+        let user: UInt32
+    }
+
+    var freeze: Freeze?
+    var stop: Stop?
+    var stopped: [Stopped] = []
+
+    var isEmpty: Bool { self == Holding() }
+
+    /// The process that the application begins with, as far as that is told.
+    var main: ProcessIdentity? { freeze?.main ?? stop?.main }
+
+    init() {}
+
+    /// What is held of it now.
+    init(of application: Registered) {
+        let suspender = application.suspender
+        if suspender.isFreezeOurs, let cgroup = suspender.frozen {
+            freeze = Freeze(
+                path: cgroup.path, identifier: try? cgroup.identifier(), user: application.user,
+                main: application.process)
+        }
+        if suspender.isBySignal {
+            stop = Stop(user: application.user, main: application.process, standing: suspender.standing)
+        }
+        stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }
+    }
+
+    /// What can be understood of a record; a line that cannot takes nothing else with it.
+    init(_ record: Record) {
+        freeze =
+            record.understood("freeze") { fields -> Freeze? in
+                guard let path = fields.text(), let inode: UInt64 = fields.number(),
+                    let user: UInt32 = fields.number(), let main = ProcessID(&fields)
+                else { return nil }
+                return Freeze(
+                    path: path, identifier: inode == 0 ? nil : inode, user: user, main: main.identity)
+            }.first
+        stop =
+            record.understood("stop") { fields -> Stop? in
+                guard let user: UInt32 = fields.number(), let main = ProcessID(&fields),
+                    let standing = fields.all({ ProcessID(&$0) })
+                else { return nil }
+                return Stop(user: user, main: main.identity, standing: standing.map(\.identity))
+            }.first
+        stopped = record.understood("stopped-process") { fields -> Stopped? in
+            guard let process = ProcessID(&fields), let user: UInt32 = fields.number() else { return nil }
+            return Stopped(process: process.identity, user: user)
+        }
+    }
+
+    var lines: [Record.Line] {
+        var lines: [Record.Line] = []
+        if let freeze {
+            let whose = [String(freeze.identifier ?? 0), String(freeze.user)] + ProcessID(freeze.main).fields
+            lines.append(Record.Line("freeze", [freeze.path] + whose))
+        }
+        if let stop {
+            let standing = stop.standing.flatMap { ProcessID($0).fields }
+            lines.append(
+                Record.Line("stop", [String(stop.user)] + ProcessID(stop.main).fields + standing))
+        }
+        for entry in stopped {
+            lines.append(
+                Record.Line("stopped-process", ProcessID(entry.process).fields + [String(entry.user)]))
+        }
+        return lines
+    }
+
+    /// With what another file says of the same application; where both tell of the same, this one's word counts.
+    func with(_ other: Holding) -> Holding {
+        var both = self
+        both.freeze = freeze ?? other.freeze
+        both.stop = stop ?? other.stop
+        both.stopped += other.stopped.filter { !stopped.contains($0) }
+        return both
+    }
+}
+
+extension Holding.Freeze {
+    /// The cgroup, if it is there and the one that was meant.
+    func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
+        guard let cgroup = Cgroup(path: path, in: hierarchy) else { return nil }
+        guard let identifier else { return (try? cgroup.owner()) == user ? cgroup : nil }
+        return (try? cgroup.identifier()) == identifier ? cgroup : nil
+    }
+}
+
+extension Holding.Freeze {
+    /// The cgroup that a process is in, or its application's unit, where that is its user's and frozen: whether we did it
+    /// is not written anywhere any more.
+    static func found(of main: ProcessIdentity, user: UInt32, proc: Proc, in hierarchy: UnifiedHierarchy)
+        -> Self?
+    {
+        guard (try? proc.identity(of: main.pid)) == main,
+            let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc), !here.isRoot
+        else { return nil }
+        for cgroup in [here.applicationUnit, here].compactMap({ $0 })
+        where (try? cgroup.owner()) == user && (try? cgroup.wantsFrozen()) == true {
+            return Self(path: cgroup.path, identifier: try? cgroup.identifier(), user: user, main: main)
+        }
+        return nil
+    }
+}
+
+// MARK: Letting go
+
+extension Holding {
+    /// What came of a release.
+    struct Release {
+        var thawed: Cgroup?
+        var continued = 0
+        var failures: [KernelFailure] = []
+
+        /// In words; nil where there was nobody to let go.
+        var description: String? {
+            var words: [String] = []
+            if let thawed { words.append("thawed \(thawed)") }
+            if continued > 0 { words.append("continued \(continued) of its processes") }
+            return words.isEmpty ? nil : words.joined(separator: ", ")
+        }
+    }
+
+    /// Those that have our SIGSTOP. Killed while it stopped an application, a daemon has not written down whom it had
+    /// reached: everybody who stands now and did not before. One that was registered since is not this one's.
+    func stoppedProcesses(proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> [ProcessIdentity] {
+        let known = stopped.map(\.process).filter { $0 == stop?.main || !isForeign($0) }
+        guard let stop else { return known }
+        let members = Extent.members(of: stop.main, proc: proc, isForeign: isForeign)
+        return known + members.filter { !known.contains($0) && !stop.standing.contains($0) }
+    }
+
+    /// Thaws and continues what is held, if it is still there and nobody else: a cgroup by its number, a process by its
+    /// start time, only where it is frozen and stopped.
+    func release(
+        proc: Proc, hierarchy: UnifiedHierarchy?, sparing: ProcessIdentity?,
+        isForeign: (ProcessIdentity) -> Bool
+    ) -> Release {
+        var release = Release()
+        if let freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
+            do throws(KernelFailure) {
+                if try cgroup.wantsFrozen() {
+                    try cgroup.thaw()
+                    release.thawed = cgroup
+                }
+            } catch {
+                if !error.isNoSuchCgroup { release.failures.append(error) }
+            }
+        }
+        guard let user = stop?.user ?? stopped.first?.user,
+            let main = stop?.main ?? stopped.first?.process
+        else { return release }
+        let extent = StoppedExtent(proc: proc, main: main, owner: user)
+        extent.adopt(stoppedProcesses(proc: proc, isForeign: isForeign).filter { $0 != sparing })
+        release.continued = extent.stoppedByUs.count
+        extent.release()
+        release.failures += extent.failures
+        return release
+    }
+}

@@ -1,0 +1,230 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// Whatever becomes of the files that a killed daemon left: nobody stays frozen or stopped whom nobody holds, and nobody
+/// is continued whom it had not stopped.
+@Suite(
+    "Damaged files", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+struct DamageTests {
+    /// Applications that a daemon held when it was killed: one with its cgroup, one with its child by signal; and one
+    /// that somebody else has stopped.
+    private final class Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let home: TestCgroup
+        let frozen: Child
+        let stopped: App
+        let child: Int32
+        let bystander: Child
+        /// What it left, by the path below the runtime directory.
+        private(set) var files: [String: [UInt8]] = [:]
+
+        init(_ name: String = "app-damaged") throws {
+            daemon = try TestDaemon()
+            client = try daemon.client()
+            home = try TestCgroup(name)
+            frozen = try Child("sleep", ["1000"])
+            try home.take(frozen.pid)
+            let path = try client.register("org.example.Frozen", frozen.pid)
+            stopped = try App(daemon.bus)
+            let other = try stopped.register(
+                "org.example.Stopped", "suspension=s:manual,launch-mode=s:background")
+            try stopped.application(other, "FinishLaunching")
+            child = try stopped.make("fork")
+            bystander = try Child("sleep", ["1000"])
+            let third = try client.register("org.example.Bystander", bystander.pid)
+            bystander.kill(SIGSTOP)
+            try client.wait("the stop") { try client.state(third) == "suspended" }
+            try client.application(path, "Suspend")
+            try client.application(other, "Suspend")
+            #expect(try client.state(path) == "suspended" && client.state(other) == "suspended")
+            try daemon.end(SIGKILL)
+            for directory in ["", "applications/", "holds/", "resources/"] {
+                for name in TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory) {
+                    let file = directory + name
+                    files[file] = try? WholeFile.read(daemon.runtimeDirectory + "/" + file)
+                }
+            }
+            #expect(files.keys.filter { $0.hasPrefix("holds/") }.count == 2)
+            #expect(files.keys.filter { $0.hasPrefix("applications/") }.count == 3)
+        }
+
+        /// Everything is as the daemon left it, but for this file.
+        func put(_ file: String = "", _ bytes: [UInt8] = []) throws {
+            for (name, whole) in files {
+                try WholeFile.write(name == file ? bytes : whole, to: daemon.runtimeDirectory + "/" + name)
+            }
+            try home.cgroup.freeze()
+            for pid in [stopped.pid, child] { kill(pid, SIGSTOP) }
+        }
+
+        private func stands(_ pid: Int32) throws -> Bool {
+            try Proc().hasPendingStop(pid) || isStopped(pid)
+        }
+
+        /// Who is held that should not be, or not held that should be.
+        var wrong: [String] {
+            get throws {
+                var wrong: [String] = []
+                if try home.cgroup.wantsFrozen() { wrong.append("is frozen") }
+                if try stands(stopped.pid) { wrong.append("is stopped") }
+                if try stands(child) { wrong.append("has a stopped child") }
+                if try !isStopped(bystander.pid) { wrong.append("another's stop was lifted") }
+                return wrong
+            }
+        }
+
+        /// The same with a daemon that holds some of them.
+        func wrongWithHolds() throws -> [String] {
+            let rows = try client.list()
+            func isHeld(_ pid: Int32) throws -> Bool {
+                guard let row = rows.first(where: { $0.contains(" \(pid) ") }) else { return false }
+                return try !client.holds(String(row.prefix { $0 != " " })).isEmpty
+            }
+            return try wrong.filter { what in
+                switch what {
+                case "is frozen": try !isHeld(frozen.pid)
+                case "is stopped", "has a stopped child": try !isHeld(stopped.pid)
+                default: true
+                }
+            }
+        }
+
+        var names: [String] { files.keys.sorted() }
+    }
+
+    @Test(
+        "of every byte that is another, and of every length, in every file: all are let go without a daemon")
+    func everyByte() throws {
+        let scene = try Scene()
+        let journal = Journal(identifier: "test", minimum: .emergency)
+        var count = 0
+        func isRight(_ file: String, _ bytes: [UInt8], _ what: String) throws -> Bool {
+            try scene.put(file, bytes)
+            let status = Release.run(runtimeDirectory: scene.daemon.runtimeDirectory, journal: journal)
+            let wrong = try scene.wrong
+            #expect(status == 0 && wrong == [], "\(file), \(what)")
+            count += 1
+            return status == 0 && wrong == []
+        }
+        guard try isRight("", [], "nothing") else { return }
+        for file in scene.names {
+            let bytes = scene.files[file] ?? []
+            for length in bytes.indices {
+                guard try isRight(file, Array(bytes.prefix(length)), "\(length) bytes") else { return }
+            }
+            for index in bytes.indices {
+                for bits: UInt8 in [0x01, 0x20, 0x80, 0xFF] {
+                    var damaged = bytes
+                    damaged[index] ^= bits
+                    guard try isRight(file, damaged, "byte \(index) ^ \(bits)") else { return }
+                }
+            }
+        }
+        print("damaged files: \(count) cases")
+    }
+
+    @Test("the next daemon takes up what is whole, and lets the rest go")
+    func nextDaemon() throws {
+        let scene = try Scene("app-\\\u{301}")
+        for file in scene.names where file.hasPrefix("applications/") || file.hasPrefix("holds/") {
+            let bytes = scene.files[file] ?? []
+            var flipped = bytes
+            flipped[bytes.count / 2] ^= 0x20
+            let cases: [[UInt8]] = [
+                [], Array(bytes.prefix(bytes.count / 2)), Array(bytes.dropLast()), flipped,
+            ]
+            for damaged in cases {
+                try scene.put(file, damaged)
+                try scene.daemon.start()
+                #expect(try scene.wrongWithHolds() == [], "\(file), \(damaged.count) bytes")
+                let isRecord = file.hasPrefix("applications/")
+                #expect(try scene.client.list().count == (isRecord ? 2 : 3))
+                if isRecord {
+                    _ = scene.daemon.process.advance()
+                    let number = file.split(separator: "/")[1]
+                    let line = "application \(number) of the daemon before cannot be taken up"
+                    #expect(scene.daemon.process.errors.contains(line))
+                } else {
+                    #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
+                }
+                try scene.daemon.end(SIGKILL)
+            }
+        }
+    }
+
+    @Test(
+        "without the other files nothing is lost: each application's says which boot and which bus it is of")
+    func others() throws {
+        let scene = try Scene()
+        for directory in ["", "resources/"] {
+            for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory + "/" + directory) {
+                unlink(scene.daemon.runtimeDirectory + "/" + directory + name)
+            }
+        }
+        try scene.daemon.start()
+        #expect(try scene.client.list().count == 3)
+        #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
+        let next = try Child("sleep", ["1000"])
+        #expect(try scene.client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 4))
+    }
+
+    @Test("appstated --release lets all go; the next daemon knows them, without a hold")
+    func released() throws {
+        let scene = try Scene()
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated", ["--release"],
+            environment: ["RUNTIME_DIRECTORY": scene.daemon.runtimeDirectory])
+        #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
+        #expect(try scene.wrong == [])
+        #expect(child.errors.contains("thawed \(scene.home.cgroup)"))
+        try scene.daemon.start()
+        let rows = try scene.client.list()
+        #expect(rows.count == 3)
+        for row in rows where !row.contains(" \(scene.bystander.pid) ") {
+            let path = String(row.prefix { $0 != " " })
+            try scene.client.wait("\(row) to run") { try scene.client.state(path) == "background" }
+            #expect(try scene.client.holds(path) == [])
+        }
+        #expect(try scene.wrong == [])
+    }
+
+    @Test("files as they were written before are not taken up, and whom they hold runs on")
+    func former() throws {
+        let scene = try Scene("app-former \\\u{301}")
+        let proc = Proc()
+        func process(_ pid: Int32) throws -> String { "\(pid):\(try proc.identity(of: pid).startTime)" }
+        for file in scene.names { unlink(scene.daemon.runtimeDirectory + "/" + file) }
+        let head = "user=\(getuid())\nstate=suspended\nenforcement=stopped request\nhold=request uid:0\n"
+        let path: [UInt8] = scene.home.cgroup.path.utf8.flatMap { $0 == 0x5C ? [0x5C, 0x5C] : [$0] }
+        let frozen =
+            Array("number=1\nprocess=\(try process(scene.frozen.pid))\n\(head)frozen-cgroup=".utf8) + path
+            + Array("\ncomplete=yes\n".utf8)
+        let stopped =
+            "number=2\nprocess=\(try process(scene.stopped.pid))\n\(head)"
+            + "stopped-process=\(try process(scene.stopped.pid))\nstopped-process=\(try process(scene.child))\n"
+        for isCut in [false, true] {
+            try scene.home.cgroup.freeze()
+            for pid in [scene.stopped.pid, scene.child] { kill(pid, SIGSTOP) }
+            let directory = scene.daemon.runtimeDirectory + "/"
+            // What it lost first when it was cut off: the name of the cgroup.
+            try WholeFile.write(isCut ? Array(frozen.dropLast(30)) : frozen, to: directory + "applications/1")
+            try WholeFile.write(stopped + "complete=yes\n", to: directory + "applications/2")
+            try WholeFile.write("bus=1\nboot=2\ncomplete=yes\n", to: directory + "bus")
+            try scene.daemon.start()
+            #expect(try scene.wrong == [])
+            #expect(try scene.client.list() == [])
+            _ = scene.daemon.process.advance()
+            #expect(scene.daemon.process.errors.contains("an earlier version wrote it"))
+            try scene.daemon.end(SIGKILL)
+        }
+    }
+}

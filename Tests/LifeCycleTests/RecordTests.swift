@@ -1,0 +1,136 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What is written down can be read again, whatever others have named; and what is damaged is never taken for whole.
+@Suite("Records")
+struct RecordTests {
+    /// Texts that a grammar of characters, of words or of lines would lose: blanks, marks that join the character before
+    /// them, joiners, line ends of all kinds, what looks like our own signs.
+    static let nasty = [
+        "", " ", "  ", "a b", " a", "a ", "\n", "\r\n", "\t", "\\", "\\n", "%", "%20", "%zz", "=", "end 1",
+        "\u{7f}",
+        "\u{301}", "a\u{301}", "\\\u{301}", "/\u{301}", "=\u{301}", " \u{301}", "%\u{301}", "\n\u{301}",
+        "\u{200D}",
+        "\\\u{200D}", "\u{FEFF}", "e\u{301}é", "\u{1F468}\u{200D}\u{1F469}", "\u{2028}", "\u{85}",
+        "\u{0600} x",
+        String(repeating: "x", count: 1_024), String(repeating: "\u{301}", count: 512),
+    ]
+
+    private static func settings() -> Settings {
+        var settings = Settings()
+        settings.backgroundTaskMax = 1_000_000_000
+        return settings
+    }
+
+    /// An application of which there is much to say, some of it in these words.
+    private func rich(_ text: String) throws -> Stage {
+        var stage = try Stage.launched(Self.settings()) { $0.backgroundModes = [text, "x", text] }
+        try stage.perform(.beginBackgroundTask(stage.number, name: text, by: Stage.delegate))
+        try stage.perform(.suspend(stage.number, holder: text))
+        stage.settle()
+        stage.take(.stopped(stage.number, holder: text))
+        var report = WindowReport(number: 7, process: stage.reported)
+        report.title = text
+        report.appID = text
+        try stage.perform(.updateWindow(report, stage.reporter))
+        return stage
+    }
+
+    @Test(
+        "whatever others have named is the same after it was written and read", arguments: RecordTests.nasty)
+    func texts(_ text: String) throws {
+        let stage = try rich(text)
+        let record = try #require(stage.machine.record(of: stage.number))
+        let reading = RecordFile.read(RecordFile.bytes(record))
+        #expect(reading.damage == nil)
+        // Byte by byte: to Swift, texts that look the same are equal.
+        #expect(reading.record.lines.map(Self.bytes) == record.lines.map(Self.bytes))
+        var next = Machine(settings: Self.settings())
+        _ = try next.restore(reading.record)
+        let application = try #require(next.applications[stage.number])
+        #expect(
+            application.requestedModes.map { Array($0.utf8) } == [text, "x", text].map { Array($0.utf8) })
+        #expect(application.tasks.map { Array($0.name.utf8) } == [Array(text.utf8)])
+        #expect(next.record(of: stage.number) == record)
+    }
+
+    private static func bytes(_ line: Record.Line) -> [[UInt8]] {
+        ([line.key] + line.fields).map { Array($0.utf8) }
+    }
+
+    @Test("of every length that is missing at the end, and of every byte that is another, it is known")
+    func damage() throws {
+        let stage = try rich("a \\\u{301} %")
+        let record = try #require(stage.machine.record(of: stage.number))
+        let bytes = RecordFile.bytes(record)
+        #expect(RecordFile.read(bytes) == RecordFile.Reading(record))
+        func check(_ damaged: [UInt8], _ what: String) {
+            let reading = RecordFile.read(damaged)
+            #expect(reading.damage != nil, "\(what)")
+            // What is trusted all the same was there before.
+            #expect(reading.record.lines.allSatisfy(record.lines.contains), "\(what)")
+        }
+        for length in bytes.indices { check(Array(bytes.prefix(length)), "\(length) bytes") }
+        for index in bytes.indices {
+            for bits: UInt8 in [0x01, 0x20, 0x80, 0xFF] {
+                var damaged = bytes
+                damaged[index] ^= bits
+                check(damaged, "byte \(index) ^ \(bits)")
+            }
+        }
+        #expect(RecordFile.read(bytes + bytes).damage != nil)
+        check(bytes + [0x0A], "an empty line after it")
+        var fewer = bytes.split(separator: 0x0A)
+        fewer.remove(at: fewer.count / 2)
+        check(Array(fewer.joined(separator: [0x0A])) + [0x0A], "a line is missing")
+    }
+
+    @Test("one that another version wrote is not taken, and says so")
+    func version() {
+        let bytes = RecordFile.bytes(Record([Record.Line("a", "b")]))
+        #expect(RecordFile.read(bytes).damage == nil)
+        #expect(RecordFile.read(Array("record 3 x\n".utf8)).damage != nil)
+        #expect(RecordFile.read(Array("number=2\nprocess=7:8\ncomplete=yes\n".utf8)).record == Record())
+        #expect(RecordFile.read([]).damage == "it is empty")
+    }
+
+    @Test("a reporter that is lost is lost to the session that it reported for, after a restart too")
+    func lostReporter() throws {
+        var stage = try Stage.launched()
+        let other = SessionKey.login("c7")
+        let reporter = ReporterIdentity(connection: ":1.9", user: Stage.user, session: other)
+        try stage.perform(.updateWindow(WindowReport(number: 7, process: stage.reported), reporter))
+        stage.take(.disconnected(":1.9"))
+        #expect(stage.machine.sessions[other]?.lostReporter == true)
+        let record = try #require(stage.machine.record(of: stage.number))
+        var next = Machine()
+        _ = try next.restore(record)
+        #expect(next.sessions[other]?.lostReporter == true)
+        #expect(next.sessions[.user(Stage.user)]?.lostReporter != true)
+        #expect(next.record(of: stage.number) == record)
+    }
+
+    @Test("after the greatest number they begin anew, and pass over those that are there")
+    func numbers() throws {
+        var machine = Machine()
+        func register(_ pid: Int32) throws -> UInt32 {
+            let id = try #require(ApplicationID("org.example.Editor"))
+            let registration = Registration(
+                id: id, process: ProcessID(pid: pid, startTime: 7), user: 1000, session: .user(1000))
+            guard case .application(let number) = try machine.perform(.register(registration), at: 1).answer
+            else {
+                return 0
+            }
+            return number.rawValue
+        }
+        #expect(try register(1) == 1)
+        machine.continueNumbers(after: .max - 1)
+        #expect(try register(2) == .max)
+        #expect(try register(3) == 2)
+        machine.continueNumbers(after: .max)
+        #expect(try register(4) == 3)
+        #expect(machine.lastNumber == 3)
+    }
+}
