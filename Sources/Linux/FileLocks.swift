@@ -3,7 +3,7 @@ import Glibc
 /// The file locks that somebody waits for, of `/proc/locks` (proc_locks(5)) at one moment.
 public struct FileLocks: Equatable, Sendable {
     /// One lock, or one request for one.
-    public struct Lock: Equatable, Sendable {
+    public struct Lock: Hashable, Sendable {
         /// How it was asked for.
         public enum Kind: Equatable, Sendable {
             /// fcntl(2) `F_SETLK`, of a process: `POSIX`, or `ACCESS` for a mandatory one's probe.
@@ -49,16 +49,25 @@ public struct FileLocks: Equatable, Sendable {
 
     /// The locks that somebody waits for; those that nobody does are left out.
     public let contests: [Contest]
+    /// Whether the file was read to its end.
+    public let isWhole: Bool
 
-    /// Reads the file. Each lock with its waiters is of one moment; two locks may be of two.
+    /// The most of the file that is read, some 18,000 locks. The kernel begins at the first lock again for each page
+    /// that is read: 100,000 locks take it seven seconds, 18,000 a fifth of one.
+    public static let mostBytes = 1 << 20
+
+    /// Reads the file, up to `mostBytes`. Each lock with its waiters is of one moment; two locks may be of two.
     public init(proc: Proc = Proc()) throws(KernelFailure) {
         var list = Contests()
+        var bytes = 0
         // The ids that the kernel shows are of the mount's PID namespace; locks of others it leaves out.
         try Files.forEachLine(of: "\(proc.root)/locks") { line in
-            list.take(String(decoding: line, as: UTF8.self))
-            return true
+            bytes += line.count + 1
+            if bytes <= Self.mostBytes { list.take(line) }
+            return bytes <= Self.mostBytes
         }
         contests = list.found
+        isWhole = bytes <= Self.mostBytes
     }
 
     /// Who waits for a lock that one of the processes holds, without those processes themselves: they may
@@ -66,32 +75,47 @@ public struct FileLocks: Equatable, Sendable {
     /// and begins it again afterwards.
     ///
     /// Who holds the lock of an open file is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the
-    /// lines `lock:`): it outlives the process that asked for it, in every process that has the file.
-    public func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) -> [Waiter] {
-        var found: [Waiter] = []
-        for contest in contests {
-            let strangers = contest.waiters.filter { waiter in
-                waiter.pid.map { !pids.contains($0) } ?? true
-            }
-            guard !strangers.isEmpty,
-                let holder = Self.holder(of: contest.lock, among: pids, proc: proc)
-            else { continue }
-            found += strangers.map { Waiter(pid: $0.pid, holder: holder, lock: contest.lock) }
-        }
-        return found
+    /// lines `lock:`): it outlives the process that asked for it, in every process that has the file. One pass over
+    /// their open files answers for all locks; where nobody waits for a lock of an open file, there is none.
+    public func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) throws(LookLimit) -> [Waiter] {
+        var budget = LookBudget()
+        return try waiters(blockedBy: pids, proc, &budget, atMost: .max)
     }
 
-    private static func holder(of lock: Lock, among pids: Set<Int32>, proc: Proc) -> Int32? {
-        switch lock.kind {
-        case .posix:
-            return lock.pid.flatMap { pids.contains($0) ? $0 : nil }
-        case .ofd, .flock, .lease:
-            // The one who asked has it most likely, but may have closed the file and left it to a child.
-            let first = lock.pid.map { pids.contains($0) ? [$0] : [] } ?? []
-            // Where we may not look, what it asked for is all we know.
-            if let pid = first.first, proc.holds(lock, pid: pid) ?? true { return pid }
-            return pids.sorted().first { proc.holds(lock, pid: $0) ?? false }
+    /// One of them; nil where there is none. Throws where that cannot be told.
+    public func waiter(
+        blockedBy pids: Set<Int32>, proc: Proc, _ budget: inout LookBudget
+    ) throws(LookLimit) -> Waiter? {
+        if let waiter = try waiters(blockedBy: pids, proc, &budget, atMost: 1).first { return waiter }
+        // Somebody may wait further down in the list, but not for those that hold nothing.
+        if !isWhole, try proc.holdsLock(among: pids, &budget) { throw .locks(Self.mostBytes) }
+        return nil
+    }
+
+    private func waiters(
+        blockedBy pids: Set<Int32>, _ proc: Proc, _ budget: inout LookBudget, atMost most: Int
+    ) throws(LookLimit) -> [Waiter] {
+        let contests = contests.map { contest in
+            Contest(lock: contest.lock, waiters: contest.waiters.filter { !$0.isOf(pids) })
+        }.filter { !$0.waiters.isEmpty }
+        var holders: [Lock: Int32] = [:]
+        var ofFiles: Set<Lock> = []
+        for contest in contests {
+            if contest.lock.kind != .posix {
+                ofFiles.insert(contest.lock)
+            } else if let pid = contest.lock.pid, pids.contains(pid) {
+                holders[contest.lock] = pid
+            }
         }
+        if holders.count < most, !ofFiles.isEmpty {
+            try proc.find(ofFiles, among: pids, into: &holders, &budget, atMost: most)
+        }
+        var found: [Waiter] = []
+        for contest in contests {
+            guard let holder = holders[contest.lock] else { continue }
+            found += contest.waiters.map { Waiter(pid: $0.pid, holder: holder, lock: contest.lock) }
+        }
+        return found
     }
 
     /// A line such as `1: -> FLOCK  ADVISORY  WRITE 12 08:01:1234 0 EOF`; the arrow marks a waiter, and is
@@ -120,59 +144,135 @@ public struct FileLocks: Equatable, Sendable {
     }
 }
 
-/// Gathers the lines of the file: a lock, then those who wait for it.
+extension FileLocks.Lock {
+    fileprivate func isOf(_ pids: Set<Int32>) -> Bool { pid.map(pids.contains) ?? false }
+}
+
+/// Gathers the lines of the file: a lock, then those who wait for it. A lock that nobody waits for is not even parsed.
 private struct Contests {
     private(set) var found: [FileLocks.Contest] = []
-    private var held: FileLocks.Lock?
+    /// The line of the last lock, until somebody waits for it.
+    private var line: [UInt8] = []
     private var isOpen = false
 
-    mutating func take(_ line: String) {
-        guard let (lock, isWaiter) = FileLocks.parse(line) else {
-            // A waiter of a kind that we do not know takes nothing from the lock before it.
-            if !line.contains("->") { begin(nil) }
+    mutating func take(_ bytes: UnsafeRawBufferPointer) {
+        guard Self.isWaiter(bytes) else {
+            line.removeAll(keepingCapacity: true)
+            line.append(contentsOf: bytes)
+            isOpen = false
             return
         }
-        guard isWaiter else { return begin(lock) }
-        if let held, !isOpen {
-            found.append(FileLocks.Contest(lock: held, waiters: []))
+        // A waiter of a kind that we do not know takes nothing from the lock before it.
+        guard let (waiter, isWaiter) = Self.parse(bytes), isWaiter else { return }
+        if !isOpen {
+            guard let (lock, _) = line.withUnsafeBytes({ Self.parse($0) }) else { return }
+            found.append(FileLocks.Contest(lock: lock, waiters: []))
             isOpen = true
         }
-        if isOpen { found[found.count - 1].waiters.append(lock) }
+        found[found.count - 1].waiters.append(waiter)
     }
 
-    private mutating func begin(_ lock: FileLocks.Lock?) {
-        held = lock
-        isOpen = false
+    private static func parse(
+        _ bytes: UnsafeRawBufferPointer
+    ) -> (lock: FileLocks.Lock, isWaiter: Bool)? {
+        FileLocks.parse(String(decoding: bytes, as: UTF8.self))
+    }
+
+    /// Whether an arrow follows the line's number.
+    private static func isWaiter(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        var rest = Bytes(bytes)
+        return rest.unsigned() != nil && rest.byte() == UInt8(ascii: ":") && rest.byte() == UInt8(ascii: "-")
+            && rest.byte() == UInt8(ascii: ">")
     }
 }
 
 extension Proc {
-    /// Whether the process has the open file that the lock is on: false where it is gone, nil where we may
-    /// not look into it (ptrace(2), `PTRACE_MODE_READ`).
-    fileprivate func holds(_ lock: FileLocks.Lock, pid: Int32) -> Bool? {
-        let directory = path(pid, "fdinfo")
-        do throws(KernelFailure) {
-            for number in try Files.numbers(in: directory)
-            where try shows(lock, "\(directory)/\(number)") { return true }
-            return false
-        } catch {
-            return error.isPermissionDenied ? nil : false
+    /// Who of these processes has the open files that the locks are on: in one pass over what they have open.
+    fileprivate func find(
+        _ locks: Set<FileLocks.Lock>, among pids: Set<Int32>, into holders: inout [FileLocks.Lock: Int32],
+        _ budget: inout LookBudget, atMost most: Int
+    ) throws(LookLimit) {
+        // The one who asked for a lock has it most likely, but may have closed the file and left it to a child.
+        let first = Set(locks.compactMap(\.pid)).intersection(pids).sorted()
+        var missing = locks
+        for pid in first + pids.subtracting(first).sorted() {
+            var found: [FileLocks.Lock] = []
+            let isOpen = try forEachLock(of: pid, &budget) { lock in
+                if missing.remove(lock) != nil { found.append(lock) }
+                return !missing.isEmpty && holders.count + found.count < most
+            }
+            // Where we may not look, what it asked for is all we know.
+            if !isOpen { found = missing.filter { $0.pid == pid } }
+            for lock in found {
+                missing.remove(lock)
+                holders[lock] = pid
+            }
+            if missing.isEmpty || holders.count >= most { return }
         }
     }
 
-    private func shows(_ lock: FileLocks.Lock, _ path: String) throws(KernelFailure) -> Bool {
-        var isHeld = false
-        do throws(KernelFailure) {
-            try Files.forEachLine(of: path) { line in
-                var bytes = Bytes(line)
-                guard bytes.take("lock:"), let (own, _) = FileLocks.parse(bytes.text) else { return true }
-                isHeld = own == lock
-                return !isHeld
+    /// Whether one of these processes holds any lock, or may: where we may not look.
+    fileprivate func holdsLock(among pids: Set<Int32>, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
+        for pid in pids.sorted() {
+            var isHolder = false
+            let isOpen = try forEachLock(of: pid, &budget) { _ in
+                isHolder = true
+                return false
             }
-        } catch {
-            // Closed meanwhile.
-            if !error.isNoSuchFile { throw error }
+            if isHolder || !isOpen { return true }
         }
-        return isHeld
+        return false
+    }
+
+    /// Calls `body` with each lock that an open file of the process has, until it returns false. False where we may not
+    /// look into it (ptrace(2), `PTRACE_MODE_READ`); one that is gone has none.
+    private func forEachLock(
+        of pid: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
+    ) throws(LookLimit) -> Bool {
+        guard let directory = opendir(path(pid, "fdinfo")) else { return errno == ENOENT || errno == ESRCH }
+        defer { closedir(directory) }
+        var goesOn = true
+        while goesOn, let entry = readdir(directory) {
+            let isNumber = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { number(named: $0) != nil }
+            }
+            guard isNumber else { continue }
+            try budget.openFile()
+            let file = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) {
+                    openat(dirfd(directory), $0, O_RDONLY | O_CLOEXEC)
+                }
+            }
+            guard file >= 0 else {
+                // Closed meanwhile.
+                if errno == ENOENT { continue }
+                return false
+            }
+            goesOn = try Self.forEachLock(in: file, budget, body)
+        }
+        return true
+    }
+
+    /// Closes the file. False once `body` has returned false.
+    private static func forEachLock(
+        in number: Int32, _ budget: LookBudget, _ body: (FileLocks.Lock) -> Bool
+    ) throws(LookLimit) -> Bool {
+        let file = Descriptor(owning: number)
+        var goesOn = true
+        var lines = 0
+        var limit: LookLimit?
+        // One that closes the file while it is read has no lock on it.
+        try? Files.forEachLine(in: file, named: "fdinfo") { line in
+            var bytes = Bytes(line)
+            guard bytes.take("lock:"), let (lock, _) = FileLocks.parse(bytes.text) else { return true }
+            goesOn = body(lock)
+            lines += 1
+            if lines % 64 == 0 {
+                do throws(LookLimit) { try budget.checkTime() } catch { limit = error }
+            }
+            return goesOn && limit == nil
+        }
+        if let limit { throw limit }
+        return goesOn
     }
 }

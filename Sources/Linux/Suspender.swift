@@ -46,6 +46,8 @@ public final class Suspender {
     private var means = Means.none
     private let budget: DescriptorBudget
     private var judged: JudgedCgroup?
+    /// Whether the freezer was used, not only chosen.
+    private var hasFrozen = false
 
     /// Stops nothing yet.
     ///
@@ -116,6 +118,10 @@ public final class Suspender {
         // Whoever had frozen it before us has thawed it: now it is ours to do.
         if case .freezer(let cgroup, isOurs: false) = means, (try? cgroup.wantsFrozen()) != true {
             means = .none
+        }
+        // Somebody has frozen it since it was chosen: it is not ours to thaw.
+        if case .freezer(let cgroup, isOurs: true) = means, !hasFrozen, (try? cgroup.wantsFrozen()) == true {
+            means = .freezer(cgroup, isOurs: false)
         }
         guard case .none = means else { return }
         failures = []
@@ -192,6 +198,7 @@ public final class Suspender {
     public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
         prepare(isForeign: isForeign)
         if case .freezer(let cgroup, isOurs: true) = means {
+            hasFrozen = true
             do throws(KernelFailure) {
                 try cgroup.freeze()
             } catch {
@@ -244,10 +251,11 @@ public final class Suspender {
     /// cgroup that cannot be thawed, for want of descriptors, say, stays ours to thaw (`isFreezeOurs`): call again.
     public func release(sparing spared: Set<ProcessIdentity> = []) {
         switch means {
-        case .freezer(let cgroup, isOurs: true): if !thaw(cgroup) { return }
+        case .freezer(let cgroup, isOurs: true): if hasFrozen, !thaw(cgroup) { return }
         case .none, .signals, .freezer(_, isOurs: false): break
         }
         means = .none
+        hasFrozen = false
         standing = []
         extent.release(sparing: spared)
         for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
@@ -272,7 +280,10 @@ public final class Suspender {
     }
 
     /// Takes up the freeze of an earlier value, or one that it was about to make.
-    public func adopt(frozen cgroup: Cgroup) { means = .freezer(cgroup, isOurs: true) }
+    public func adopt(frozen cgroup: Cgroup) {
+        means = .freezer(cgroup, isOurs: true)
+        hasFrozen = true
+    }
 
     /// Takes up what an earlier value stopped by signal.
     ///

@@ -119,6 +119,27 @@ extension UnixSockets.Unread.Kind {
     }
 }
 
+extension Files {
+    /// The same as `numbers(in:)`, but no more than `most` of them: a process may have a million open files.
+    static func numbers(in path: String, atMost most: Int) throws(KernelFailure) -> [Int32] {
+        guard let directory = opendir(path) else {
+            throw KernelFailure(operation: "opendir", subject: path, errno: errno)
+        }
+        defer { closedir(directory) }
+        var found: [Int32] = []
+        errno = 0
+        while found.count < most, let entry = readdir(directory) {
+            let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
+            }
+            if let number { found.append(number) }
+            errno = 0
+        }
+        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
+        return found
+    }
+}
+
 /// Which sockets processes have open, of whatever family.
 private struct OpenSockets {
     private(set) var owners: [UInt32: [ProcessIdentity]] = [:]
@@ -151,7 +172,7 @@ extension Proc {
     ) throws(KernelFailure) -> (inodes: Set<UInt32>, isWhole: Bool) {
         let numbers: [Int32]
         do throws(KernelFailure) {
-            numbers = try Files.numbers(in: path(pid, "fd"))
+            numbers = try Files.numbers(in: path(pid, "fd"), atMost: left + 1)
         } catch {
             throw failure(error.operation, pid, "fd", error.errno)
         }

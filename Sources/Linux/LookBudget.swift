@@ -1,0 +1,75 @@
+import Glibc
+
+/// How much one look at processes may cost: users decide how many open files, locks and threads there are.
+public struct LookBudget: Sendable {
+    /// The most open files that one look opens.
+    public static let mostFiles = 16_384
+    /// The most processor time that one look takes.
+    public static let mostMicroseconds: UInt64 = 500_000
+
+    private let files: Int
+    private var opened = 0
+    private let end: UInt64
+
+    /// A budget that is spent by the calling thread, from now on.
+    public init(files: Int = mostFiles, microseconds: UInt64 = mostMicroseconds) {
+        self.files = files
+        end = Self.threadMicroseconds + microseconds
+    }
+
+    /// The processor time that the calling thread has taken so far.
+    public static var threadMicroseconds: UInt64 {
+        var time = timespec()
+        guard clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0 else { return 0 }
+        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+    }
+
+    /// Counts one more open file.
+    mutating func openFile() throws(LookLimit) {
+        guard opened < files else { throw .files(files) }
+        opened += 1
+        try checkTime()
+    }
+
+    func checkTime() throws(LookLimit) {
+        if Self.threadMicroseconds >= end { throw .time }
+    }
+}
+
+/// Why a look gave no answer: there is more than it may look at.
+public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
+    /// More open files than this.
+    case files(Int)
+    /// More bytes of `/proc/locks` than this.
+    case locks(Int)
+    /// It took too much processor time.
+    case time
+
+    /// What `CanSuspend` says.
+    public var description: String {
+        switch self {
+        case .files(let most): "cannot be told: more than \(most) open files"
+        case .locks(let most): "cannot be told: more than \(most >> 10) KiB of file locks on the machine"
+        case .time: "cannot be told: its processes take too long to look at"
+        }
+    }
+}
+
+extension Proc {
+    /// Who traces one of these processes, or one of their threads; nil for nobody. What is gone is passed over.
+    public func tracer(
+        ofAny pids: some Sequence<Int32>, _ budget: LookBudget
+    ) throws(LookLimit) -> Int32? {
+        for pid in pids {
+            try budget.checkTime()
+            guard let tracer = try? status(pid).tracer else { continue }
+            if tracer != 0 { return tracer }
+            guard let threads = try? threads(of: pid), threads.count > 1 else { continue }
+            for thread in threads where thread != pid {
+                try budget.checkTime()
+                if let tracer = try? status(thread).tracer, tracer != 0 { return tracer }
+            }
+        }
+        return nil
+    }
+}
