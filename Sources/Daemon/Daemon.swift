@@ -37,6 +37,8 @@ public final class Daemon {
     private var rewriteAt: Microseconds = 0
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
+    /// How many calls of each user wait until processes have been looked at.
+    var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
     private var sources: [Source] = []
     private var slots: [Slot] = []
@@ -227,6 +229,7 @@ public final class Daemon {
     /// Ends in good order: what we suspended runs on, with the resources it had of its own.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
+        stops.close()
         isStepping = true
         take(core.machine.relinquish(at: Self.now))
         isStepping = false
@@ -239,6 +242,7 @@ public final class Daemon {
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
+        stops.close()
         loop.exit(code: code)
     }
 

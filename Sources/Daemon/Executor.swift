@@ -22,6 +22,8 @@ final class Executor {
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
+    /// Processes at which an extent ends: those that are applications of their own, and us.
+    private var foreignProcesses: Set<ProcessIdentity> = []
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
     private var changes: [ApplicationNumber: Set<ObservedProperty>] = [:]
     private var changed: [ApplicationNumber] = []
@@ -40,6 +42,7 @@ final class Executor {
         self.pressure = pressure
         self.journal = journal
         ownProcess = try? proc.identity(of: getpid())
+        if let ownProcess { foreignProcesses.insert(ownProcess) }
         resources.isForeign = { [unowned self] in isForeign($0) }
         reclaimer.find = { [unowned self] in registered[$0] }
         reclaimer.foreign = { [unowned self] in
@@ -49,6 +52,7 @@ final class Executor {
 
     func use(_ stops: Stops) {
         self.stops = stops
+        stops.foreign = { [unowned self] in foreignProcesses }
         reclaimer.stands = { [unowned stops] in stops.stands($0.number, $0.process) == true }
         reclaimer.ownCgroup = { [unowned stops] in stops.ownCgroup(of: $0) }
     }
@@ -57,6 +61,7 @@ final class Executor {
     func enroll(_ application: Registered) {
         registered[application.number] = application
         numbers[application.process] = application.number
+        foreignProcesses.insert(application.process)
         sensor.watch(application.number, application.process)
         stops?.watch(application)
         resources.enroll(application)
@@ -170,7 +175,10 @@ final class Executor {
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
         guard let application = registered.removeValue(forKey: number) else { return }
         // Its process may have registered itself in its place.
-        if numbers[application.process] == number { numbers[application.process] = nil }
+        if numbers[application.process] == number {
+            numbers[application.process] = nil
+            foreignProcesses.remove(application.process)
+        }
         sensor.unwatch(number)
         resources.remove(application)
         stops?.remove(application)

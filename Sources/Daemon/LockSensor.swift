@@ -7,55 +7,70 @@ import Linux
 ///
 /// With the kernel's help: a hint for every wait that begins, while there is somebody to watch over. Without:
 /// /proc/locks is read again and again, between 50 ms and 1 s apart.
+///
+/// Each user's applications are looked at together, on another thread, in rounds of their own. A user who has others
+/// wait all the time does not cost more than a tenth of a processor.
 final class LockSensor {
     private let loop: EventLoop
     private let proc: Proc
     private let now: () -> Microseconds
+    private let looks: Looks<LookSubject, LookFinding>
     private let found: (ApplicationNumber, String) -> Void
-    private var watched: [ApplicationNumber: Set<Int32>] = [:]
+    private var watched: [ApplicationNumber: Watched] = [:]
+    private var rounds: [UInt32: Round] = [:]
+    private var lastToken: UInt64 = 0
     private var trace: LockTrace?
     /// The kernel does not tell us: to be asked once.
     private var isRefused = false
     private var sources: [Source] = []
     private var timer: Timer?
     private var pause = LockSensor.shortestPause
-    private var lastLook: Microseconds = 0
+
+    private struct Watched {
+        let user: UInt32
+        let subject: LockRound.Subject
+    }
+
+    /// The looks at one user's applications.
+    private struct Round {
+        var isUnderWay = false
+        /// Somebody began to wait since the last one began.
+        var isWanted = false
+        /// The next one does not begin before.
+        var notBefore: Microseconds = 0
+        /// The application that it begins with.
+        var first: ApplicationNumber?
+    }
 
     private static let shortestPause: Microseconds = 50_000
     private static let longestPause: Microseconds = 1_000_000
     /// Between two looks, however many hints come: everybody's waits are hinted.
     private static let leastPause: Microseconds = 5_000
+    /// Between two looks at one user's applications, in times of what the last one took.
+    private static let restFactor: Microseconds = 10
 
     /// - Parameter found: gets what is wrong, in words; the application is not watched over any longer then.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds,
-        found: @escaping (ApplicationNumber, String) -> Void
+        looks: Looks<LookSubject, LookFinding>, found: @escaping (ApplicationNumber, String) -> Void
     ) throws(BusFailure) {
         self.loop = loop
         self.proc = proc
         self.now = now
+        self.looks = looks
         self.found = found
-        timer = try loop.timer { [weak self] in self?.look() }
-    }
-
-    /// Who waits for a lock that one of the processes holds, in words; nil: nobody.
-    func waiter(blockedBy pids: Set<Int32>) -> String? {
-        (try? FileLocks(proc: proc)).flatMap { waiter(in: $0, blockedBy: pids) }
-    }
-
-    private func waiter(in locks: FileLocks, blockedBy pids: Set<Int32>) -> String? {
-        locks.waiters(blockedBy: pids, proc: proc).first.map { waiter in
-            let who = waiter.pid.map { "pid \($0)" } ?? "somebody"
-            return "\(who) waits for a file lock (\(waiter.lock.file)) that pid \(waiter.holder) holds"
-        }
+        timer = try loop.timer { [weak self] in self?.come() }
     }
 
     /// Watches over an application that stands.
-    func watch(_ number: ApplicationNumber, _ pids: Set<Int32>) {
+    func watch(_ number: ApplicationNumber, of user: UInt32, _ pids: Set<Int32>) {
         if watched.isEmpty { begin() }
-        watched[number] = pids
+        lastToken += 1
+        watched[number] = Watched(
+            user: user, subject: LockRound.Subject(number: number, token: lastToken, pids: pids))
         pause = Self.shortestPause
         // Who began to wait before the trace was open.
+        rounds[user, default: Round()].isWanted = true
         look()
     }
 
@@ -81,7 +96,7 @@ final class LockSensor {
         do {
             let trace = try LockTrace.open()
             sources = try trace.descriptors.map { descriptor in
-                try loop.watch(descriptor) { [weak self] _ in self?.drain(descriptor) }
+                try loop.watch(descriptor) { [weak self] _ in self?.hinted() }
             }
             self.trace = trace
         } catch {
@@ -89,24 +104,91 @@ final class LockSensor {
         }
     }
 
-    private func drain(_ descriptor: Int32) {
-        guard let trace, trace.drain(descriptor) else { return }
-        let now = now()
-        if now >= lastLook + Self.leastPause { look() } else { timer?.arm(at: lastLook + Self.leastPause) }
+    /// The hints stay in the rings until the next look: rings that are full wake nobody, however many come.
+    private func hinted() {
+        guard !watched.isEmpty else { return drain() }
+        wantAll()
+        look()
     }
 
+    private func drain() {
+        guard let trace else { return }
+        for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
+    }
+
+    private func wantAll() {
+        for user in rounds.keys { rounds[user]?.isWanted = true }
+    }
+
+    private func come() {
+        if trace == nil { wantAll() }
+        look()
+    }
+
+    /// Begins what is wanted and may begin; sets the timer for the rest.
     private func look() {
-        guard !watched.isEmpty else { return }
-        lastLook = now()
-        if let locks = try? FileLocks(proc: proc), !locks.contests.isEmpty {
-            for (number, pids) in watched {
-                guard let why = waiter(in: locks, blockedBy: pids) else { continue }
-                unwatch(number)
-                found(number, why)
+        if watched.isEmpty { return }
+        let now = now()
+        var next = Microseconds.max
+        var hasDrained = false
+        for user in rounds.keys.sorted() {
+            guard let round = rounds[user], !round.isUnderWay else { continue }
+            if !round.isWanted {
+                // Without a trace nobody says when.
+                if trace == nil { next = min(next, max(now + pause, round.notBefore)) }
+            } else if round.notBefore > now {
+                next = min(next, round.notBefore)
+            } else {
+                // Before the look: who begins to wait after it is hinted anew. Others' rounds are wanted already.
+                if !hasDrained { drain() }
+                hasDrained = true
+                begin(user)
             }
         }
-        guard trace == nil, !watched.isEmpty else { return }
-        timer?.arm(at: lastLook + pause)
-        pause = min(pause * 2, Self.longestPause)
+        if next < .max { timer?.arm(at: next) } else { timer?.disarm() }
+    }
+
+    private func begin(_ user: UInt32) {
+        rounds[user]?.isWanted = false
+        rounds[user]?.isUnderWay = true
+        looks.ask(.locks(user: user), of: user, within: .max) { [weak self] in
+            self?.round(of: user)
+        } answer: { [weak self] answer in
+            self?.take(answer, of: user)
+        }
+    }
+
+    /// nil: none of the user's applications is watched over any longer.
+    private func round(of user: UInt32) -> (@Sendable () -> LookFinding)? {
+        let numbers = watched.filter { $0.value.user == user }.keys.sorted()
+        guard !numbers.isEmpty else { return nil }
+        let first = rounds[user]?.first.flatMap { first in numbers.firstIndex { $0 >= first } } ?? 0
+        let subjects = (numbers[first...] + numbers[..<first]).compactMap { watched[$0]?.subject }
+        let proc = proc
+        return { .locks(LockRound(subjects, proc: proc)) }
+    }
+
+    private func take(_ answer: Looks<LookSubject, LookFinding>.Answer, of user: UInt32) {
+        rounds[user]?.isUnderWay = false
+        switch answer {
+        case .success(.locks(let round)):
+            rounds[user]?.first = round.rest
+            if round.rest != nil { rounds[user]?.isWanted = true }
+            let rest = round.microseconds * Self.restFactor * Microseconds(max(rounds.count, 1))
+            rounds[user]?.notBefore = now() + max(Self.leastPause, rest)
+            for entry in round.found where watched[entry.number]?.subject.token == entry.token {
+                unwatch(entry.number)
+                found(entry.number, entry.why)
+            }
+            pause = min(pause * 2, Self.longestPause)
+        case .failure(.hasEnded):
+            rounds[user] = nil
+        case .success, .failure:
+            // No thread to be had, say.
+            rounds[user]?.isWanted = true
+            rounds[user]?.notBefore = now() + Self.longestPause
+        }
+        if !watched.values.contains(where: { $0.user == user }) { rounds[user] = nil }
+        look()
     }
 }

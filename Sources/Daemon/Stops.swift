@@ -19,7 +19,12 @@ final class Stops {
     /// A quarter of the descriptors that we may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
     private var freezes: FreezeSensor?
+    private let looks: Looks<LookSubject, LookFinding>
     private var locks: LockSensor?
+    /// What is under way, and what is to become of it. A later order takes its place, and an answer to an earlier one is
+    /// nobody's.
+    private var orders: [ApplicationNumber: Order] = [:]
+    private var lastToken: UInt64 = 0
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
     /// Those that were stopped by us, and perhaps are no longer.
@@ -32,6 +37,27 @@ final class Stops {
     /// A look at two hundred processes takes milliseconds of a processor that others wait for.
     private static let verificationLag: Microseconds = 5_000
 
+    private struct Order {
+        enum Phase {
+            /// It is looked at whether something speaks against the stop; nothing was done yet.
+            case asking
+            /// It is being stopped.
+            case stopping
+            /// It stands, and is looked at again.
+            case checking
+            /// It stands, and it is looked at whether it has something to read.
+            case breathing
+        }
+
+        let token: UInt64
+        let phase: Phase
+    }
+
+    /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
+    private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
+
+    /// Where an application's extent ends: at these.
+    var foreign: () -> Set<ProcessIdentity> = { [] }
     /// Called before an application is stopped in another way than was written down; says why it could not be.
     var writeDown: (ApplicationNumber) -> KernelFailure? = { _ in nil }
 
@@ -40,7 +66,7 @@ final class Stops {
         find: @escaping (ApplicationNumber) -> Registered?,
         application: @escaping (ApplicationNumber) -> Application?,
         isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
-    ) throws(BusFailure) {
+    ) throws {
         self.proc = proc
         self.journal = journal
         self.now = now
@@ -51,12 +77,13 @@ final class Stops {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         retries = try Retries(loop: loop, now: now)
+        looks = try Looks(loop: loop, name: "appstated-look", now: now)
         kills = try Kills(loop: loop, proc: proc, journal: journal, now: now, isForeign: isForeign)
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
         verification = try loop.timer { [weak self] in self?.verify() }
-        locks = try LockSensor(loop: loop, proc: proc, now: now) { report(.objected($0, $1)) }
+        locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks) { report(.objected($0, $1)) }
     }
 
     /// The application's own cgroup, if it has one.
@@ -112,6 +139,8 @@ final class Stops {
     /// What could not be written down is not done; what had been begun of it before is taken back.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
         guard let application = find(number) else { return }
+        retries.cancel(number)
+        orders[number] = nil
         locks?.unwatch(number)
         application.suspender.release()
         if application.suspender.isFreezeOurs { releaseLater(number, sparingMain: false) }
@@ -125,17 +154,47 @@ final class Stops {
 
     func stop(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        if isByPolicy(number), let why = objections(to: application).first {
-            giveWay(application, to: why)
-            return
+        retries.cancel(number)
+        guard isByPolicy(number) else { return carryOut(number) }
+        let token = begin(number, .asking)
+        look(at: application, isUrgent: false, within: Self.patience.before) { [weak self] answer in
+            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            if isByPolicy(number), let why = Self.objection(in: answer) {
+                return giveWay(application, to: why)
+            }
+            carryOut(number)
         }
+    }
+
+    /// A person wants what only policy has wanted so far: that is no matter of looks.
+    func hurry(_ number: ApplicationNumber) {
+        if orders[number]?.phase == .asking, !isByPolicy(number) { carryOut(number) }
+    }
+
+    private func begin(_ number: ApplicationNumber, _ phase: Order.Phase) -> UInt64 {
+        lastToken += 1
+        orders[number] = Order(token: lastToken, phase: phase)
+        return lastToken
+    }
+
+    private func isCurrent(_ number: ApplicationNumber, _ token: UInt64) -> Bool {
+        orders[number]?.token == token
+    }
+
+    private func carryOut(_ number: ApplicationNumber) {
+        guard let application = find(number) else { return }
+        _ = begin(number, .stopping)
         held.insert(number)
         let progress = application.suspender.stop(isForeign: isForeign)
         // While it freezes: its cgroup may be another than before.
         freezes?.watch(number, application.process)
-        if isComplete(number, progress) { return }
-        // The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for
-        // as long as it may take.
+        if !isComplete(number, progress) { tryAgain(application) }
+    }
+
+    /// The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for as long as it
+    /// may take.
+    private func tryAgain(_ application: Registered) {
+        let number = application.number
         let patience = application.suspender.frozen == nil ? .max / 2 : Self.longestFreeze
         retries.start(number, for: patience) { [weak self] in
             guard let self, let application = find(number) else { return true }
@@ -150,22 +209,11 @@ final class Stops {
         switch progress {
         case .complete:
             logFailures(of: application)
-            guard isByPolicy(number) else {
-                report(.stopped(number, holder: nil))
-                verifySoon(number)
-                return true
-            }
-            // It stands: what speaks against it now, spoke against it before (§ 2).
-            if let why = objections(to: application).first {
-                giveWay(application, to: why)
-                return true
-            }
-            report(.stopped(number, holder: nil))
-            verifySoon(number)
-            locks?.watch(number, pids(of: application))
+            if isByPolicy(number) { check(application) } else { complete(number) }
             return true
         case .pending:
             if application.suspender.isUnrecorded, let failure = application.suspender.failures.last {
+                orders[number] = nil
                 report(.stopFailed(number, Self.unrecorded(failure)))
                 return true
             }
@@ -174,16 +222,57 @@ final class Stops {
             }
             // Its main process is out of our reach: that will not change by waiting.
             logFailures(of: application)
+            orders[number] = nil
             report(.stopFailed(number, failure.description))
             return true
         }
     }
 
+    private func complete(_ number: ApplicationNumber) {
+        orders[number] = nil
+        report(.stopped(number, holder: nil))
+        verifySoon(number)
+    }
+
+    /// It stands: what speaks against it now, spoke against it before (§ 2).
+    private func check(_ application: Registered) {
+        let number = application.number
+        let token = begin(number, .checking)
+        look(at: application, isUrgent: true, within: Self.patience.after) { [weak self] answer in
+            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            if isByPolicy(number), let why = Self.objection(in: answer) {
+                return giveWay(application, to: why)
+            }
+            if stands(number, application.process) == false {
+                // Somebody has continued it meanwhile.
+                _ = begin(number, .stopping)
+                return tryAgain(application)
+            }
+            let isByPolicy = isByPolicy(number)
+            complete(number)
+            if isByPolicy, case .success(.objections(let found)) = answer {
+                locks?.watch(number, of: application.user, found.pids)
+            }
+        }
+    }
+
     /// It may stand: a daemon before this one stopped it.
     private func giveWay(_ application: Registered, to why: String) {
-        application.suspender.release()
-        report(.objected(application.number, why))
+        let number = application.number
+        orders[number] = nil
+        locks?.unwatch(number)
+        letRun(application)
+        report(.objected(number, why))
+        if application.suspender.isFreezeOurs { return releaseLater(number, sparingMain: false) }
         reportIfRunning(application)
+        // Somebody else may have frozen it while we looked.
+        freezeChanged(number)
+    }
+
+    /// What we have stopped of it runs, unless somebody else wants it stopped.
+    private func letRun(_ application: Registered) {
+        let isForeign = self.application(application.number)?.foreignStop != nil
+        application.suspender.release(sparing: isForeign ? [application.process] : [])
     }
 
     /// Not before those whom the announcement wakes have had their turn: who stands changes no more.
@@ -215,6 +304,7 @@ final class Stops {
 
     private func giveUp(_ number: ApplicationNumber) {
         guard let application = find(number), let cgroup = application.suspender.frozen else { return }
+        orders[number] = nil
         application.suspender.release()
         let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
         journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
@@ -226,37 +316,62 @@ final class Stops {
         application(number)?.isHeldByDecision ?? false
     }
 
-    /// What a look at the processes says against a suspension that nobody has asked for; empty: nothing.
-    func objections(to application: Registered) -> [String] {
-        var reasons: [String] = []
-        if let tracer = try? proc.tracer(of: application.process.pid) {
-            reasons.append("a debugger (pid \(tracer)) is attached")
-        }
-        if let waiter = locks?.waiter(blockedBy: pids(of: application)) { reasons.append(waiter) }
-        return reasons
+    /// Looks from another thread at what speaks against a suspension that nobody has asked for.
+    func look(
+        at application: Registered, isUrgent: Bool, within span: Microseconds,
+        _ answer: @escaping (Looks<LookSubject, LookFinding>.Answer) -> Void
+    ) {
+        let number = application.number
+        looks.ask(
+            .objections(number), of: application.user, isUrgent: isUrgent, within: span,
+            makeJob: { [weak self] in
+                guard let look = self?.extentLook(number) else { return nil }
+                return { .objections(look.objections()) }
+            }, answer: answer)
     }
 
-    private func pids(of application: Registered) -> Set<Int32> {
-        let extent = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
-        return Set(extent.map(\.pid)).union((try? application.suspender.frozen?.processes()) ?? [])
+    private func extentLook(_ number: ApplicationNumber) -> ExtentLook? {
+        find(number).map {
+            ExtentLook(proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: foreign())
+        }
+    }
+
+    /// Why policy must not stop it, by what a look has found. What could not be looked at is not stopped.
+    private static func objection(in answer: Looks<LookSubject, LookFinding>.Answer) -> String? {
+        switch answer {
+        case .success(.objections(let found)): found.reasons.first
+        case .success: nil
+        case .failure(let failure): failure.description
+        }
     }
 
     /// Lets it run, if something waits to be read by it, or if that cannot be told.
     func breathe(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        let members = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
-        if let answer = try? UnixSockets.unread(of: members, proc: proc), answer.gaps.isEmpty,
-            answer.unread.isEmpty
-        {
-            return
+        let token = begin(number, .breathing)
+        looks.ask(.unread(number), of: application.user, within: Self.patience.after) { [weak self] in
+            guard let look = self?.extentLook(number) else { return nil }
+            return { .unread(look.hasUnread()) }
+        } answer: { [weak self] answer in
+            // The breath may be over: the next stop ends it.
+            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            orders[number] = nil
+            if case .success(.unread(false)) = answer { return }
+            locks?.unwatch(number)
+            letRun(application)
         }
-        locks?.unwatch(number)
-        application.suspender.release()
+    }
+
+    /// There are no more looks: the daemon ends.
+    func close() {
+        orders = [:]
+        looks.close()
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
         guard let application = find(number) else { return }
         retries.cancel(number)
+        orders[number] = nil
         locks?.unwatch(number)
         application.suspender.release(sparing: sparingMain ? [application.process] : [])
         logFailures(of: application)
@@ -307,6 +422,7 @@ final class Stops {
 
     func remove(_ application: Registered) {
         retries.cancel(application.number)
+        orders[application.number] = nil
         kills.finish(application.number)
         locks?.unwatch(application.number)
         freezes?.unwatch(application.number)
@@ -380,7 +496,8 @@ final class Stops {
     func freezeChanged(_ number: ApplicationNumber) {
         guard let registered = find(number), let application = application(number) else { return }
         if application.enforcement == .stopping {
-            // Ours, on its way.
+            // Ours, on its way. While it is looked at, the answer decides how it goes on.
+            guard orders[number]?.phase == .stopping else { return }
             if isComplete(number, registered.suspender.proceed(isForeign: isForeign)) {
                 retries.cancel(number)
             }

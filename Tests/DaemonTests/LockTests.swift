@@ -98,8 +98,8 @@ struct LockTests {
         let waiter = try scene.waiter()
         try scene.waitForWaiter(waiter)
         try scene.daemon.start()
-        #expect(try scene.client.holds(scene.path) == [])
-        #expect(try scene.client.state(scene.path) == "background")
+        try scene.client.wait("the hold to be given up") { try scene.client.holds(scene.path) == [] }
+        try scene.client.wait("it to run") { try scene.client.state(scene.path) == "background" }
         try scene.app.ask("unlock")
         try waiter.waitForLine(containing: "got it")
     }

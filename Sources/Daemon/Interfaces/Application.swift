@@ -64,6 +64,7 @@ extension Daemon {
             Method("Suspend") { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
                 try perform(.suspend(application.number, holder: connection.holder))
+                stops.hurry(application.number)
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: true)
             },
             Method("Resume") { [unowned self] call in
@@ -72,9 +73,10 @@ extension Daemon {
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: false)
             },
             Method("CanSuspend", out: [("objections", "as")]) { [unowned self] call in
-                let (application, _) = try managedApplication(call)
-                let objections = objections(to: application)
-                try call.reply { message throws(BusFailure) in try message.append(strings: objections) }
+                let (application, connection) = try managedApplication(call)
+                answer(call.deferred(), lookingAt: application, for: connection.user) {
+                    try $0.append(strings: $2)
+                }
             },
             Method("Terminate", in: [("force", "b")]) { [unowned self] call in
                 let force = try call.message.readBool()
@@ -94,9 +96,12 @@ extension Daemon {
                 try call.reply()
             },
             Method("Explain", out: [("explanation", "a{sv}")]) { [unowned self] call in
-                let application = try visibleApplication(at: call.path, to: try caller())
-                let explanation = explanation(of: application)
-                try call.reply { message throws(BusFailure) in try message.appendDictionary(explanation) }
+                let connection = try caller()
+                let application = try visibleApplication(at: call.path, to: connection)
+                answer(call.deferred(), lookingAt: application, for: connection.user) {
+                    [unowned self] in
+                    try $0.appendDictionary(explanation(of: $1, $2))
+                }
             },
         ]
     }

@@ -62,18 +62,50 @@ extension Daemon {
             "Process \(application.process.pid) does not run with the rights of user \(application.user) alone"
     }
 
-    /// What speaks against suspending it: what the life cycle knows, and what is looked at now.
-    func objections(to application: Application) -> [String] {
-        var objections = machine.objections(to: application.number)
-        if let stranger = strangersRights(of: application) { objections.append(stranger) }
-        if let registered = executor.registered[application.number] {
-            objections += stops.objections(to: registered)
+    /// Answers a call once the application's processes have been looked at.
+    ///
+    /// - Parameters:
+    ///   - user: the caller's.
+    ///   - append: gets the application as it is then, and what speaks against suspending it: what the life cycle
+    ///     knows, and what the look has found.
+    func answer(
+        _ call: PendingCall, lookingAt application: Application, for user: UInt32,
+        _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
+    ) {
+        let number = application.number
+        guard let registered = executor.registered[number] else {
+            return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
         }
-        return objections
+        guard lookingCalls[user, default: 0] < Self.mostLookingCalls else {
+            return call.fail(
+                MethodError(
+                    .limitsExceeded,
+                    "More than \(Self.mostLookingCalls) calls of user \(user) wait for a look at processes"))
+        }
+        lookingCalls[user, default: 0] += 1
+        stops.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
+            lookingCalls[user] = lookingCalls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
+            guard let application = machine.applications[number] else {
+                return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
+            }
+            var objections = machine.objections(to: number)
+            if let stranger = strangersRights(of: application) { objections.append(stranger) }
+            switch answer {
+            case .success(.objections(let found)): objections += found.reasons
+            case .success: break
+            case .failure(let failure): objections.append(failure.description)
+            }
+            call.reply { message in try append(message, application, objections) }
+        }
     }
 
+    /// How many calls of one user wait for looks at most.
+    private static var mostLookingCalls: Int { 32 }
+    /// How long one waits at most.
+    private static var longestLook: Microseconds { 2_000_000 }
+
     /// Why an application is in its state: every fact, hold, exemption and timer.
-    func explanation(of application: Application) -> [(String, Variant)] {
+    func explanation(of application: Application, _ objections: [String]) -> [(String, Variant)] {
         var entries: [(String, Variant)] = [
             ("app-id", .string(application.id.rawValue)),
             ("pid", .uint32(UInt32(application.process.pid))),
@@ -91,7 +123,7 @@ extension Daemon {
             ("suspension", .string(application.suspension.rawValue)),
             ("holds", .holds(application)),
             ("exemptions", .strings(application.exemptions)),
-            ("objections", .strings(objections(to: application))),
+            ("objections", .strings(objections)),
             ("would-suspend", .bool(application.wouldBeSuspended)),
             ("memory-pressure", .string(machine.memoryPressure.rawValue)),
             ("reclaim-rank", .string(machine.reclaimRank(of: application.number)?.name ?? "")),

@@ -1,0 +1,118 @@
+import LifeCycle
+import Linux
+
+/// What `Looks` can be asked about.
+enum LookSubject: Hashable, Sendable {
+    case objections(ApplicationNumber)
+    case unread(ApplicationNumber)
+    case locks(user: UInt32)
+}
+
+/// What comes of it.
+enum LookFinding: Sendable {
+    case objections(Objections)
+    /// Whether something waits to be read, or that cannot be told.
+    case unread(Bool)
+    case locks(LockRound)
+}
+
+/// What a look at an application's processes says against a suspension that nobody has asked for.
+struct Objections: Sendable {
+    /// In words; empty: nothing.
+    var reasons: [String] = []
+    /// The processes that were looked at.
+    var pids: Set<Int32> = []
+}
+
+/// How an application's processes are found, for a look from another thread.
+struct ExtentLook: Sendable {
+    let proc: Proc
+    let main: ProcessIdentity
+    /// That of the stop under way or made, if there is one.
+    let cgroup: Cgroup?
+    /// Processes at which the extent ends.
+    let foreign: Set<ProcessIdentity>
+
+    func objections() -> Objections {
+        var budget = LookBudget()
+        var found = Objections(pids: pids())
+        do throws(LookLimit) {
+            if let tracer = try proc.tracer(ofAny: found.pids.sorted(), budget) {
+                found.reasons.append("a debugger (pid \(tracer)) is attached")
+            }
+            if let locks = try? FileLocks(proc: proc),
+                let waiter = try locks.waiter(blockedBy: found.pids, proc: proc, &budget)
+            {
+                found.reasons.append(waiter.words)
+            }
+        } catch {
+            found.reasons.append(error.description)
+        }
+        return found
+    }
+
+    func hasUnread() -> Bool {
+        guard let answer = try? UnixSockets.unread(of: members(), proc: proc) else { return true }
+        return !answer.gaps.isEmpty || !answer.unread.isEmpty
+    }
+
+    private func members() -> [ProcessIdentity] {
+        Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+    }
+
+    private func pids() -> Set<Int32> {
+        Set(members().map(\.pid)).union((try? cgroup?.processes()) ?? [])
+    }
+}
+
+/// One look at the file locks of one user's applications.
+struct LockRound: Sendable {
+    /// Whom somebody waits for, and in words who; or why that cannot be told.
+    var found: [(number: ApplicationNumber, token: UInt64, why: String)] = []
+    /// The first application that it had no time for; nil: it saw all.
+    var rest: ApplicationNumber?
+    /// The processor time it took.
+    var microseconds: Microseconds = 0
+
+    struct Subject: Sendable {
+        let number: ApplicationNumber
+        /// Which of the watches over that application.
+        let token: UInt64
+        let pids: Set<Int32>
+    }
+
+    init(_ subjects: [Subject], proc: Proc) {
+        let begin = LookBudget.threadMicroseconds
+        defer { microseconds = LookBudget.threadMicroseconds - begin }
+        guard let locks = try? FileLocks(proc: proc), !locks.contests.isEmpty || !locks.isWhole else {
+            return
+        }
+        var budget = LookBudget()
+        for (index, subject) in subjects.enumerated() {
+            do throws(LookLimit) {
+                if let waiter = try locks.waiter(blockedBy: subject.pids, proc: proc, &budget) {
+                    found.append((subject.number, subject.token, waiter.words))
+                }
+            } catch {
+                // What is left of the budget was too little: it comes first next time.
+                if index > 0, error != .locks(FileLocks.mostBytes) {
+                    rest = subject.number
+                    return
+                }
+                found.append((subject.number, subject.token, error.description))
+                // The budget is spent.
+                if error != .locks(FileLocks.mostBytes) {
+                    rest = index + 1 < subjects.count ? subjects[index + 1].number : nil
+                    return
+                }
+            }
+        }
+    }
+}
+
+extension FileLocks.Waiter {
+    fileprivate var words: String {
+        let who = pid.map { "pid \($0)" } ?? "somebody"
+        return "\(who) waits for a file lock (\(lock.file)) that pid \(holder) holds"
+    }
+}

@@ -1,0 +1,173 @@
+import AppStateBus
+import LifeCycle
+import Linux
+
+/// Looks at what users can make without end (processes, open files, locks, sockets) on another thread.
+///
+/// One look is under way at a time. The users whose processes are looked at take turns, so that nobody's expensive looks
+/// keep others waiting. There is at most one look of a subject that has not begun: whoever asks meanwhile gets its answer.
+final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
+    /// Why there is no finding.
+    struct NotLooked: Error, Equatable, CustomStringConvertible {
+        let description: String
+
+        static var tooLate: NotLooked { NotLooked(description: "could not be looked at in time") }
+        static var hasEnded: NotLooked { NotLooked(description: "has ended") }
+        static var isClosed: NotLooked { NotLooked(description: "could not be looked at: the daemon ends") }
+    }
+
+    typealias Answer = Result<Finding, NotLooked>
+    /// Runs on the other thread.
+    typealias Job = @Sendable () -> Finding
+
+    private struct Asker {
+        let until: Microseconds
+        let answer: (Answer) -> Void
+    }
+
+    private final class Look {
+        let subject: Subject
+        let makeJob: () -> Job?
+        var askers: [Asker] = []
+
+        init(_ subject: Subject, _ makeJob: @escaping () -> Job?) {
+            self.subject = subject
+            self.makeJob = makeJob
+        }
+    }
+
+    private let now: () -> Microseconds
+    private let worker: Worker<Subject, Finding>
+    private var source: Source?
+    private var timer: Timer?
+    private var timerIsSetFor: Microseconds?
+    private var waiting: [Subject: Look] = [:]
+    /// Looks that wait, in the order of their users' turns; nobody's list is empty.
+    private var turns: [(user: UInt32, looks: [Look])] = []
+    private var underWay: Look?
+    private var isBeginning = false
+    private var isClosed = false
+
+    init(loop: EventLoop, name: String, now: @escaping () -> Microseconds) throws {
+        self.now = now
+        worker = try Worker(name: name, limit: 1)
+        source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        timer = try loop.timer { [weak self] in self?.expire() }
+    }
+
+    /// Asks for a look. `answer` is called once, later or at once.
+    ///
+    /// - Parameters:
+    ///   - user: whose processes are looked at.
+    ///   - isUrgent: before the user's other looks.
+    ///   - span: after so many microseconds the answer is that it was too late; `.max`: never.
+    ///   - makeJob: called when the look begins; nil: there is nothing to be looked at any more.
+    func ask(
+        _ subject: Subject, of user: UInt32, isUrgent: Bool = false, within span: Microseconds,
+        makeJob: @escaping () -> Job?, answer: @escaping (Answer) -> Void
+    ) {
+        if isClosed { return answer(.failure(.isClosed)) }
+        let (sum, overflow) = now().addingReportingOverflow(span)
+        let until = overflow ? .max : sum
+        let isNew = waiting[subject] == nil
+        let look = waiting[subject] ?? Look(subject, makeJob)
+        look.askers.append(Asker(until: until, answer: answer))
+        waiting[subject] = look
+        let turn: Int
+        if let index = turns.firstIndex(where: { $0.user == user }) {
+            turn = index
+        } else {
+            turns.append((user, []))
+            turn = turns.count - 1
+        }
+        if isUrgent {
+            if !isNew { turns[turn].looks.removeAll { $0 === look } }
+            turns[turn].looks.insert(look, at: 0)
+        } else if isNew {
+            turns[turn].looks.append(look)
+        }
+        if until < timerIsSetFor ?? .max { arm(at: until) }
+        begin()
+    }
+
+    /// Answers everybody that there will be no look any more.
+    func close() {
+        isClosed = true
+        let looks = turns.flatMap(\.looks) + (underWay.map { [$0] } ?? [])
+        (turns, waiting, underWay) = ([], [:], nil)
+        timer?.disarm()
+        for look in looks { answer(look, .failure(.isClosed)) }
+    }
+
+    // MARK: One after the other
+
+    private func begin() {
+        if isBeginning { return }
+        isBeginning = true
+        while underWay == nil, let look = next() {
+            // All have waited for too long.
+            if look.askers.isEmpty { continue }
+            guard let job = look.makeJob() else {
+                answer(look, .failure(.hasEnded))
+                continue
+            }
+            switch worker.submit(look.subject, job) {
+            case .accepted: underWay = look
+            case .failed(let failure):
+                answer(look, .failure(NotLooked(description: "could not be looked at: \(failure)")))
+            case .full:
+                preconditionFailure("two looks at a time")
+            }
+        }
+        isBeginning = false
+        if underWay == nil {
+            timerIsSetFor = nil
+            timer?.disarm()
+        }
+    }
+
+    private func next() -> Look? {
+        guard !turns.isEmpty else { return nil }
+        var turn = turns.removeFirst()
+        let look = turn.looks.removeFirst()
+        if !turn.looks.isEmpty { turns.append(turn) }
+        waiting[look.subject] = nil
+        return look
+    }
+
+    private func takeResults() {
+        for finished in worker.takeResults() {
+            guard let look = underWay else { continue }
+            underWay = nil
+            begin()
+            answer(look, .success(finished.value))
+        }
+    }
+
+    private func answer(_ look: Look, _ answer: Answer) {
+        let askers = look.askers
+        look.askers = []
+        for asker in askers { asker.answer(answer) }
+    }
+
+    // MARK: Too late
+
+    private func expire() {
+        timerIsSetFor = nil
+        let now = now()
+        var late: [Asker] = []
+        var next = Microseconds.max
+        for look in turns.flatMap(\.looks) + (underWay.map { [$0] } ?? []) {
+            late += look.askers.filter { $0.until <= now }
+            look.askers.removeAll { $0.until <= now }
+            for asker in look.askers { next = min(next, asker.until) }
+        }
+        if next < .max { arm(at: next) }
+        for asker in late { asker.answer(.failure(.tooLate)) }
+    }
+
+    private func arm(at time: Microseconds) {
+        timerIsSetFor = time
+        timer?.arm(at: time)
+    }
+}

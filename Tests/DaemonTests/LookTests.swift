@@ -1,0 +1,214 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// Looks at an application that has very much open, while others contest locks: nobody else waits for them.
+@Suite(
+    "Looks at processes",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
+struct LookTests {
+    /// An application with open files, and strangers who wait for each other's file locks.
+    private struct Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let strangers: Child
+        let app: Child
+        let path: String
+
+        init(
+            files: Int, processes: Int = 1, contests: Int, configuration: String = "",
+            options: [(String, Variant)] = []
+        ) throws {
+            daemon = try TestDaemon(configuration: configuration)
+            client = try daemon.subscriber()
+            strangers = try Child(
+                Scripts.python,
+                [
+                    "-c",
+                    """
+                    import fcntl, sys, threading, time
+                    def name(i): return '\(daemon.bus.directory)/contest-%d' % i
+                    held = [open(name(i), 'w') for i in range(\(contests))]
+                    for f in held: fcntl.flock(f, fcntl.LOCK_EX)
+                    for i in range(\(contests)):
+                        f = open(name(i), 'w')
+                        threading.Thread(target=fcntl.flock, args=(f, fcntl.LOCK_EX), daemon=True).start()
+                    while open('/proc/locks').read().count('-> FLOCK') < \(contests): time.sleep(0.01)
+                    print('contested', flush=True)
+                    while True: time.sleep(1000)
+                    """,
+                ])
+            app = try Child(
+                Scripts.python,
+                [
+                    "-c",
+                    """
+                    import ctypes, os, signal, time
+                    held = [os.open('/dev/null', os.O_RDONLY) for _ in range(\(files))]
+                    children = []
+                    for _ in range(\(processes - 1)):
+                        children.append(os.fork())
+                        if children[-1] == 0:
+                            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+                            while True: time.sleep(1000)
+                    def end(*_):
+                        for child in children: os.kill(child, signal.SIGKILL)
+                    signal.signal(signal.SIGUSR1, end)
+                    print('open', flush=True)
+                    while True: time.sleep(1000)
+                    """,
+                ])
+            try strangers.waitForLine(containing: "contested")
+            try app.waitForLine(containing: "open")
+            path = try client.register("org.example.Hoarder", app.pid, options)
+        }
+
+        /// Has the calls come to the daemon together, and answers which were answered in which order.
+        func replies(
+            to calls: [(name: String, interface: String, arguments: [String])], _ meanwhile: () -> Void = {}
+        ) throws -> [(name: String, message: String)] {
+            var replies: [(name: String, message: String)] = []
+            var slots: [Slot] = []
+            daemon.process.kill(SIGSTOP)
+            for call in calls {
+                let message = try client.bus.newCall(
+                    destination: BusNames.service, path: path, interface: call.interface, member: call.name)
+                for argument in call.arguments { try message.append(argument) }
+                slots.append(
+                    try client.bus.callAsync(message, timeout: .max) { reply in
+                        replies.append((call.name, reply.error.map { $0.name } ?? ""))
+                    })
+            }
+            // The bus has passed them on before it answers this.
+            let names = try client.bus.newCall(
+                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+                interface: "org.freedesktop.DBus", member: "GetId")
+            _ = try client.bus.call(names)
+            meanwhile()
+            daemon.process.kill(SIGCONT)
+            try client.wait("all answers") { replies.count == calls.count }
+            return replies
+        }
+    }
+
+    private static let property = ("Get", BusNames.properties, [BusNames.application, "State"])
+
+    @Test(
+        "a property that is read after CanSuspend and Explain is answered before them",
+        arguments: ["CanSuspend", "Explain"])
+    func order(member: String) throws {
+        let scene = try Scene(files: 900, processes: 2, contests: 50)
+        let replies = try scene.replies(to: [(member, BusNames.application, []), Self.property])
+        #expect(replies.map(\.name) == ["Get", member])
+        #expect(replies.map(\.message) == ["", ""])
+    }
+
+    @Test("one whose process ends while it is looked at does not exist any more")
+    func ended() throws {
+        let scene = try Scene(files: 900, contests: 20)
+        let replies = try scene.replies(to: [("CanSuspend", BusNames.application, [])]) {
+            scene.app.kill(SIGKILL)
+        }
+        #expect(replies.map(\.message) == [ErrorName.noSuchApplication.rawValue])
+    }
+
+    @Test("of one user's calls that wait for looks there are not too many, and each is answered")
+    func limit() throws {
+        let scene = try Scene(files: 900, processes: 2, contests: 50)
+        let calls = Array(repeating: ("CanSuspend", BusNames.application, [String]()), count: 100)
+        let replies = try scene.replies(to: calls)
+        let refused = replies.filter { $0.message == "org.freedesktop.DBus.Error.LimitsExceeded" }
+        #expect(!refused.isEmpty)
+        #expect(replies.count - refused.count >= 32)
+        #expect(replies.allSatisfy { $0.message == "" || $0.message == refused.first?.message })
+        #expect(try scene.client.canSuspend(scene.path) == [])
+    }
+
+    @Test("what has more open than is looked at is not suspended by policy, and CanSuspend says so")
+    func tooMany() throws {
+        let scene = try Scene(
+            files: 900, processes: 20, contests: 1, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            options: [("suspension", .string("automatic"))])
+        let reasons = try scene.client.canSuspend(scene.path)
+        #expect(reasons.contains { $0.hasPrefix("cannot be told: ") }, "\(reasons)")
+        try scene.client.wait("the objection") {
+            guard case .string(let why)? = try scene.client.explain(scene.path)["last-objection"] else {
+                return false
+            }
+            return why.hasPrefix("cannot be told: ")
+        }
+        #expect(try !isStopped(scene.app.pid))
+        #expect(scene.client.edges(of: scene.path).allSatisfy { !$0.hasSuffix("suspended") })
+        // What it may have open ends with its children.
+        scene.app.kill(SIGUSR1)
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+    }
+
+    @Test(
+        "a debugger that is attached to any of its processes keeps policy away",
+        .enabled(if: Programs.inPath("strace") != nil, "needs strace, to be the debugger"))
+    func debugger() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=1h\n")
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let child = try app.make("fork")
+        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        try app.application(path, "FinishLaunching")
+        let tracer = try Child("strace", ["-p", "\(child)"])
+        try tracer.waitForLine(containing: "attached")
+        let why = "a debugger (pid \(tracer.pid)) is attached"
+        #expect(try client.canSuspend(path) == [why])
+        let told = try app.last("DidEnterBackground", of: path)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        try client.wait("the objection") {
+            try client.explain(path)["last-objection"] == .string(why)
+        }
+        #expect(try client.holds(path) == [])
+        #expect(try !isStopped(app.pid))
+    }
+
+    @Test("focus, Resume and Suspend come while it is looked at: it ends as the last of them wants it")
+    func meanwhile() throws {
+        let scene = try Scene(
+            files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            options: [("suspension", .string("automatic"))])
+        let (client, path, pid) = (scene.client, scene.path, scene.app.pid)
+        for _ in 0..<20 {
+            try client.setFocus(pid)
+            try client.setMinimized(pid, true)
+            try client.application(path, "Resume")
+            try client.application(path, "Suspend")
+            try client.wait("the stop") { try isStopped(pid) }
+            try client.application(path, "Resume")
+        }
+        try client.setFocus(pid)
+        try client.settle()
+        #expect(try client.state(path) == "active")
+        #expect(try !isStopped(pid))
+        #expect(try client.holds(path) == [])
+        try client.setMinimized(pid, true)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["policy appstated"])
+        #expect(try isStopped(pid))
+    }
+
+    @Test("a daemon that ends in good order while it looks leaves nothing stopped")
+    func end() throws {
+        let scene = try Scene(
+            files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            options: [("suspension", .string("automatic"))])
+        // Killed in between: the next one takes up what stands with its hold, and then ends in good order.
+        for _ in 0..<5 {
+            try scene.client.setFocus(scene.app.pid)
+            try scene.client.setMinimized(scene.app.pid, true)
+            try scene.daemon.end(SIGKILL)
+            try scene.daemon.start()
+        }
+        try scene.daemon.end(SIGTERM)
+        #expect(try !isStopped(scene.app.pid))
+    }
+}

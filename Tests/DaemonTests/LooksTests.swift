@@ -1,0 +1,143 @@
+import AppStateBus
+import Glibc
+import LifeCycle
+import Linux
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// Whose look comes when, and who gets its answer.
+@Suite("Looks from another thread")
+struct LooksTests {
+    /// Looks at numbers; the first is held up until it is let go.
+    private final class Bench {
+        let loop: EventLoop
+        let looks: Looks<Int, Int>
+        private let gate: PipeEnds
+        /// What was looked at, and what was answered, in their order.
+        private(set) var begun: [Int] = []
+        private(set) var answers: [String] = []
+
+        init() throws {
+            loop = try EventLoop()
+            gate = try PipeEnds()
+            looks = try Looks(loop: loop, name: "looks", now: { Clock.monotonicMicroseconds })
+        }
+
+        func holdUp() {
+            let gate = gate.read
+            ask(0, of: 0) {
+                var byte: UInt8 = 0
+                return Int(read(gate, &byte, 1)) - 1
+            }
+        }
+
+        func letGo() {
+            var byte: UInt8 = 1
+            _ = write(gate.write, &byte, 1)
+        }
+
+        func ask(
+            _ subject: Int, of user: UInt32, isUrgent: Bool = false, within span: Microseconds = .max,
+            _ job: (@Sendable () -> Int)? = nil
+        ) {
+            looks.ask(subject, of: user, isUrgent: isUrgent, within: span) { [unowned self] in
+                begun.append(subject)
+                return job ?? { subject }
+            } answer: { [unowned self] answer in
+                note(subject, answer)
+            }
+        }
+
+        func note(_ subject: Int, _ answer: Looks<Int, Int>.Answer) {
+            switch answer {
+            case .success(let found): answers.append("\(subject): \(found)")
+            case .failure(let failure): answers.append("\(subject) \(failure)")
+            }
+        }
+
+        func wait(for count: Int) throws {
+            let deadline = ContinuousClock.now + .seconds(120)
+            while answers.count < count {
+                guard ContinuousClock.now < deadline else { throw TestFailure("only \(answers)") }
+                try loop.runOnce(timeout: 100_000)
+            }
+        }
+    }
+
+    @Test("users take turns, each user's looks keep their order, and urgent ones come first")
+    func turns() throws {
+        let bench = try Bench()
+        bench.holdUp()
+        for subject in 10..<14 { bench.ask(subject, of: 1) }
+        bench.ask(20, of: 2)
+        bench.ask(21, of: 2)
+        bench.ask(14, of: 1, isUrgent: true)
+        bench.letGo()
+        try bench.wait(for: 8)
+        #expect(bench.begun == [0, 14, 20, 10, 21, 11, 12, 13])
+        #expect(bench.answers == bench.begun.map { "\($0): \($0)" })
+    }
+
+    @Test("who asks for a look that waits gets its answer; who asks while it is under way gets another")
+    func together() throws {
+        let bench = try Bench()
+        bench.holdUp()
+        for _ in 0..<3 { bench.ask(0, of: 0) }
+        bench.ask(1, of: 1)
+        bench.ask(1, of: 1, isUrgent: true)
+        bench.letGo()
+        try bench.wait(for: 6)
+        #expect(bench.begun == [0, 0, 1])
+        #expect(bench.answers.filter { $0 == "0: 0" }.count == 4)
+        #expect(bench.answers.filter { $0 == "1: 1" }.count == 2)
+    }
+
+    @Test("who has waited for too long is told so once, and a look that nobody waits for is not made")
+    func late() throws {
+        let bench = try Bench()
+        bench.holdUp()
+        bench.ask(1, of: 1, within: 0)
+        bench.ask(2, of: 1, within: 0)
+        bench.ask(2, of: 1)
+        try bench.wait(for: 2)
+        #expect(
+            Set(bench.answers) == ["1 could not be looked at in time", "2 could not be looked at in time"])
+        bench.letGo()
+        try bench.wait(for: 4)
+        #expect(bench.begun == [0, 2])
+        #expect(bench.answers.dropFirst(2) == ["0: 0", "2: 2"])
+    }
+
+    @Test("what is gone when its turn comes holds nobody back")
+    func gone() throws {
+        let bench = try Bench()
+        bench.holdUp()
+        bench.looks.ask(1, of: 1, within: .max) {
+            nil
+        } answer: {
+            bench.note(1, $0)
+        }
+        bench.ask(2, of: 1)
+        bench.letGo()
+        try bench.wait(for: 3)
+        #expect(Set(bench.answers) == ["0: 0", "1 has ended", "2: 2"])
+    }
+
+    @Test("once it is closed everybody has an answer, and nobody gets a second one")
+    func closed() throws {
+        let bench = try Bench()
+        bench.holdUp()
+        bench.ask(1, of: 1)
+        bench.looks.close()
+        let why = "could not be looked at: the daemon ends"
+        #expect(Set(bench.answers) == ["0 \(why)", "1 \(why)"])
+        bench.ask(2, of: 1)
+        #expect(bench.answers.last == "2 \(why)")
+        bench.letGo()
+        try bench.loop.runOnce(timeout: nil)
+        #expect(bench.answers.count == 3)
+        #expect(bench.begun == [0])
+    }
+}
