@@ -129,17 +129,9 @@ extension Daemon {
             guard message.signature == (member == "Register" ? "sua{sv}" : "sha{sv}"),
                 let id = ApplicationID(try message.readString())
             else { return .turn }
-            let identity: ProcessIdentity
-            let owner: Proc.Owner
-            if member == "Register" {
-                let pid = try message.readUInt32()
-                // What most of them ask for.
-                if pid == 0 { return .turn }
-                let subject = try subject(pid: pid, of: connection)
-                (identity, owner) = (subject.identity, subject.owner)
-            } else {
-                let subject = try subject(descriptor: message.readDescriptor())
-                (identity, owner) = (subject.identity, subject.owner)
+            // The caller's own process is what most of them ask for.
+            guard let (identity, owner) = try processToRegister(message, member, connection) else {
+                return .turn
             }
             // What has the rights of more than one user can be registered by nobody.
             guard owner.real != connection.user, owner.isWholly(owner.real) else { return .turn }
@@ -154,5 +146,21 @@ extension Daemon {
             // The handler says what is wrong.
             return .turn
         }
+    }
+
+    /// The process that the call's next argument names; nil for the caller's own. Not inlined: Swift 6.0.3 crashes
+    /// where a function that has `defer` looks for the subject in two ways.
+    @inline(never)
+    private func processToRegister(
+        _ message: borrowing Message, _ member: String, _ connection: Connection
+    ) throws -> (identity: ProcessIdentity, owner: Proc.Owner)? {
+        if member == "Register" {
+            let pid = try message.readUInt32()
+            if pid == 0 { return nil }
+            let subject = try subject(pid: pid, of: connection)
+            return (subject.identity, subject.owner)
+        }
+        let subject = try subject(descriptor: message.readDescriptor())
+        return (subject.identity, subject.owner)
     }
 }
