@@ -111,13 +111,15 @@ extension Message {
         try close()
     }
 
-    borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
+    /// Opens a container that is filled over several turns of the loop, until `close()`. `withContainer` is for all else.
+    public borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
         try check(
             sd_bus_message_open_container(pointer, CChar(kind.rawValue), contents),
             "open a container of \(contents)", "in \(subject)")
     }
 
-    borrowing func close() throws(BusFailure) {
+    /// Closes the container that was opened last.
+    public borrowing func close() throws(BusFailure) {
         try check(sd_bus_message_close_container(pointer), "close a container", "in \(subject)")
     }
 

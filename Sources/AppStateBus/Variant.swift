@@ -71,8 +71,17 @@ public indirect enum Variant: Equatable {
 }
 
 extension Message {
-    /// Appends `v`. A descriptor inside is refused.
+    /// Appends `v`. A descriptor inside is refused, and so is what is nested deeper than `Variant.greatestDepth`.
     public borrowing func append(_ value: Variant) throws(BusFailure) {
+        guard value.depth <= Variant.greatestDepth else {
+            throw BusFailure(
+                operation: "append v", subject: "to \(subject)", errno: EMSGSIZE,
+                message: "it is nested more than \(Variant.greatestDepth) levels deep")
+        }
+        try append(unchecked: value)
+    }
+
+    private borrowing func append(unchecked value: Variant) throws(BusFailure) {
         try open(.variant, value.signature)
         try append(bare: value)
         try close()
@@ -116,7 +125,14 @@ extension Message {
         case .bytes(let value): try append(bytes: value)
         case .strings(let value): try append(strings: value)
         case .dictionary(let value):
-            try appendDictionary(value.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+            try open(.array, "{sv}")
+            for (key, entry) in value.sorted(by: { $0.key < $1.key }) {
+                try open(.dictEntry, "sv")
+                try append(key)
+                try append(unchecked: entry)
+                try close()
+            }
+            try close()
         case .descriptor:
             throw BusFailure(operation: "append h", subject: "inside a variant", errno: EINVAL)
         case .array(let element, let values): try append(members: values, .array, element)
@@ -124,7 +140,7 @@ extension Message {
             try append(members: values, .struct, values.map(\.signature).joined())
         case .entry(let key, let value):
             try append(members: [key, value], .dictEntry, key.signature + value.signature)
-        case .variant(let value): try append(value)
+        case .variant(let value): try append(unchecked: value)
         }
     }
 

@@ -14,6 +14,8 @@ final class Registered {
     let session: String
     let unit: String
     let launchOptions: [(String, Variant)]
+    /// About what it takes to keep them.
+    let launchOptionBytes: Int
     /// How its processes are brought to a stand.
     let suspender: Suspender
     /// What brings back the resources that it had of its own.
@@ -33,7 +35,8 @@ final class Registered {
         self.user = user
         self.session = session
         self.unit = unit
-        self.launchOptions = launchOptions
+        self.launchOptions = LaunchOptions.sendable(launchOptions)
+        launchOptionBytes = LaunchOptions.keptBytes(of: self.launchOptions)
         self.suspender = suspender
         path = BusNames.path(ofApplication: number.rawValue)
     }

@@ -274,6 +274,11 @@ public struct Application: Equatable, Sendable {
         return earliest
     }
 
+    /// Bytes of text that it has us keep.
+    public var textBytes: Int {
+        requestedModes.reduce(0) { $0 + $1.utf8.count } + tasks.reduce(0) { $0 + $1.name.utf8.count }
+    }
+
     mutating func nextSerial() -> UInt64 {
         lastSerial += 1
         return lastSerial

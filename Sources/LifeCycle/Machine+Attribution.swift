@@ -24,6 +24,7 @@ extension Machine {
         }
         windows[key] = window
         windowCountByUser[window.reporterUser, default: 0] += 1
+        keepText(window.textBytes, of: window.reporterUser)
         return touched
     }
 
@@ -174,6 +175,7 @@ extension Machine {
     }
 
     private mutating func uncount(_ window: Window) {
+        keepText(-window.textBytes, of: window.reporterUser)
         guard let count = windowCountByUser[window.reporterUser] else { return }
         windowCountByUser[window.reporterUser] = count > 1 ? count - 1 : nil
     }

@@ -11,6 +11,9 @@ extension Machine {
         guard countByUser[registration.user, default: 0] - vacant < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
+        let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
+        let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
+        try checkText(modes - freed, of: registration.user)
         if let former { vacate(former, &effects) }
         let number = nextNumber()
         lastNumber = number.rawValue
@@ -23,6 +26,7 @@ extension Machine {
         applications[number] = application
         numbers[registration.process] = number
         countByUser[registration.user, default: 0] += 1
+        keepText(modes, of: registration.user)
         effects.append(.added(number))
 
         var touched = reattribute(windowsBelow: registration.process, at: now, &effects)
@@ -120,6 +124,7 @@ extension Machine {
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }
+        keepText(-application.textBytes, of: application.user)
         for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
             leave(number, connection)
         }
@@ -193,6 +198,21 @@ extension Machine {
         expire(number, at: now, &effects)
     }
 
+    // MARK: Text
+
+    /// Refuses text that would be too much of its user's.
+    func checkText(_ bytes: Int, of user: UInt32) throws(Refusal) {
+        guard bytes <= 0 || textByUser[user, default: 0] + bytes <= Self.textPerUser else {
+            throw .limitExceeded("bytes of text of user \(user)", limit: Self.textPerUser)
+        }
+    }
+
+    /// Counts text that is kept from now on; less than 0: that is let go.
+    mutating func keepText(_ bytes: Int, of user: UInt32) {
+        let sum = textByUser[user, default: 0] + bytes
+        textByUser[user] = sum > 0 ? sum : nil
+    }
+
     // MARK: Background tasks
 
     mutating func beginTask(
@@ -204,6 +224,7 @@ extension Machine {
         guard application.tasks.count < limit else {
             throw .limitExceeded("background tasks of application \(number)", limit: limit)
         }
+        try checkText(name.utf8.count, of: application.user)
         parts[connection, default: []].insert(number)
         let id = application.lastTask + 1
         let warning = settings.backgroundTaskWarn

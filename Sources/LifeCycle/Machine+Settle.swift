@@ -20,6 +20,9 @@ extension Machine {
         change(&next, &effects)
         settle(&next, from: before, reason, at: now, &effects)
         applications[number] = next
+        if before.tasks.count != next.tasks.count {
+            keepText(next.textBytes - before.textBytes, of: next.user)
+        }
         deadlines.set(next.nextDeadline, for: number)
         touched.insert(number)
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number, at: now, &effects) }

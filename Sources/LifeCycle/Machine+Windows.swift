@@ -200,6 +200,7 @@ extension Machine {
         guard count - replaced.count <= Self.windowsPerUser else {
             throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
         }
+        try checkText(text(of: reports, replacing: replaced, reporter), of: reporter.user)
         for (owner, new) in newByOwner {
             let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
             let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
@@ -209,6 +210,21 @@ extension Machine {
                 throw .limitExceeded(whose, limit: limit)
             }
         }
+    }
+
+    /// How much more text is kept with these reports than before.
+    private func text(
+        of reports: [WindowReport], replacing replaced: Set<WindowKey>, _ reporter: ReporterIdentity
+    ) -> Int {
+        var bytes = replaced.reduce(0) { $0 - (windows[$1]?.textBytes ?? 0) }
+        for report in reports {
+            let key = WindowKey.reported(reporter.connection, report.number)
+            let old = windows[key]
+            if let old, !replaced.contains(key) { bytes -= old.textBytes }
+            bytes += (report.title ?? old?.title ?? "").utf8.count
+            bytes += (report.appID ?? old?.appID ?? "").utf8.count
+        }
+        return bytes
     }
 
     /// Of another user's process nothing is remembered but that it may have the focus.

@@ -28,6 +28,9 @@ public struct Machine: Equatable, Sendable {
     /// The applications that this is about.
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
+    /// Bytes of text that each user has us keep: background modes and task names of its applications, titles and ids
+    /// of the windows that its reporters tell of.
+    var textByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
     var pressure = Pressure()
     /// The number that was given last.
@@ -42,6 +45,8 @@ public struct Machine: Equatable, Sendable {
     /// Windows that the reporters of one user may speak of, those that are gone too: what one user says must
     /// not make the daemon slow for the others.
     static let windowsPerUser = 8_192
+    /// Bytes of text that one user may have us keep.
+    public static let textPerUser = 1 << 20
     /// Exemptions that the reporters of one user may tell of: a desktop has a handful.
     public static let exemptionsPerUser = 1_024
 

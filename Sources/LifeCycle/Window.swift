@@ -47,6 +47,8 @@ struct Window: Equatable, Sendable {
     var owner: ApplicationNumber?
 
     var process: ProcessID? { lineage.first }
+    /// Bytes of text that it has us keep.
+    var textBytes: Int { title.utf8.count + appID.utf8.count }
 }
 
 /// One login session, or one user where there is no logind.

@@ -3,7 +3,7 @@ import Glibc
 import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
-/// `ay:text`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
+/// `ay:text`, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
     static func append(_ word: String, to message: borrowing Message) throws {
         if word.hasPrefix("{"), word.hasSuffix("}") {
@@ -83,6 +83,11 @@ enum Argument {
         case "t": return .uint64(UInt64(text) ?? 0)
         case "b": return .bool(text == "true")
         case "ay": return .bytes(Array(text.utf8))
+        case "nested":
+            return (1..<(Int(text) ?? 1)).reduce(Variant.dictionary([:])) { inner, _ in
+                .dictionary(["x": inner])
+            }
+        case "large": return .dictionary(["x": .bytes([UInt8](repeating: 0, count: Int(text) ?? 0))])
         case "as": return .strings(text.split(separator: "+").map(String.init))
         default: throw unknown(word)
         }

@@ -1,0 +1,91 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// The text that clients have us keep is counted for each user, and bounded.
+@Suite("Text that is kept")
+struct TextTests {
+    private static let user = Desk.user
+
+    private func text(_ bytes: Int) -> String { String(repeating: "x", count: bytes) }
+
+    private func refusal(_ user: UInt32 = TextTests.user) -> Refusal {
+        .limitExceeded("bytes of text of user \(user)", limit: Machine.textPerUser)
+    }
+
+    private func report(_ window: UInt64, _ process: ReportedProcess, title: String?) -> WindowReport {
+        var report = WindowReport(number: window, process: process)
+        report.title = title
+        return report
+    }
+
+    @Test("modes, tasks and titles are one sum, and what ends makes room")
+    func sum() throws {
+        var desk = Desk()
+        let process = desk.process()
+        let number = try desk.register(process) {
+            $0.backgroundModes = [text(600_000)]
+            $0.delegate = ":1.1"
+        }
+        #expect(desk.machine.textByUser == [Self.user: 600_000])
+        guard
+            case .task(let task) = try desk.perform(
+                .beginBackgroundTask(number, name: text(200_000), by: ":1.1"))
+        else { throw refusal() }
+        try desk.perform(.updateWindow(report(1, process, title: text(200_000)), Desk.reporter()))
+        #expect(desk.machine.textByUser == [Self.user: 1_000_000])
+
+        let before = desk.machine
+        #expect(throws: refusal()) {
+            try desk.perform(.beginBackgroundTask(number, name: text(50_000), by: ":1.1"))
+        }
+        #expect(throws: refusal()) {
+            try desk.perform(.updateWindow(report(2, process, title: text(50_000)), Desk.reporter()))
+        }
+        let next = desk.process()
+        #expect(throws: refusal()) { try desk.register(next) { $0.backgroundModes = [text(50_000)] } }
+        #expect(desk.machine == before)
+
+        // In the place of what it says now.
+        try desk.perform(.updateWindow(report(1, process, title: text(240_000)), Desk.reporter()))
+        try desk.perform(.endBackgroundTask(number, task: task))
+        #expect(desk.machine.textByUser == [Self.user: 840_000])
+        try desk.perform(.replaceWindows([report(3, process, title: text(300_000))], Desk.reporter()))
+        #expect(desk.machine.textByUser == [Self.user: 900_000])
+        try desk.perform(.removeWindow(3, Desk.reporter()))
+        try desk.perform(.unregister(number))
+        #expect(desk.machine.textByUser == [:])
+    }
+
+    @Test("each user has a sum of its own: an application's is its user's, a window's its reporter's")
+    func users() throws {
+        var desk = Desk()
+        let process = desk.process(user: 1001)
+        try desk.register(process) { $0.backgroundModes = [text(1_000_000)] }
+        try desk.perform(
+            .updateWindow(report(1, process, title: text(1_000_000)), Desk.reporter(":1.1", user: 0)))
+        #expect(desk.machine.textByUser == [1001: 1_000_000, 0: 1_000_000])
+        let other = desk.process()
+        try desk.register(other) { $0.backgroundModes = [text(1_000_000)] }
+    }
+
+    @Test(
+        "tasks go with their connection, windows with their process, and both are counted again after a restart"
+    )
+    func ends() throws {
+        var desk = Desk()
+        let process = desk.process()
+        let number = try desk.register(process) { $0.backgroundModes = [text(10)] }
+        try desk.perform(.beginBackgroundTask(number, name: text(100), by: ":1.1"))
+        try desk.perform(.updateWindow(report(1, process, title: text(1_000)), Desk.reporter()))
+        let record = try #require(desk.machine.record(of: number))
+        var next = Machine()
+        _ = try next.restore(record)
+        #expect(next.textByUser == [Self.user: 1_110])
+        desk.take(.disconnected(":1.1"))
+        #expect(desk.machine.textByUser == [Self.user: 1_010])
+        desk.take(.exited(process.lineage[0], .exited))
+        #expect(desk.machine.textByUser == [:])
+    }
+}
