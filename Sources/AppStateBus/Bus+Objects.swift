@@ -39,8 +39,11 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - prefix: the path above the objects.
-    ///   - nodes: the full paths, for the caller that `currentSender` names.
-    public func addNodes(under prefix: String, _ nodes: @escaping () -> [String]) throws(BusFailure) -> Slot {
+    ///   - nodes: the full paths below the one given, which is `prefix` or below it, for the caller that
+    ///     `currentSender` names.
+    public func addNodes(
+        under prefix: String, _ nodes: @escaping (_ path: String) -> [String]
+    ) throws(BusFailure) -> Slot {
         try Slot.make(owning: NodesContext(nodes), "add nodes", "under \(prefix)") { slot, userdata in
             sd_bus_add_node_enumerator(pointer, &slot, prefix, enumerateNodes, userdata)
         }
@@ -48,9 +51,9 @@ extension Bus {
 }
 
 private final class NodesContext {
-    let nodes: () -> [String]
+    let nodes: (String) -> [String]
 
-    init(_ nodes: @escaping () -> [String]) {
+    init(_ nodes: @escaping (String) -> [String]) {
         self.nodes = nodes
     }
 }
@@ -61,8 +64,9 @@ private func enumerateNodes(
     _ result: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?>?,
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
-    guard let userdata, let result else { return -EINVAL }
-    let nodes = Unmanaged<NodesContext>.fromOpaque(userdata).takeUnretainedValue().nodes()
+    guard let prefix, let userdata, let result else { return -EINVAL }
+    let nodes = Unmanaged<NodesContext>.fromOpaque(userdata).takeUnretainedValue()
+        .nodes(String(cString: prefix))
     let size = MemoryLayout<UnsafeMutablePointer<CChar>?>.stride
     guard let memory = calloc(nodes.count + 1, size) else { return -ENOMEM }
     let list = memory.bindMemory(to: UnsafeMutablePointer<CChar>?.self, capacity: nodes.count + 1)

@@ -109,6 +109,25 @@ public final class PendingCall {
         }
     }
 
+    /// A reply to fill over several turns of the loop, for `send(_:)`.
+    public func newReply() throws(BusFailure) -> Message {
+        var made: OpaquePointer?
+        try check(sd_bus_message_new_method_return(message.pointer, &made), "answer", message.subject)
+        return try Bus.taken(made, "answer", message.subject)
+    }
+
+    /// Answers with what `newReply` gave. A caller that has left is not a failure. A second answer is ignored.
+    public func send(_ reply: borrowing Message) {
+        guard !isAnswered else { return }
+        isAnswered = true
+        guard message.expectsReply else { return }
+        let result = sd_bus_send(sd_bus_message_get_bus(message.pointer), reply.pointer, nil)
+        guard result < 0, !Answer.isGone(-result) else { return }
+        let failure = BusFailure(operation: "answer", subject: message.subject, errno: -result)
+        Answer.broken("\(failure)")
+        Answer.fail(message, MethodError(failure))
+    }
+
     /// Answers with an error. A second answer is ignored.
     public func fail(_ error: MethodError) {
         guard !isAnswered else { return }

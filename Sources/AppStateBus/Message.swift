@@ -81,6 +81,9 @@ public struct Message: ~Copyable {
         return sd_bus_message_rewind(pointer, 1) < 0 || result != 0
     }
 
+    /// Keeps a call that no handler gets to see, to answer it later, once.
+    public borrowing func deferred() -> PendingCall { PendingCall(retained()) }
+
     /// Answers a call that no handler gets to see.
     public borrowing func refuse(_ error: MethodError) { Answer.fail(self, error) }
 

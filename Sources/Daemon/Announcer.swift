@@ -11,6 +11,8 @@ final class Announcer {
     /// Set once the objects are on the bus.
     var applicationInterface: Interface?
     var managerInterface: Interface?
+    /// Called with what has changed: an answer that is being written may hold what was before.
+    var noted: (ApplicationNumber, Listings.Change) -> Void = { _, _ in }
     /// The session whose focus a connection is shown.
     var session: (Connection) -> SessionKey = { .user($0.user) }
 
@@ -42,18 +44,31 @@ final class Announcer {
             path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesAdded",
             to: followers(of: application)
         ) { message in
-            try message.append(objectPath: application.path)
-            try message.withContainer(.array, "{sa{sv}}") {
-                for name in Self.standardInterfaces {
-                    try message.withContainer(.dictEntry, "sa{sv}") {
-                        try message.append(name)
-                        try message.appendDictionary([])
-                    }
-                }
+            try append(object: application.path, of: interface, to: message)
+        }
+    }
+
+    /// An entry of `a{oa{sa{sv}}}`.
+    func append(object number: ApplicationNumber, to message: borrowing Message) throws {
+        guard let interface = applicationInterface else { return }
+        let path = BusNames.path(ofApplication: number.rawValue)
+        try message.withContainer(.dictEntry, "oa{sa{sv}}") {
+            try append(object: path, of: interface, to: message)
+        }
+    }
+
+    private func append(object path: String, of interface: Interface, to message: borrowing Message) throws {
+        try message.append(objectPath: path)
+        try message.withContainer(.array, "{sa{sv}}") {
+            for name in Self.standardInterfaces {
                 try message.withContainer(.dictEntry, "sa{sv}") {
-                    try message.append(interface.name)
-                    try interface.appendProperties(to: message, path: application.path)
+                    try message.append(name)
+                    try message.appendDictionary([])
                 }
+            }
+            try message.withContainer(.dictEntry, "sa{sv}") {
+                try message.append(interface.name)
+                try interface.appendProperties(to: message, path: path)
             }
         }
     }
@@ -75,7 +90,29 @@ final class Announcer {
             try message.append(objectPath: application.path)
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
-        for connection in connections.all { connection.followedApplications.remove(application.number) }
+        for connection in connections.all { connection.unfollow(application.number) }
+        noted(application.number, .ended)
+    }
+
+    /// The end of an application, once more, to one that an answer has just told of it.
+    func sayRemoved(_ number: ApplicationNumber, to connection: Connection) {
+        delivery.send(
+            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesRemoved",
+            to: connection
+        ) { message in
+            try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
+            try message.append(strings: Self.standardInterfaces + [BusNames.application])
+        }
+    }
+
+    /// What has changed, once more, to one that an answer has just told what was before.
+    func sayChanged(
+        _ application: Registered, _ properties: Set<ObservedProperty>, to connection: Connection
+    ) {
+        guard let interface = applicationInterface else { return }
+        propertiesChanged(
+            of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
+            to: { $0 === connection })
     }
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
@@ -107,6 +144,7 @@ final class Announcer {
     }
 
     func changed(_ application: Registered, _ properties: Set<ObservedProperty>) {
+        noted(application.number, .changed(properties))
         guard let interface = applicationInterface else { return }
         let number = application.number
         propertiesChanged(
@@ -115,7 +153,7 @@ final class Announcer {
                 let maySee = $0.maySee(user: application.user)
                 // A sandbox follows by GetAll alone, which it may call on its own application.
                 return $0.isFollower && maySee
-                    || $0.followedApplications.contains(number) && (maySee || $0.isSandboxed)
+                    || $0.follows(number) && (maySee || $0.isSandboxed)
             })
     }
 

@@ -43,7 +43,7 @@ import Testing
                 return path == "\(prefix)/1" && service.currentSender != nil
             })
         peers.slots.append(
-            try peers.service.addNodes(under: prefix) {
+            try peers.service.addNodes(under: prefix) { _ in
                 #expect(service.currentSender == client)
                 return ["\(prefix)/1", "\(prefix)/2"]
             })
@@ -140,7 +140,7 @@ import Testing
     @Test func anErrorOfFindFailsTheWholeEnumeration() throws {
         let peers = try Self.peersWithObjects()
         peers.slots.append(
-            try peers.service.addNodes(under: "\(Self.prefix)/x") { ["\(Self.prefix)/x/denied"] })
+            try peers.service.addNodes(under: "\(Self.prefix)/x") { _ in ["\(Self.prefix)/x/denied"] })
         let managed = try peers.refusal("GetManagedObjects", interface: "org.freedesktop.DBus.ObjectManager")
         #expect(managed?.name == "org.freedesktop.DBus.Error.AccessDenied")
     }

@@ -26,6 +26,9 @@ extension Daemon {
         let connection: Connection
         do {
             connection = try connections.connection(named: sender)
+        } catch let failure as KernelFailure {
+            message.refuse(.exhausted(failure))
+            return true
         } catch {
             // It has left already: there is nobody to answer.
             journal.log(.debug, "call of \(sender): \(error)")
@@ -35,24 +38,44 @@ extension Daemon {
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true
             }
+            try follow(message, connection)
         } catch {
             message.refuse(error)
             return true
         }
-        follow(message, connection)
-        return false
+        // libsystemd would write all objects in one go.
+        guard message.interface == BusNames.objectManager, message.member == "GetManagedObjects",
+            message.path == BusNames.root, message.signature.isEmpty
+        else { return false }
+        listings.answer(.objects, message.deferred(), connection)
+        return true
     }
 
-    private func follow(_ message: borrowing Message, _ connection: Connection) {
+    /// Whoever reads everything of something is told of its changes from then on, and counts as a subscriber.
+    private func follow(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {
         switch (message.interface, message.member, message.path) {
         case (BusNames.objectManager?, "GetManagedObjects"?, BusNames.root?):
+            try admitSubscriber(connection)
             connection.followsObjects = true
         case (BusNames.properties?, "GetAll"?, BusNames.root?):
+            try admitSubscriber(connection)
             connection.followsManager = true
         case (BusNames.properties?, "GetAll"?, let path?):
-            if let application = try? visibleApplication(at: path, to: connection) {
+            guard let application = try? visibleApplication(at: path, to: connection),
+                !connection.follows(application.number)
+            else { return }
+            guard isOwn(application, connection) else {
+                try admitSubscriber(connection)
                 connection.followedApplications.insert(application.number)
+                return
             }
+            // Every application may follow itself, whoever else subscribes.
+            let limit = machine.settings.limits.subscribersPerUser
+            guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
+                throw MethodError(
+                    .limitsExceeded, "More than \(limit) connections of application \(application.number)")
+            }
+            connection.followedOwn.insert(application.number)
         default: break
         }
     }

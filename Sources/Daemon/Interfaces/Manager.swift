@@ -31,12 +31,7 @@ extension Daemon {
                 notSupported(
                     "Launch", in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
                 Method("ListApplications", out: [("applications", "a(osuus)")]) { [unowned self] call in
-                    let applications = visibleApplications(to: try caller())
-                    try call.reply { message throws(BusFailure) in
-                        try message.withContainer(.array, "(osuus)") {
-                            for application in applications { try message.append(row: application) }
-                        }
-                    }
+                    listings.answer(.rows, call.deferred(), try caller())
                 },
                 Method("GetApplicationByPID", in: [("pid", "u")], out: [("application", "o")]) {
                     [unowned self] call in
@@ -105,10 +100,6 @@ extension Daemon {
         }
     }
 
-    private func visibleApplications(to connection: Connection) -> [Application] {
-        machine.applications.values.filter { maySee($0, connection) }.sorted { $0.number < $1.number }
-    }
-
     private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String
     {
         let process = try reportedProcess(pid)
@@ -121,12 +112,18 @@ extension Daemon {
     private func subscribe(_ connection: Connection) throws(MethodError) {
         try requireUnconfined(connection, "Subscribe")
         if connection.isSubscribed { return }
+        try admitSubscriber(connection)
+        connection.isSubscribed = true
+    }
+
+    /// Refuses one more connection that is told of changes than its user may have.
+    func admitSubscriber(_ connection: Connection) throws(MethodError) {
+        if connection.isSubscriber { return }
         let limit = machine.settings.limits.subscribersPerUser
-        let count = connections.all.count { $0.isSubscribed && $0.user == connection.user }
+        let count = connections.all.count { $0.isSubscriber && $0.user == connection.user }
         guard count < limit else {
             throw MethodError(.limitsExceeded, "More than \(limit) subscribers of user \(connection.user)")
         }
-        connection.isSubscribed = true
     }
 
     /// `/` where none has the focus, or one that the reader may not see.
@@ -136,17 +133,5 @@ extension Daemon {
             let application = machine.applications[number], maySee(application, connection)
         else { return "/" }
         return BusNames.path(ofApplication: number.rawValue)
-    }
-}
-
-extension Message {
-    fileprivate borrowing func append(row application: Application) throws(BusFailure) {
-        try withContainer(.struct, "osuus") {
-            try append(objectPath: BusNames.path(ofApplication: application.number.rawValue))
-            try append(application.id.rawValue)
-            try append(UInt32(application.process.pid))
-            try append(application.user)
-            try append(application.state.rawValue)
-        }
     }
 }

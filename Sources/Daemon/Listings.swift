@@ -1,0 +1,258 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// Answers that name every application that the caller may see: GetManagedObjects and ListApplications.
+///
+/// Ten thousand of them take longer to write than everybody else should wait, so an answer is written in slices, one a
+/// turn of the loop. The answers that wait are taken user by user, and one at a time has bytes.
+///
+/// What changes meanwhile is told again after the answer: the answer may hold what was before it, and signals that came
+/// first are out of date then.
+final class Listings {
+    enum Kind {
+        /// `a{oa{sa{sv}}}`
+        case objects
+        /// `a(osuus)`
+        case rows
+
+        var element: String {
+            switch self {
+            case .objects: "{oa{sa{sv}}}"
+            case .rows: "(osuus)"
+            }
+        }
+    }
+
+    /// dbus-daemon disconnects whoever sends more than 32 MiB, and each byte is in our memory until it is sent.
+    static let mostBytes = 24 << 20
+    /// Answers that wait, of one user.
+    private static let mostOfUser = 64
+    /// What a slice may take. The rule for all that we do is 5 ms.
+    private static let slice: Microseconds = 2_000
+    /// While the bus does not take what was written already, no more is.
+    private static let mostQueued: UInt64 = 16
+    private static let pause: Microseconds = 2_000
+
+    private final class Listing {
+        let kind: Kind
+        let call: PendingCall
+        let connection: Connection
+        var draft: Draft?
+
+        init(_ kind: Kind, _ call: PendingCall, _ connection: Connection) {
+            self.kind = kind
+            self.call = call
+            self.connection = connection
+        }
+    }
+
+    /// An answer that is being written.
+    private final class Draft {
+        let reply: Message
+        var numbers: [ApplicationNumber]
+        var next = 0
+        var bytes = 0
+        /// Applications up to this number are among `numbers`.
+        var through: UInt32
+
+        init(_ reply: consuming Message, _ numbers: [ApplicationNumber], through: UInt32) {
+            self.reply = reply
+            self.numbers = numbers
+            self.through = through
+        }
+    }
+
+    private let bus: Bus
+    private let announcer: Announcer
+    private let core: Core
+    private let find: (ApplicationNumber) -> Registered?
+    private let visible: (Connection, _ above: UInt32) -> [ApplicationNumber]
+    private let maySee: (Application, Connection) -> Bool
+    /// Calls `turn`.
+    var timer: Timer?
+    /// The first is being written.
+    private var queue: [Listing] = []
+    /// What has changed since the first was begun.
+    private var changes: [ApplicationNumber: Change] = [:]
+
+    enum Change {
+        case changed(Set<ObservedProperty>)
+        case ended
+    }
+
+    init(
+        bus: Bus, announcer: Announcer, core: Core,
+        find: @escaping (ApplicationNumber) -> Registered?,
+        visible: @escaping (Connection, _ above: UInt32) -> [ApplicationNumber],
+        maySee: @escaping (Application, Connection) -> Bool
+    ) {
+        self.bus = bus
+        self.announcer = announcer
+        self.core = core
+        self.find = find
+        self.visible = visible
+        self.maySee = maySee
+        announcer.noted = { [weak self] in self?.note($0, $1) }
+    }
+
+    /// Answers the call, now if it can be done at once, else before long.
+    func answer(_ kind: Kind, _ call: PendingCall, _ connection: Connection) {
+        guard call.message.expectsReply else { return }
+        let listing = Listing(kind, call, connection)
+        guard queue.count(where: { $0.connection.user == connection.user }) < Self.mostOfUser else {
+            call.fail(
+                MethodError(
+                    .limitsExceeded,
+                    "More than \(Self.mostOfUser) lists of applications are being written for user \(connection.user)"
+                ))
+            return
+        }
+        begin(listing)
+        if advance(listing) { return }
+        // One at a time: behind others it is begun anew.
+        if !queue.isEmpty { listing.draft = nil }
+        queue.append(listing)
+        if queue.count == 1 { rearm(after: 0) }
+    }
+
+    /// Nobody waits for its answers any more.
+    func departed(_ connection: ConnectionName) {
+        let first = queue.first
+        queue.removeAll { $0.connection.name == connection }
+        if queue.first !== first { changes = [:] }
+    }
+
+    // MARK: Turns
+
+    func turn() {
+        guard let listing = queue.first else { return }
+        if listing.draft == nil {
+            guard bus.queuedMessages <= Self.mostQueued else { return rearm(after: Self.pause) }
+            changes = [:]
+            begin(listing)
+        }
+        if advance(listing) {
+            queue.removeFirst()
+            let changed = changes
+            changes = [:]
+            if listing.kind == .objects { catchUp(listing.connection, changed) }
+            letOthersGoFirst(before: listing.connection.user)
+        }
+        if !queue.isEmpty { rearm(after: 0) }
+    }
+
+    /// A user whose turn it was waits for the others.
+    private func letOthersGoFirst(before user: UInt32) {
+        guard let index = queue.firstIndex(where: { $0.connection.user != user }), index > 0 else { return }
+        queue.insert(queue.remove(at: index), at: 0)
+    }
+
+    private func rearm(after pause: Microseconds) {
+        timer?.arm(at: Clock.monotonicMicroseconds + pause)
+    }
+
+    // MARK: Writing
+
+    private func begin(_ listing: Listing) {
+        do {
+            let reply = try listing.call.newReply()
+            try reply.open(.array, listing.kind.element)
+            listing.draft = Draft(reply, visible(listing.connection, 0), through: core.machine.lastNumber)
+        } catch {
+            listing.call.fail(MethodError(error))
+        }
+    }
+
+    /// Writes for the time of a slice. Answers whether the call is answered.
+    private func advance(_ listing: Listing) -> Bool {
+        guard let draft = listing.draft else { return true }
+        let end = Clock.monotonicMicroseconds + Self.slice
+        do {
+            while true {
+                if draft.next == draft.numbers.count {
+                    draft.numbers = visible(listing.connection, draft.through)
+                    draft.next = 0
+                    draft.through = core.machine.lastNumber
+                    if draft.numbers.isEmpty { break }
+                }
+                try write(draft.numbers[draft.next], listing, draft)
+                draft.next += 1
+                if Clock.monotonicMicroseconds >= end { return false }
+            }
+            try draft.reply.close()
+            listing.call.send(draft.reply)
+        } catch let error as MethodError {
+            listing.call.fail(error)
+        } catch let failure as BusFailure {
+            listing.call.fail(MethodError(failure))
+        } catch {
+            listing.call.fail(.failed("\(error)"))
+        }
+        listing.draft = nil
+        return true
+    }
+
+    private func write(_ number: ApplicationNumber, _ listing: Listing, _ draft: Draft) throws {
+        // It may have ended since.
+        guard let application = core.application(number), maySee(application, listing.connection) else {
+            return
+        }
+        switch listing.kind {
+        case .rows:
+            draft.bytes += 64 + application.id.rawValue.utf8.count
+        case .objects:
+            // Its properties' names and values, about; none of them is long but these.
+            draft.bytes += 2_048 + (find(number)?.launchOptionBytes ?? 0) + application.textBytes
+        }
+        guard draft.bytes <= Self.mostBytes else {
+            throw MethodError(
+                .limitsExceeded,
+                "All \(listing.kind == .rows ? "rows" : "objects") would fill more than \(Self.mostBytes) bytes: "
+                    + "ListApplications names the applications, and GetAll reads one")
+        }
+        switch listing.kind {
+        case .rows: try draft.reply.append(row: application)
+        case .objects: try announcer.append(object: number, to: draft.reply)
+        }
+    }
+
+    // MARK: Changes
+
+    private func note(_ number: ApplicationNumber, _ change: Change) {
+        guard queue.first?.draft != nil else { return }
+        switch (changes[number], change) {
+        case (.ended?, _): break
+        case (.changed(let before)?, .changed(let properties)):
+            changes[number] = .changed(before.union(properties))
+        default: changes[number] = change
+        }
+    }
+
+    private func catchUp(_ connection: Connection, _ changes: [ApplicationNumber: Change]) {
+        for (number, change) in changes.sorted(by: { $0.key < $1.key }) {
+            switch change {
+            case .ended:
+                announcer.sayRemoved(number, to: connection)
+            case .changed(let properties):
+                guard let application = core.application(number), maySee(application, connection),
+                    let registered = find(number)
+                else { continue }
+                announcer.sayChanged(registered, properties, to: connection)
+            }
+        }
+    }
+}
+
+extension Message {
+    fileprivate borrowing func append(row application: Application) throws(BusFailure) {
+        try withContainer(.struct, "osuus") {
+            try append(objectPath: BusNames.path(ofApplication: application.number.rawValue))
+            try append(application.id.rawValue)
+            try append(UInt32(application.process.pid))
+            try append(application.user)
+            try append(application.state.rawValue)
+        }
+    }
+}
