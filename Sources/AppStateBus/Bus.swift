@@ -66,8 +66,10 @@ public final class Bus {
     }
 
     /// What tells this bus from any other, also from the next at its address: `GetId` of the bus driver.
-    public func id() throws(BusFailure) -> String {
-        try call(try newDriverCall("GetId")).readString()
+    ///
+    /// - Parameter timeout: in microseconds; 0 for libsystemd's default of 25 s.
+    public func id(timeout: UInt64 = 0) throws(BusFailure) -> String {
+        try call(try newDriverCall("GetId"), timeout: timeout).readString()
     }
 
     /// Gives a well-known name back. A round trip to the bus.
@@ -101,6 +103,12 @@ public final class Bus {
             interface='org.freedesktop.DBus.Local',member='Disconnected'
             """
         ) { _ in handler() }
+    }
+
+    /// How many messages wait until the bus takes them.
+    public var queuedMessages: UInt64 {
+        var count: UInt64 = 0
+        return sd_bus_get_n_queued_write(pointer, &count) >= 0 ? count : 0
     }
 
     /// Waits until everything queued is written to the socket.

@@ -29,6 +29,8 @@ public final class Daemon {
     let gate: Gate
     let core: Core
     private let state: RuntimeState?
+    /// Of the bus that we are on.
+    private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     private var isStepping = false
@@ -40,6 +42,11 @@ public final class Daemon {
     /// How many calls of each user wait until processes have been looked at.
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
+    private(set) lazy var listings = Listings(
+        bus: bus, announcer: announcer, core: core,
+        find: { [unowned self] in executor.registered[$0] },
+        visible: { [unowned self] in visibleNumbers(to: $0, above: $1) },
+        maySee: { [unowned self] in maySee($0, $1) })
     private var sources: [Source] = []
     private var slots: [Slot] = []
 
@@ -79,7 +86,7 @@ public final class Daemon {
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
         delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
-            guard let number = core.machine.owner(of: connection.lineage),
+            guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                 let application = core.application(number)
             else { return true }
             return !application.isStopped && !application.isPending
@@ -118,6 +125,7 @@ public final class Daemon {
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.left = { [unowned self] in
             gate.departed($0)
+            listings.departed($0)
             core.report(.disconnected($0))
         }
         stops.writeDown = { [unowned self] in writeDown($0) }
@@ -128,6 +136,7 @@ public final class Daemon {
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
+        listings.timer = try loop.timer { [unowned self] in listings.turn() }
         complain(configuration)
     }
 
@@ -160,11 +169,10 @@ public final class Daemon {
             try bus.addFallback(application, under: BusNames.applications) {
                 [unowned self] path throws(MethodError) in try find(path)
             })
-        slots.append(try bus.addNodes(under: BusNames.applications) { [unowned self] in visiblePaths() })
-        try bus.onDisconnect { [unowned self] in
-            journal.log(.error, "the bus has gone away")
-            stop(with: 1)
-        }
+        slots.append(
+            try bus.addNodes(under: BusNames.applications) { [unowned self] in visiblePaths(below: $0) })
+        try bus.onDisconnect { [unowned self] in lostBus() }
+        busID = try? bus.id()
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
@@ -244,6 +252,25 @@ public final class Daemon {
         Service.notify("STOPPING=1")
         stops.close()
         loop.exit(code: code)
+    }
+
+    /// What the loop ends with when the program is to be run anew, in the same process.
+    public static let anew: Int32 = 256
+    /// Whoever hangs is as good as gone. In microseconds.
+    private static let patienceWithBus: UInt64 = 1_000_000
+
+    /// A bus that disconnects us and goes on, because of a message that it does not like, say, is no reason to give up
+    /// anything: the next connection takes all up as it is written down. It is no start to the service manager, which
+    /// would give us up after a few. With the bus itself goes whoever could resume what is suspended.
+    private func lostBus() {
+        let isThere = (try? Bus.system())?.isThere(busID, within: Self.patienceWithBus) ?? false
+        guard state != nil, isThere else {
+            journal.log(.error, "the bus has gone away")
+            return stop(with: 1)
+        }
+        journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
+        processes.dropStored()
+        loop.exit(code: Self.anew)
     }
 
     /// Reads the configuration again; no application is lost.
@@ -461,11 +488,43 @@ public final class Daemon {
         return true
     }
 
-    private func visiblePaths() -> [String] {
-        guard let connection = try? caller() else { return [] }
-        return machine.applications.values
-            .filter { maySee($0, connection) }
-            .map(\.number).sorted()
+    /// A description that names more would keep everybody waiting; ListApplications names them all.
+    private static let mostNodes = 2_048
+
+    private func visiblePaths(below path: String) -> [String] {
+        // An application has nothing below it.
+        guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
+        return visibleNumbers(to: connection).prefix(Self.mostNodes)
             .map { BusNames.path(ofApplication: $0.rawValue) }
+    }
+
+    /// The applications that exist for a connection, in order.
+    func visibleNumbers(to connection: Connection, above last: UInt32 = 0) -> [ApplicationNumber] {
+        let numbers: [ApplicationNumber]
+        switch connection.confinement {
+        case .none:
+            numbers = executor.registered.values.filter { connection.maySee(user: $0.user) }.map(\.number)
+        case .within:
+            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }.filter {
+                isOwn($0, connection)
+            }
+        case .proxy:
+            numbers = executor.registered.keys.filter { isOwn($0, connection) }
+        case .unknown:
+            numbers = []
+        }
+        return numbers.filter { $0.rawValue > last }.sorted()
+    }
+
+    private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
+        machine.applications[number].map { isOwn($0, connection) } ?? false
+    }
+}
+
+extension Bus {
+    /// Whether it is the one with this id.
+    fileprivate func isThere(_ id: String?, within patience: UInt64) -> Bool {
+        guard let id else { return false }
+        return (try? self.id(timeout: patience)) == id
     }
 }

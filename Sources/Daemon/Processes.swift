@@ -52,6 +52,12 @@ final class Processes {
         stored.insert(process)
     }
 
+    /// The service manager keeps none of them any more.
+    func dropStored() {
+        for process in stored { Service.dropStored(Self.storedName(process)) }
+        stored = []
+    }
+
     static func storedName(_ process: ProcessID) -> String { "process-\(process.pid)-\(process.startTime)" }
 
     func forget(_ process: ProcessID) {

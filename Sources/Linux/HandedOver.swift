@@ -36,6 +36,21 @@ public enum HandedOver {
     /// The names of those that were taken.
     public static var names: [String] { descriptors.keys.sorted() }
 
+    /// Gives them to the program that this process is about to run: sd_listen_fds(3). Other descriptors lose their
+    /// numbers to them.
+    static func passOn() {
+        let entries = descriptors.sorted { $0.key < $1.key }
+        let first: Int32 = 3
+        let copies = entries.map { fcntl($0.value, F_DUPFD_CLOEXEC, first + Int32(entries.count)) }
+        guard !copies.isEmpty, !copies.contains(where: { $0 < 0 }) else { return }
+        for (index, copy) in copies.enumerated() {
+            guard dup2(copy, first + Int32(index)) >= 0 else { return }
+        }
+        setenv("LISTEN_PID", String(getpid()), 1)
+        setenv("LISTEN_FDS", String(copies.count), 1)
+        setenv("LISTEN_FDNAMES", entries.map(\.key).joined(separator: ":"), 1)
+    }
+
     /// Opens all that can be, and gives each to `body`, with its name; it is closed after that. What cannot be opened
     /// is returned: its user will do without.
     public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {

@@ -4,6 +4,24 @@ extension Proc {
     /// The name of the program that the process runs: the last component of `/proc/PID/exe` (proc_pid_exe(5)). Unlike
     /// the command line it is the kernel's, and reading it waits for nobody.
     public func program(of pid: Int32) throws(KernelFailure) -> String {
+        let path = try target(ofExecutable: pid)
+        let name = path.split(separator: "/").last.map(String.init) ?? ""
+        // Its file was removed or replaced meanwhile.
+        return name.hasSuffix(Self.deleted) ? String(name.dropLast(Self.deleted.count)) : name
+    }
+
+    /// The file of the program that the process runs. `ENOENT`: it was removed or replaced meanwhile.
+    func executable(of pid: Int32) throws(KernelFailure) -> String {
+        let path = try target(ofExecutable: pid)
+        guard !path.hasSuffix(Self.deleted) else {
+            throw KernelFailure(operation: "find", subject: path, errno: ENOENT)
+        }
+        return path
+    }
+
+    private static let deleted = " (deleted)"
+
+    private func target(ofExecutable pid: Int32) throws(KernelFailure) -> String {
         let path = path(pid, "exe")
         let result: Result<String, ErrorNumber> = withUnsafeTemporaryAllocation(
             of: CChar.self, capacity: Int(PATH_MAX)
@@ -12,14 +30,10 @@ extension Proc {
             let count = readlink(path, base, buffer.count)
             guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
             let bytes = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count]))
-            let name = bytes.split(separator: UInt8(ascii: "/")).last.map { Array($0) } ?? []
-            return .success(String(decoding: name, as: UTF8.self))
+            return .success(String(decoding: bytes, as: UTF8.self))
         }
         switch result {
-        case .success(let name):
-            // Its file was removed or replaced meanwhile.
-            let deleted = " (deleted)"
-            return name.hasSuffix(deleted) ? String(name.dropLast(deleted.count)) : name
+        case .success(let target): return target
         case .failure(let number): throw failure("readlink", pid, "exe", number.value)
         }
     }

@@ -52,10 +52,20 @@ enum Main {
                 stored: stored, journal: journal)
             try daemon.start()
             stayInMemory(journal)
-            return try loop.run()
+            let code = try loop.run()
+            guard code == Daemon.anew else { return code }
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
+        return runAnew(journal)
+    }
+
+    /// What is written down survives; should the new program not come to be, the service manager starts one.
+    private static func runAnew(_ journal: Journal) -> Int32 {
+        // Should it be disconnected again and again, the machine has other things to do.
+        usleep(100_000)
+        journal.log(.error, "cannot run anew: \(OwnProgram.executeAgain())")
+        return 75
     }
 
     private static var runtimeDirectory: String? { getenv("RUNTIME_DIRECTORY").map { String(cString: $0) } }

@@ -1,0 +1,65 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// A bus that disconnects the daemon, and goes on.
+@Suite(
+    "Disconnected by the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: getuid() == 0, "needs root, to end another's connection"),
+    .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
+struct DisconnectionTests {
+    /// Ends the daemon's connection, and waits until somebody has its name again.
+    private func disconnect(_ daemon: TestDaemon, _ client: Client) throws {
+        let before = try client.bus.owner(of: BusNames.service)
+        let script = try Scripts.start("disconnect.py", ["\(daemon.process.pid)"], on: daemon.bus)
+        #expect(try script.waitForExit() == .exited(0), "\(script.errors)")
+        #expect(script.output.hasPrefix("disconnected"))
+        try client.wait("the daemon on a new connection") {
+            let now = try client.bus.owner(of: BusNames.service)
+            return now != nil && now != before
+        }
+    }
+
+    @Test("every hold stays, and it is no start of the service, however often it happens")
+    func holds() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let held = try Child("sleep", ["1000"])
+        let free = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Held", held.pid)
+        let other = try client.register("org.example.Free", free.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(held.pid))
+        for _ in 0..<3 {
+            try disconnect(daemon, client)
+            #expect(try isStopped(held.pid))
+            #expect(try client.state(path) == "suspended")
+            #expect(try client.holds(path) == ["request uid:0"])
+            #expect(try client.state(other) == "background")
+        }
+        #expect(daemon.process.advance() == nil)
+        try client.application(path, "Resume")
+        #expect(try !isStopped(held.pid))
+        let subscriber = try daemon.subscriber()
+        try subscriber.application(other, "Suspend")
+        try subscriber.wait(for: other, toBe: "suspended")
+    }
+
+    @Test("it sees stops and ends as before")
+    func sensors() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", child.pid)
+        let detection = try client.property(BusNames.root, BusNames.manager, "StopDetection")
+        try disconnect(daemon, client)
+        #expect(try client.property(BusNames.root, BusNames.manager, "StopDetection") == detection)
+        let subscriber = try daemon.subscriber()
+        child.kill(SIGSTOP)
+        try subscriber.wait(for: path, toBe: "suspended")
+        child.kill(SIGKILL)
+        #expect(try subscriber.waitForRemoval(of: path) == "killed")
+    }
+}
