@@ -11,15 +11,35 @@ final class Connection {
     let pid: Int32
     /// Its process and those above it when it first called; empty where the process was gone.
     let lineage: [ProcessID]
-    /// Same uid is not same trust: it may use the delegate's methods for itself, and nothing else.
-    let isSandboxed: Bool
+    let confinement: Confinement
+    /// Behind a proxy: the application that it registered, which it speaks for.
+    var application: ApplicationNumber?
+
+    /// Where its process is. Same uid is not same trust: who is in a sandbox may use the delegate's methods for what is
+    /// in the same one, and nothing else.
+    enum Confinement {
+        /// In no sandbox.
+        case none
+        case within(Sandbox)
+        /// It is the proxy of a Flatpak's instance, outside of the sandbox and in its unit: whoever is in there speaks
+        /// through it.
+        case proxy(unit: String)
+        /// It cannot be looked at.
+        case unknown
+    }
+
+    var isSandboxed: Bool {
+        if case .none = confinement { return false }
+        return true
+    }
 
     /// `Subscribe` was called: every signal about every application it may see.
     var isSubscribed = false
     /// `GetManagedObjects` was called: what keeps an object manager's picture true.
     var followsObjects = false
-    /// `GetAll` was called on these applications, and on the Manager.
+    /// `GetAll` was called on these applications, on those that its process belongs to, and on the Manager.
     var followedApplications: Set<ApplicationNumber> = []
+    var followedOwn: Set<ApplicationNumber> = []
     var followsManager = false
 
     /// Other users' applications exist for it: what polkit last said of `observe`.
@@ -63,7 +83,8 @@ final class Connection {
     /// The pidfd that the bus gave, where it does (dbus 1.15.8 and later).
     private let descriptor: Descriptor?
 
-    init(name: ConnectionName, credentials: consuming Credentials, proc: Proc) {
+    /// Throws where we have no descriptors left to look at it with: it is to be looked at once more then.
+    init(name: ConnectionName, credentials: consuming Credentials, proc: Proc) throws(KernelFailure) {
         self.name = name
         user = credentials.uid
         pid = credentials.pid
@@ -74,12 +95,12 @@ final class Connection {
             descriptor = nil
         }
         let seen = proc.lineage(of: credentials.pid).map(ProcessID.init)
-        let looksSandboxed = Self.isSandboxed(
+        let found = try Self.confinement(
             credentials.pid, credentials.uid, credentials.securityLabel, seen, proc)
         // What was read is of the process that the kernel held for the bus, unless that has ended.
         let hasEnded = number.map(Self.hasEnded) ?? false
         lineage = hasEnded ? [] : seen
-        isSandboxed = hasEnded || looksSandboxed
+        confinement = hasEnded ? .unknown : found
     }
 
     /// pidfd_open(2): it can be read once the process has ended.
@@ -88,21 +109,33 @@ final class Connection {
         return poll(&look, 1, 0) == 1
     }
 
-    /// Who cannot be looked at is taken for one: a connection can outlive the process that opened it, in the
-    /// hands of another. So is who is another user's than the connection: its number is another's by now.
-    /// Root's may have given that up.
-    private static func isSandboxed(
+    /// A connection can outlive the process that opened it, in the hands of another; and who is another user's than
+    /// the connection has a number that is another's by now. Root's may have given that up.
+    private static func confinement(
         _ pid: Int32, _ user: UInt32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
-    ) -> Bool {
-        guard let status = try? proc.status(pid), let own = try? proc.status(getpid()),
-            user == 0 || [status.owner.effective, status.owner.real].contains(user),
-            lineage.first?.pid == pid, (try? proc.identity(of: pid)).map(ProcessID.init) == lineage.first
-        else { return true }
-        if status.namespaceDepth > own.namespaceDepth { return true }
-        if securityLabel?.hasPrefix("snap.") == true { return true }
-        // A Flatpak speaks through a proxy, which lives outside of its namespaces, but in its unit.
-        return Login.unit(ofProcess: pid)?.hasPrefix("app-flatpak-") == true
+    ) throws(KernelFailure) -> Confinement {
+        do throws(KernelFailure) {
+            let own = try proc.status(getpid())
+            let status = try proc.status(pid)
+            guard user == 0 || [status.owner.effective, status.owner.real].contains(user),
+                lineage.first == ProcessID(try proc.identity(of: pid))
+            else { return .unknown }
+            var sandbox = try proc.sandbox(of: pid)
+            sandbox.snap = securityLabel.flatMap(Sandbox.snap(ofLabel:)) ?? sandbox.snap
+            let isWithin = status.namespaceDepth > own.namespaceDepth
+            if let unit = sandbox.flatpak {
+                let program = isWithin ? try proc.program(of: pid) : Self.proxy
+                if program == Self.proxy { return .proxy(unit: unit) }
+            }
+            return isWithin || sandbox.snap != nil ? .within(sandbox) : .none
+        } catch {
+            if error.isExhaustion { throw error }
+            return .unknown
+        }
     }
+
+    /// Flatpak's, which may be in a namespace of its own.
+    private static let proxy = "xdg-dbus-proxy"
 
     /// A pidfd of the connection's process: the bus's own, else one that is opened now; who it is of is for
     /// `lineage` to say.
@@ -122,6 +155,19 @@ final class Connection {
 
     /// It keeps a picture of the applications there are.
     var isFollower: Bool { isSubscribed || followsObjects }
+
+    /// It is told of more than what becomes of itself.
+    var isSubscriber: Bool { isFollower || followsManager || !followedApplications.isEmpty }
+
+    /// It is told of changes of this one.
+    func follows(_ application: ApplicationNumber) -> Bool {
+        followedApplications.contains(application) || followedOwn.contains(application)
+    }
+
+    func unfollow(_ application: ApplicationNumber) {
+        followedApplications.remove(application)
+        followedOwn.remove(application)
+    }
 
     /// How holds that it asks for are called: the person, not the connection, which a busctl leaves behind.
     var holder: String { "uid:\(user)" }
@@ -153,13 +199,15 @@ final class Connections {
     subscript(_ name: ConnectionName) -> Connection? { known[name] }
 
     /// The connection of that name; asks the bus who it is when it is new.
-    func connection(named name: ConnectionName) throws(BusFailure) -> Connection {
+    ///
+    /// Throws a `BusFailure` when it has left, and a `KernelFailure` when it cannot be looked at for now.
+    func connection(named name: ConnectionName) throws -> Connection {
         if let connection = known[name] { return connection }
         // Watched before it is asked for, so that its end cannot fall between the two.
         try watch(name)
         do {
             let credentials = try bus.credentials(of: name)
-            let connection = Connection(name: name, credentials: credentials, proc: proc)
+            let connection = try Connection(name: name, credentials: credentials, proc: proc)
             known[name] = connection
             return connection
         } catch {

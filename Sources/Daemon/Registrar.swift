@@ -18,6 +18,12 @@ extension Daemon {
     /// The process that a caller means by a number; 0: itself.
     func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> Subject {
         if pid == 0 {
+            if case .proxy = connection.confinement {
+                throw MethodError(
+                    .invalidArgs,
+                    "The caller speaks through process \(connection.pid), its Flatpak's proxy, which is not the "
+                        + "application: RegisterProcess takes a pidfd that the application opens of itself")
+            }
             let subject = try subject(pid: connection.pid) { () throws(KernelFailure) in
                 try connection.openProcess()
             }
@@ -39,13 +45,15 @@ extension Daemon {
             descriptor = try PidFD(adopting: Descriptor(owning: number))
         } catch  where error.isNoSuchProcess {
             throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
+        } catch  where error.isExhaustion {
+            throw .exhausted(error)
         } catch {
             throw MethodError(.invalidArgs, "The descriptor passed as pidfd is none: \(error)")
         }
         do {
             pid = try descriptor.pid()
         } catch {
-            throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
+            throw .unreachable(error, "The process of the pidfd has ended")
         }
         return try examine(descriptor, pid: pid)
     }
@@ -58,7 +66,7 @@ extension Daemon {
             descriptor = try open()
         } catch {
             // pidfd_open(2): EINVAL also for a thread that leads no group.
-            throw MethodError(.noSuchProcess, "No process \(pid)")
+            throw .unreachable(error, "No process \(pid)")
         }
         return try examine(descriptor, pid: pid)
     }
@@ -70,7 +78,7 @@ extension Daemon {
             stat = try proc.stat(pid)
             owner = try proc.status(pid).owner
         } catch {
-            throw MethodError(.noSuchProcess, "No process \(pid)")
+            throw .unreachable(error, "No process \(pid)")
         }
         // Still there after it was looked at: what was read is of the process that the pidfd holds. A zombie
         // has exited too.
@@ -84,7 +92,7 @@ extension Daemon {
         _ options: [(key: String, value: Variant)], _ connection: Connection
     ) throws(MethodError) {
         let identity = subject.identity
-        let isItself = connection.lineage.first == ProcessID(identity)
+        let isItself = isCaller(subject, connection)
         try checkRights(subject, connection, isItself: isItself)
         guard let id = ApplicationID(id) else {
             throw MethodError(.invalidArgs, "app_id \"\(id.shortened)\" is not [A-Za-z0-9._-]{1,255}")
@@ -93,6 +101,7 @@ extension Daemon {
 
         let options = try RegisterOptions(options, limit: machine.settings.limits.stringBytes)
         let user = subject.owner.real
+        try checkRoom(for: options, of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
             session: session(ofProcess: identity.pid, user: user))
@@ -121,6 +130,7 @@ extension Daemon {
         do {
             try perform(.register(registration)) { answer in
                 guard case .application(let number) = answer else { return }
+                if case .proxy = connection.confinement, isItself { connection.application = number }
                 processes.store(ProcessID(identity))
                 executor.enroll(
                     Registered(
@@ -155,6 +165,32 @@ extension Daemon {
         }
     }
 
+    /// Whether a process is the caller. Behind a Flatpak's proxy it is whoever is inside of the same instance: only
+    /// from there can its pidfd come.
+    private func isCaller(_ subject: borrowing Subject, _ connection: Connection) -> Bool {
+        guard case .proxy(let unit) = connection.confinement else {
+            return connection.lineage.first == ProcessID(subject.identity)
+        }
+        guard subject.owner.isWholly(connection.user),
+            let sandbox = try? proc.sandbox(of: subject.identity.pid), !subject.descriptor.hasExited
+        else { return false }
+        return isInside(sandbox, of: unit)
+    }
+
+    /// What all of a user's applications have us keep is bounded.
+    private func checkRoom(for options: RegisterOptions, of user: UInt32) throws(MethodError) {
+        guard options.launchOptionBytes > 0 else { return }
+        let kept = executor.registered.values.reduce(options.launchOptionBytes) {
+            $1.user == user ? $0 + $1.launchOptionBytes : $0
+        }
+        guard kept <= LaunchOptions.mostBytesPerUser else {
+            throw MethodError(
+                .limitsExceeded,
+                "The launch-options of all applications of user \(user) would take more than "
+                    + "\(LaunchOptions.mostBytesPerUser) bytes")
+        }
+    }
+
     /// The caller's user must own the process, or polkit allow it; before anything is said about it.
     private func checkRights(
         _ subject: borrowing Subject, _ connection: Connection, isItself: Bool
@@ -186,6 +222,8 @@ extension Daemon {
     private func track(_ identity: ProcessIdentity, _ descriptor: consuming PidFD) throws(MethodError) {
         do {
             try processes.track(ProcessID(identity), descriptor)
+        } catch  where error.isExhaustion {
+            throw .exhausted(error)
         } catch {
             throw MethodError(.failed, "\(error)")
         }
@@ -248,7 +286,23 @@ extension Daemon {
     }
 }
 
+extension MethodError {
+    /// We have no descriptors or no memory left, which says nothing of what was asked for.
+    static func exhausted(_ failure: KernelFailure) -> MethodError {
+        MethodError(.limitsExceeded, "appstated has no room left: \(failure)")
+    }
+
+    /// A process could not be looked at: it is gone, unless we are at fault.
+    fileprivate static func unreachable(_ failure: KernelFailure, _ gone: String) -> MethodError {
+        failure.isExhaustion ? exhausted(failure) : MethodError(.noSuchProcess, gone)
+    }
+}
+
 extension String {
-    /// As much of a stranger's text as an error message should repeat.
-    var shortened: String { count <= 64 ? self : prefix(64) + "…" }
+    /// As much of a stranger's text as an error message should repeat. Counted in scalars: one character can be
+    /// made of any number of them.
+    var shortened: String {
+        let beginning = unicodeScalars.prefix(64)
+        return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"
+    }
 }

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 
@@ -38,9 +39,39 @@ extension Daemon {
     }
 
     /// Whether the connection's process is in the application's extent, and its user's: what sudo(8) starts is in the
-    /// extent, too.
+    /// extent, too. A sandbox's own is in the same sandbox: who started it from outside of it is not.
     func isOwn(_ application: Application, _ connection: Connection) -> Bool {
-        connection.user == application.user && machine.owner(of: connection.lineage) == application.number
+        guard connection.user == application.user else { return false }
+        switch connection.confinement {
+        case .none:
+            return machine.owner(of: connection.lineage) == application.number
+        case .within(let sandbox):
+            return machine.owner(of: connection.lineage) == application.number
+                && self.sandbox(of: application) == sandbox
+        case .proxy(let unit):
+            // The unit's name, which is known, spares a look at each of its user's processes.
+            guard let registered = executor.registered[application.number],
+                unit.hasSuffix("/" + registered.unit)
+            else { return false }
+            return self.sandbox(of: application).map { isInside($0, of: unit) } ?? false
+        case .unknown:
+            return false
+        }
+    }
+
+    /// Whether it is that of a process inside of the Flatpak's instance: not its proxy, nor what started it.
+    func isInside(_ sandbox: Sandbox, of unit: String) -> Bool {
+        guard sandbox.flatpak == unit, let own = try? proc.sandbox(of: getpid()) else { return false }
+        return sandbox.namespace != own.namespace || sandbox.namespaceDevice != own.namespaceDevice
+    }
+
+    /// Where the application's process is; nil: it has ended.
+    private func sandbox(of application: Application) -> Sandbox? {
+        let process = application.process
+        guard let sandbox = try? proc.sandbox(of: process.pid),
+            (try? proc.identity(of: process.pid)) == process.identity
+        else { return nil }
+        return sandbox
     }
 
     /// The application at a path, for a caller that may see it; for others there is none.

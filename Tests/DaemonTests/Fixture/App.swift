@@ -31,8 +31,12 @@ final class App {
 
     /// Starts it and waits until it is on the bus.
     ///
-    /// - Parameter isSandboxed: in a PID namespace of its own; `pid` is then that of unshare(1), which made it.
-    init(_ bus: PrivateBus, uid: UInt32? = nil, isSandboxed: Bool = false) throws {
+    /// - Parameters:
+    ///   - isSandboxed: in a PID namespace of its own; `pid` is then that of unshare(1), which made it.
+    ///   - address: of what leads to the bus; nil: of the bus.
+    init(
+        _ bus: PrivateBus, uid: UInt32? = nil, isSandboxed: Bool = false, through address: String? = nil
+    ) throws {
         var ends: [Int32] = [-1, -1]
         // A socket, so that writing to one that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
@@ -46,7 +50,10 @@ final class App {
             command = ["unshare", "--pid", "--fork", "--kill-child", "--"] + user + command
         }
         process = try Child(
-            command[0], Array(command.dropFirst()), environment: bus.environment,
+            command[0], Array(command.dropFirst()),
+            environment: bus.environment.merging(address.map { ["DBUS_SYSTEM_BUS_ADDRESS": $0] } ?? [:]) {
+                $1
+            },
             uid: isSandboxed ? nil : uid, descriptors: [STDIN_FILENO: ends[1]])
         try ask("name")
     }

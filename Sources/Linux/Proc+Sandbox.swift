@@ -1,0 +1,56 @@
+import Glibc
+
+/// What the kernel tells of the sandbox that a process is in. Two processes with the same are in the same one.
+public struct Sandbox: Hashable, Sendable {
+    /// Device and inode number of its PID namespace.
+    public let namespaceDevice: UInt64
+    public let namespace: UInt64
+    /// The snap whose security label it carries, `NAME` of `snap.NAME.APPLICATION`; nil: none.
+    public var snap: String?
+    /// The path of the Flatpak's unit that it is in: one for each instance; nil: none.
+    public let flatpak: String?
+
+    /// The snap that a security label names.
+    public static func snap(ofLabel label: String) -> String? {
+        let words = label.split(separator: ".", maxSplits: 2)
+        return words.count == 3 && words[0] == "snap" ? String(words[1]) : nil
+    }
+
+    /// The path of the Flatpak's unit in that of a cgroup: the outermost, since who is in it may make others below.
+    public static func flatpak(ofCgroup path: String) -> String? {
+        var end = path.startIndex
+        for name in path.split(separator: "/") {
+            end = name.endIndex
+            if name.hasPrefix("app-flatpak-"), name.hasSuffix(".scope") { return String(path[..<end]) }
+        }
+        return nil
+    }
+}
+
+extension Proc {
+    /// The sandbox of a process. Throws `ESRCH` where there is no such process, `EACCES` where we may not look.
+    public func sandbox(of pid: Int32) throws(KernelFailure) -> Sandbox {
+        let path = path(pid, "ns/pid")
+        var information = Glibc.stat()
+        guard fstatat(AT_FDCWD, path, &information, 0) == 0 else {
+            throw failure("stat", pid, "ns/pid", errno)
+        }
+        return Sandbox(
+            namespaceDevice: UInt64(information.st_dev), namespace: UInt64(information.st_ino),
+            snap: securityLabel(of: pid).flatMap(Sandbox.snap(ofLabel:)),
+            flatpak: try unifiedCgroup(of: pid).flatMap(Sandbox.flatpak(ofCgroup:)))
+    }
+
+    /// The label of the Linux security module; nil where there is none.
+    private func securityLabel(of pid: Int32) -> String? {
+        withPath(pid, "attr/current") { path in
+            let label = Files.readOnce(path) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+            return try? label.get()
+        }
+    }
+}
+
+extension KernelFailure {
+    /// We have no descriptors or no memory left: nothing is said of what was asked for.
+    public var isExhaustion: Bool { [EMFILE, ENFILE, ENOMEM].contains(errno) }
+}

@@ -1,0 +1,179 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// A Flatpak speaks through xdg-dbus-proxy, which is outside of its sandbox: to the bus, the proxy is the caller.
+@Suite(
+    "Flatpaks behind their proxy",
+    .enabled(if: App.canBeOthers, App.whatOthersNeed),
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+    .enabled(if: Programs.inPath("xdg-dbus-proxy") != nil, "needs xdg-dbus-proxy"),
+    .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"))
+struct FlatpakTests {
+    /// One instance, as flatpak(1) makes it: the proxy and the sandbox in a unit of their own.
+    private final class Instance {
+        let unit: TestCgroup
+        let proxy: Child
+        /// unshare(1), which made the sandbox as bwrap(1) does.
+        let outer: Child
+        /// The process in the sandbox, as it is called outside.
+        let inner: Int32
+        /// The proxy ends with it.
+        private let life: PipeEnds
+        private let input: PipeEnds
+        private var asked = 0
+
+        init(_ daemon: TestDaemon) throws {
+            guard let base = TestCgroup.base else { throw TestFailure("no cgroup") }
+            let number = UUID().uuidString
+            unit = try TestCgroup("app-flatpak-org.example.App-\(number).scope", below: base)
+            life = try PipeEnds()
+            input = try PipeEnds()
+            let socket = "\(daemon.bus.directory)/\(number)"
+            proxy = try Child(
+                "xdg-dbus-proxy",
+                ["--fd=3", daemon.bus.address, socket, "--filter", "--talk=\(BusNames.service)"],
+                descriptors: [3: life.write])
+            var byte: UInt8 = 0
+            guard read(life.read, &byte, 1) == 1 else { throw TestFailure("the proxy is not ready") }
+            try unit.take(proxy.pid)
+            outer = try Child(
+                "unshare",
+                [
+                    "--pid", "--fork", "--kill-child", "--", Scripts.python,
+                    "\(TestDaemon.root)/Tests/DaemonTests/Scripts/flatpak.py",
+                ], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(socket)"],
+                descriptors: [STDIN_FILENO: input.read])
+            try outer.waitForLine(containing: "#0 ok")
+            guard let inner = try Proc().children(of: outer.pid).first else {
+                throw TestFailure("no sandbox")
+            }
+            self.inner = inner
+            for pid in [outer.pid, inner] { try unit.take(pid) }
+        }
+
+        /// What it is answered; a D-Bus error is thrown, with its message.
+        @discardableResult
+        func ask(_ command: String) throws -> String {
+            asked += 1
+            let line = Array("\(command)\n".utf8)
+            guard write(input.write, line, line.count) == line.count else { throw TestFailure("no input") }
+            let words = try outer.waitForLine(containing: "#\(asked) ")
+                .split(separator: " ", maxSplits: 3).map(String.init)
+            if words[1] == "ok" { return words.dropFirst(2).joined(separator: " ") }
+            throw BusFailure(
+                operation: "ask", subject: command, errno: EIO, name: words[2], message: words.last)
+        }
+
+        @discardableResult
+        func application(_ path: String, _ words: String) throws -> String {
+            try ask("call \(path) \(BusNames.application) \(words)")
+        }
+
+        func list() throws -> String {
+            try ask("call \(BusNames.root) \(BusNames.manager) ListApplications")
+        }
+
+        func register() throws -> String { try ask("process") }
+    }
+
+    private func error(_ body: () throws -> Void) -> String? {
+        do {
+            try body()
+            return nil
+        } catch let failure as BusFailure {
+            return failure.name ?? "\(failure)"
+        } catch {
+            return "\(error)"
+        }
+    }
+
+    @Test("pid 0 is refused with the way that works, and so is the proxy by its number")
+    func proxyIsNoApplication() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let instance = try Instance(daemon)
+        do {
+            try instance.ask("zero")
+            Issue.record("was not refused")
+        } catch let failure as BusFailure {
+            #expect(failure.name == ErrorName.invalidArgs.rawValue)
+            #expect(failure.message?.contains("RegisterProcess") == true)
+        }
+        for pid in [instance.proxy.pid, instance.inner] {
+            #expect(error { try instance.ask("number \(pid)") } == ErrorName.accessDenied.rawValue)
+        }
+        #expect(try client.list() == [])
+    }
+
+    @Test("by pidfd it registers itself, and is its own delegate through the proxy")
+    func byDescriptor() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let instance = try Instance(daemon)
+        let path = try instance.register()
+        #expect(try client.property(path, "PID") == .uint32(UInt32(instance.inner)))
+        #expect(try client.state(path) == "not-running")
+        try instance.application(path, "FinishLaunching")
+        #expect(try client.state(path) == "inactive")
+        #expect(try client.property(path, "Suspension") == .string("automatic"))
+        let task = try instance.application(path, "BeginBackgroundTask s:task")
+        try instance.application(path, "EndBackgroundTask t:\(task)")
+        try instance.application(path, "BecomeDelegate")
+        try instance.ask("call \(path) \(BusNames.properties) GetAll s:")
+        #expect(try instance.list() == path)
+        try instance.application(path, "Explain")
+        #expect(error { try instance.application(path, "Suspend") } == ErrorName.accessDenied.rawValue)
+        try instance.application(path, "Unregister")
+        #expect(try client.list() == [])
+    }
+
+    @Test("the end of the application is not that of its proxy")
+    func terminate() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let instance = try Instance(daemon)
+        let path = try instance.register()
+        try client.terminate(path, force: true)
+        #expect(try client.waitForRemoval(of: path) == "force-quit")
+        #expect(instance.proxy.advance() == nil)
+    }
+
+    @Test("one instance has no say in another's application, nor in one outside of any")
+    func others() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let first = try Instance(daemon)
+        let second = try Instance(daemon)
+        let outside = try Child("sleep", ["1000"])
+        let paths = [try first.register(), try client.register("org.example.Outside", outside.pid)]
+        let missing = ErrorName.noSuchApplication.rawValue
+        for path in paths {
+            for member in ["BecomeDelegate", "FinishLaunching", "Explain", "Unregister", "Terminate b:true"] {
+                #expect(error { try second.application(path, member) } == missing, "\(member)")
+            }
+        }
+        #expect(try second.list() == "")
+        let own = try second.register()
+        #expect(try second.list() == own)
+        #expect(try client.list().count == 3)
+    }
+
+    @Test("what started it, in its unit and outside of the sandbox, is not it")
+    func starter() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let instance = try Instance(daemon)
+        // Adopted by somebody outside.
+        let path = try client.register("org.example.App", instance.outer.pid)
+        let missing = ErrorName.noSuchApplication.rawValue
+        #expect(error { try instance.application(path, "BecomeDelegate") } == missing)
+        #expect(error { try instance.application(path, "Unregister") } == missing)
+        let own = try instance.register()
+        try instance.application(own, "FinishLaunching")
+    }
+}
