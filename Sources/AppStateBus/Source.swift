@@ -36,6 +36,12 @@ public final class Source {
         cancel()
     }
 
+    /// Calls the handler no more, or again. What becomes ready while it is off is reported once it is on.
+    public func turn(on isOn: Bool) {
+        guard let pointer else { return }
+        sd_event_source_set_enabled(pointer, Int32(isOn ? SD_EVENT_ON : SD_EVENT_OFF))
+    }
+
     /// Ends the watch; the handler is not called again.
     public func cancel() {
         guard let pointer else { return }

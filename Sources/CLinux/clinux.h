@@ -8,6 +8,7 @@
 // as to Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
 #include <asm/unistd.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <linux/ioctl.h>
 #include <linux/netlink.h>
 #include <linux/perf_event.h>
@@ -49,6 +50,11 @@ static inline int clinux_result(long result) {
 // Since Linux 5.3; glibc wraps it only since 2.36, in a header outside its module map.
 static inline int clinux_pidfd_open(int pid, unsigned int flags) {
     return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
+}
+
+// To a thread of a process; signal 0 asks whether it is one.
+static inline int clinux_tgkill(int process, int thread, int signal) {
+    return clinux_result(clinux_syscall(__NR_tgkill, process, thread, signal));
 }
 
 // Since Linux 5.1; without a siginfo the kernel fills one as kill(2) does.
@@ -215,6 +221,29 @@ struct clinux_unix_diag_request {
 };
 
 _Static_assert(sizeof(struct clinux_unix_diag_request) == 40, "no padding between the parts");
+
+// Has a socket of NETLINK_KOBJECT_UEVENT hear from the kernel that a CPU is online, and nothing else. A message begins
+// with `online@/devices/system/cpu/`: seven words, loaded as the network has them. The numbers of the options are given:
+// their header is the C library's too.
+static inline int clinux_hear_of_cpus(int socket, int level, int attach_filter, __u16 family) {
+    struct sock_filter code[] = {
+        {0x20, 0, 0, 0},  {0x15, 0, 13, 0x6f6e6c69}, // onli
+        {0x20, 0, 0, 4},  {0x15, 0, 11, 0x6e65402f}, // ne@/
+        {0x20, 0, 0, 8},  {0x15, 0, 9, 0x64657669},  // devi
+        {0x20, 0, 0, 12}, {0x15, 0, 7, 0x6365732f},  // ces/
+        {0x20, 0, 0, 16}, {0x15, 0, 5, 0x73797374},  // syst
+        {0x20, 0, 0, 20}, {0x15, 0, 3, 0x656d2f63},  // em/c
+        {0x20, 0, 0, 24}, {0x15, 0, 1, 0x70752f63},  // pu/c
+        {0x06, 0, 0, 0x7fffffff}, {0x06, 0, 0, 0},
+    };
+    struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+    struct sockaddr_nl address = {.nl_family = family, .nl_groups = 1};
+    int result = clinux_result(
+        clinux_syscall(__NR_setsockopt, socket, level, attach_filter, &program, sizeof(program)));
+    if (result < 0)
+        return result;
+    return clinux_result(clinux_syscall(__NR_bind, socket, &address, sizeof(address)));
+}
 
 // epoll(7) is outside of Glibc's module map, and the kernel's header for it brings the O_ constants along,
 // which are Glibc's. The structure is packed on x86-64 alone.

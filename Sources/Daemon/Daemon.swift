@@ -27,6 +27,7 @@ public final class Daemon {
     let sessions: SessionSensor
     let polkit: Polkit
     let gate: Gate
+    let longCalls: LongCalls
     let core: Core
     private let state: RuntimeState?
     /// Of the bus that we are on.
@@ -47,6 +48,10 @@ public final class Daemon {
         find: { [unowned self] in executor.registered[$0] },
         visible: { [unowned self] in visibleNumbers(to: $0, above: $1) },
         maySee: { [unowned self] in maySee($0, $1) })
+    private var cpus: CPUSensor?
+    /// A new start, for the kernel's events.
+    private var renewal: Timer?
+    private let began = Daemon.now
     private var sources: [Source] = []
     private var slots: [Slot] = []
 
@@ -82,6 +87,7 @@ public final class Daemon {
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
+        longCalls = try LongCalls(loop: loop, bus: bus, now: { Self.now })
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
@@ -126,6 +132,7 @@ public final class Daemon {
         connections.left = { [unowned self] in
             gate.departed($0)
             listings.departed($0)
+            longCalls.departed($0)
             core.report(.disconnected($0))
         }
         stops.writeDown = { [unowned self] in writeDown($0) }
@@ -142,21 +149,14 @@ public final class Daemon {
 
     /// Puts the objects on the bus, takes the name and watches what there is to watch.
     public func start() throws(BusFailure) {
+        // Before what it watches over.
+        watchCPUs()
         do {
             try sensor.openTrace()
         } catch {
             journal.log(.notice, "stops are found by polling: \(error)")
         }
-        do {
-            let killer = try OOMSensor(loop: loop, proc: proc, now: { Self.now })
-            processes.wasChosen = { [core] process, answer in
-                // Of one that is being ended anyway it is known why.
-                if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
-                killer.wasChosen(process.pid, answer)
-            }
-        } catch {
-            journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
-        }
+        watchKills()
         slots.append(try bus.addFilter { [unowned self] in meet($0) })
         let manager = managerInterface()
         let application = applicationInterface()
@@ -205,6 +205,42 @@ public final class Daemon {
         Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
     }
 
+    private func watchKills() {
+        processes.wasChosen = { $1(false) }
+        do {
+            let killer = try OOMSensor(loop: loop, proc: proc, now: { Self.now })
+            processes.wasChosen = { [core] process, answer in
+                // Of one that is being ended anyway it is known why.
+                if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
+                killer.wasChosen(process.pid, answer)
+            }
+        } catch {
+            journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
+        }
+    }
+
+    /// Perf events hear nothing of a CPU that comes online after them.
+    private func watchCPUs() {
+        do {
+            cpus = try CPUSensor(loop: loop, journal: journal, now: { Self.now }) { [unowned self] in
+                cpusChanged()
+            }
+            renewal = try loop.timer { [unowned self] in renewEvents() }
+        } catch {
+            journal.log(.warning, "CPUs that come online are not seen: \(error)")
+        }
+        sensor.detectionChanged = { [unowned self] in
+            announcer.detectionChanged()
+            Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
+        }
+    }
+
+    private func cpusChanged() {
+        guard sensor.isDeaf else { return }
+        renewEvents()
+        sensor.rescan()
+    }
+
     /// logind's word before and after the machine's sleep (org.freedesktop.login1(5)).
     private static let sleepRule =
         "path='\(Logind.path)',interface='\(Logind.manager)',member='PrepareForSleep'"
@@ -217,19 +253,35 @@ public final class Daemon {
         sensor.rescan()
     }
 
-    /// The kernel's events ended with the CPUs that were off while the machine slept. What was handed over at the start
-    /// only a new start hands over again.
+    /// The kernel's events are deaf on some CPU: one that was off when they were opened, or has been off since, as while
+    /// the machine slept. What was handed over at the start only a new start hands over again: not more often than
+    /// the service manager bears, and until then stops are found by polling.
     private func renewEvents() {
-        if Service.isSupervised {
-            journal.log(.notice, "the kernel's events have ended while the machine slept: started anew")
+        if HandedOver.names.isEmpty {
+            do {
+                try sensor.renewTrace()
+            } catch {
+                journal.log(.notice, "stops are found by polling: \(error)")
+            }
+            stops.renewEvents()
+            pressure.renewAlarm()
+            watchKills()
+            return
+        }
+        let earliest = began + Self.leastUptime
+        if Service.isSupervised, Self.now >= earliest {
+            journal.log(.notice, "the kernel's events are deaf on some CPU: started anew")
             return makeWay(with: Self.temporaryFailure)
         }
-        do {
-            try sensor.renewTrace()
-        } catch {
-            journal.log(.notice, "stops are found by polling: \(error)")
+        if sensor.detection == .events {
+            journal.log(.notice, "the kernel's events are deaf on some CPU: stops are found by polling")
+            sensor.giveUpTrace()
         }
+        if Service.isSupervised { renewal?.arm(at: earliest) }
     }
+
+    /// A fifth of the starts that the unit's limit allows (StartLimitIntervalSec=, StartLimitBurst=).
+    private static let leastUptime: Microseconds = 150_000_000
 
     /// EX_TEMPFAIL of sysexits.h: a failure to Restart=on-failure of systemd.service(5).
     private static let temporaryFailure: Int32 = 75

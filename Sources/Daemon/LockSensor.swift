@@ -82,6 +82,17 @@ final class LockSensor {
         timer?.disarm()
     }
 
+    /// The trace is deaf on a CPU that has come online since: it is opened anew.
+    func renew() {
+        guard trace != nil else { return }
+        sources = []
+        trace = nil
+        if watched.isEmpty { return }
+        begin()
+        pause = Self.shortestPause
+        look()
+    }
+
     private func begin() {
         if let trace {
             do {

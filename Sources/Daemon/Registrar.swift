@@ -234,16 +234,34 @@ extension Daemon {
         if !machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
     }
 
-    /// A process that somebody names, with those above it.
-    func reportedProcess(_ pid: UInt32) throws(MethodError) -> ReportedProcess {
-        guard pid != 0, let number = Int32(exactly: pid), let stat = try? proc.stat(number),
-            let status = try? proc.status(number), stat.state != .zombie, stat.state != .dead
-        else { throw MethodError(.noSuchProcess, "No process \(pid)") }
-        var lineage = proc.lineage(of: number).map(ProcessID.init)
-        if lineage.first != ProcessID(stat.identity) { lineage = [ProcessID(stat.identity)] }
-        let session = session(ofProcess: number, user: status.owner.effective)
+    /// Above a process that is reported on, so many are looked at: who hides an application's window further down has
+    /// another aim than to show it.
+    private static let deepestLineage = 32
+
+    /// A process that a reporter names, with those above it.
+    func reportedProcess(
+        _ pid: UInt32, by reporter: ReporterIdentity
+    ) throws(MethodError) -> ReportedProcess {
+        let (lineage, user) = try namedProcess(pid, depth: Self.deepestLineage)
+        // Only root speaks for the session that the process is in.
+        guard reporter.user == 0 else {
+            return ReportedProcess(lineage: lineage, user: user, session: reporter.session)
+        }
+        let session = session(ofProcess: lineage[0].pid, user: user)
         sessions.attend(to: session)
-        return ReportedProcess(lineage: lineage, user: status.owner.effective, session: session)
+        return ReportedProcess(lineage: lineage, user: user, session: session)
+    }
+
+    /// A process that somebody names, with those above it, and whose it is.
+    func namedProcess(
+        _ pid: UInt32, depth: Int = 64
+    ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
+        guard pid != 0, let number = Int32(exactly: pid), let status = try? proc.status(number),
+            let stat = try? proc.stat(number), stat.state != .zombie, stat.state != .dead
+        else { throw MethodError(.noSuchProcess, "No process \(pid)") }
+        let lineage = proc.lineage(of: number, limit: depth).map(ProcessID.init)
+        let process = ProcessID(stat.identity)
+        return (lineage.first == process ? lineage : [process], status.owner.effective)
     }
 
     /// Holds the processes of reports by pidfd while `body` tells the life cycle of those that are still
@@ -253,7 +271,7 @@ extension Daemon {
     ) throws(MethodError) {
         var held: Set<ProcessID> = []
         var new: [ProcessID] = []
-        defer { for process in new where !machine.isConcerned(with: process) { processes.forget(process) } }
+        defer { letGo(new) }
         for process in reported.compactMap(\.lineage.first) {
             if !processes.isTracked(process) {
                 guard (try? track(process)) != nil else { continue }
@@ -262,6 +280,11 @@ extension Daemon {
             held.insert(process)
         }
         try body(held)
+    }
+
+    /// Those that nobody turned out to be interested in.
+    func letGo(_ held: [ProcessID]) {
+        for process in held where !machine.isConcerned(with: process) { processes.forget(process) }
     }
 
     /// The same for one process, which must be there.

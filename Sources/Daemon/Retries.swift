@@ -20,6 +20,10 @@ final class Retries<Key: Hashable> {
     private static var eager: (span: Microseconds, pause: Microseconds) { (500_000, 5_000) }
     /// A process in uninterruptible sleep may take for ever: no more than one look a second.
     private static var longestPause: Microseconds { 1_000_000 }
+    /// With many to look at, each is looked at less often, ...
+    private static var pauseForEach: Microseconds { 200 }
+    /// ... and after so long the loop's other events have their turns.
+    private static var slice: Microseconds { 1_000 }
 
     private let loop: EventLoop
     private let now: () -> Microseconds
@@ -56,19 +60,22 @@ final class Retries<Key: Hashable> {
     }
 
     private func look() {
-        let now = now()
-        for (key, entry) in entries where entry.due <= now {
+        let begin = now()
+        for (key, entry) in entries where entry.due <= begin {
+            let now = self.now()
             let isSettled = entry.attempt()
             if isSettled || now >= entry.end {
                 // The attempt may have put another in its place.
                 if entries[key]?.due == entry.due { entries[key] = nil }
                 if !isSettled { entry.givenUp() }
             } else if entries[key]?.due == entry.due {
-                let longest = now - entry.begin < Self.eager.span ? Self.eager.pause : Self.longestPause
+                let eager = max(Self.eager.pause, Microseconds(entries.count) * Self.pauseForEach)
+                let longest = now - entry.begin < Self.eager.span ? eager : Self.longestPause
                 let pause = min(entry.pause * 2, longest)
                 entries[key]?.pause = pause
                 entries[key]?.due = now + pause
             }
+            if self.now() - begin >= Self.slice { break }
         }
         arm()
     }

@@ -9,6 +9,11 @@ import Linux
 /// With the kernel's help: a hint for every job-control signal it generates (StopTrace), confirmed by
 /// reading the process's stat, since a stop is complete a little after its signal is generated. Without:
 /// the stats of the registered processes are read again and again, between 50 ms and 1 s apart.
+///
+/// Anybody can send signals without end, to anybody's loop of this kind. So a burst of hints is taken from the kernel
+/// at intervals (`wakeUps`), hints about one application are one look (HintQueue), threads of unknown processes are
+/// looked up within bounds, and all looks are made in slices, with the loop's other events in between. What is lost
+/// in a flood a walk over all registered processes finds, in slices too, ever less often while the flood lasts.
 final class StopSensor {
     /// The pause between two looks where there is no trace, shortly after something changed.
     static let shortestPoll: Microseconds = 50_000
@@ -37,6 +42,57 @@ final class StopSensor {
     private var numbers: [Int32: ApplicationNumber] = [:]
     private var pollTimer: Timer?
     private var pause = StopSensor.shortestPoll
+    /// Called when `detection` has changed.
+    var detectionChanged: () -> Void = {}
+
+    /// How long looks may keep the loop, and how long others then have it to themselves.
+    private static let slice: Microseconds = 1_000
+    private static let rest: Microseconds = 1_000
+    /// A burst wakes us so many times, and then once in each interval.
+    private static let wakeUps = 16
+    private static let wakeUpInterval: Microseconds = 10_000
+    /// Threads of unknown processes that are looked up at one wake-up: in all, and of one sender.
+    private static let mostLookups = 32
+    private static let mostLookupsOfSender = 8
+    /// Between two walks while hints are lost: from the second on, and at the most.
+    private static let shortestLull: Microseconds = 50_000
+    private static let longestLull: Microseconds = 500_000
+    /// A walk takes no more than this part of the time.
+    private static let walkShare: Microseconds = 10
+
+    private var wakeUpPace = Pace(
+        credit: StopSensor.wakeUpInterval * Microseconds(StopSensor.wakeUps - 1))
+    private var drainTimer: Timer?
+    private var workTimer: Timer?
+    private var restUntil: Microseconds = 0
+    private var queue = HintQueue()
+    private var walk = Walk()
+    /// What was done, for tests.
+    private(set) var counts = Counts()
+
+    struct Counts: Equatable {
+        var drains = 0
+        var looks = 0
+        var lookups = 0
+        var slices = 0
+        var walks = 0
+    }
+
+    /// A walk over all registered processes.
+    private struct Walk {
+        /// Those that are still to be looked at.
+        var left: [ApplicationNumber] = []
+        var isRunning = false
+        /// Another one is to follow, or the first to begin.
+        var isWanted = false
+        var hasChanged = false
+        /// How long its looks have taken.
+        var work: Microseconds = 0
+        var end: Microseconds = 0
+        /// Between its end and the next, because of lost hints.
+        var lull: Microseconds = 0
+        var lost: Microseconds = 0
+    }
 
     /// How stops are found just now.
     var detection: StopDetection { trace == nil ? .polling : .events }
@@ -52,7 +108,9 @@ final class StopSensor {
         self.report = report
         stands = { try? proc.isStopped($1) }
         retries = try Retries(loop: loop, now: now)
-        pollTimer = try loop.timer { [weak self] in self?.poll() }
+        pollTimer = try loop.timer { [weak self] in self?.rescan() }
+        drainTimer = try loop.timer { [weak self] in self?.drain() }
+        workTimer = try loop.timer { [weak self] in self?.work() }
     }
 
     /// Opens the trace. Where it cannot be had, says why and polls.
@@ -60,12 +118,13 @@ final class StopSensor {
         let trace = try StopTrace.open(proc: proc)
         do {
             sources = try trace.descriptors.map { descriptor in
-                try loop.watch(descriptor) { [weak self] _ in self?.drain(descriptor) }
+                try loop.watch(descriptor) { [weak self] _ in self?.drain() }
             }
         } catch {
             throw KernelFailure(operation: "watch", subject: "signal:signal_generate", errno: EIO)
         }
         self.trace = trace
+        pollTimer?.disarm()
     }
 
     /// Whether the trace has gone deaf on some CPU, as after the machine has slept.
@@ -73,14 +132,29 @@ final class StopSensor {
 
     /// Opens the trace anew, or polls from now on.
     func renewTrace() throws(KernelFailure) {
-        for source in sources { source.cancel() }
-        (sources, trace) = ([], nil)
+        let before = detection
+        closeTrace()
+        defer { if detection != before { detectionChanged() } }
         do throws(KernelFailure) {
             try openTrace()
         } catch {
             if !watched.isEmpty { pollSoon() }
             throw error
         }
+    }
+
+    /// Polls from now on.
+    func giveUpTrace() {
+        guard trace != nil else { return }
+        closeTrace()
+        if !watched.isEmpty { pollSoon() }
+        detectionChanged()
+    }
+
+    private func closeTrace() {
+        for source in sources { source.cancel() }
+        (sources, trace) = ([], nil)
+        drainTimer?.disarm()
     }
 
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
@@ -93,15 +167,15 @@ final class StopSensor {
         guard let process = watched.removeValue(forKey: number) else { return }
         if numbers[process.pid] == number { numbers[process.pid] = nil }
         retries.cancel(number)
+        queue.forget(number)
         if watched.isEmpty { pollTimer?.disarm() }
     }
 
-    /// Looks at every registered process: after lost records, and where there is no trace.
-    @discardableResult
-    func rescan() -> Bool {
-        var hasChanged = false
-        for number in watched.keys where look(at: number) { hasChanged = true }
-        return hasChanged
+    /// Looks at every registered process, in slices: after lost records, and where there is no trace.
+    func rescan() {
+        walk.isWanted = true
+        walk.lull = 0
+        work()
     }
 
     /// Looks at one registered process; answers whether it was found otherwise than was known.
@@ -109,9 +183,11 @@ final class StopSensor {
     func look(at number: ApplicationNumber) -> Bool {
         guard let process = watched[number], let application = application(number) else { return false }
         var hasChanged = false
-        // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen.
+        // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen. Who sleeps
+        // takes a signal at once.
         let isComing =
             trace != nil && application.enforcement == .none
+            && (try? proc.state(of: process)) != .sleeping
             && (try? proc.hasPendingStop(process.pid)) == true
         guard let isStopped = stands(number, process) else { return false }
         if let isForeign = hasStopBeneath(number, process),
@@ -131,17 +207,86 @@ final class StopSensor {
 
     // MARK: Hints
 
-    private func drain(_ descriptor: Int32) {
+    /// Takes what the kernel has for us. Where that comes too often, the next is taken in a while.
+    private func drain() {
         guard let trace else { return }
-        var hints: [StopTrace.Hint] = []
-        let drained = trace.drain(descriptor) { hints.append($0) }
-        for hint in hints { take(hint) }
-        if drained == .lost { rescan() }
+        counts.drains += 1
+        var burst = Burst()
+        var isWhole = true
+        for descriptor in trace.descriptors {
+            let drained = trace.drain(descriptor) { collect($0, &burst) }
+            if drained == .lost { isWhole = false }
+        }
+        let now = now()
+        for (number, hint) in burst.hints {
+            guard let user = application(number)?.user else { continue }
+            queue.add(hint, for: number, of: user, at: now)
+        }
+        if !isWhole || burst.isIncomplete { haveLost(at: now) }
+        if burst.isEmpty && isWhole {
+            for source in sources { source.turn(on: true) }
+        } else {
+            wakeUpPace.spend(Self.wakeUpInterval, at: now)
+            let due = wakeUpPace.due
+            for source in sources { source.turn(on: due <= now) }
+            if due > now { drainTimer?.arm(at: due) }
+        }
+        work()
     }
 
-    private func take(_ hint: StopTrace.Hint) {
+    /// What one drain has found.
+    private struct Burst {
+        var isEmpty = true
+        var hints: [(number: ApplicationNumber, hint: StopTrace.Hint)] = []
+        /// Targets that were met, and whose they are.
+        var targets: [Int32: ApplicationNumber?] = [:]
+        var lookups: [Int32: Int] = [:]
+        var lookupCount = 0
+        /// There were more threads than are looked up.
+        var isIncomplete = false
+    }
+
+    private func collect(_ hint: StopTrace.Hint, _ burst: inout Burst) {
         // What we send ourselves is confirmed by who sends it.
-        guard hint.sender != getpid(), let number = application(ofThread: hint.target) else { return }
+        guard hint.sender != getpid() else { return }
+        burst.isEmpty = false
+        guard let number = application(ofThread: hint.target, sender: hint.sender, &burst) else { return }
+        burst.hints.append((number, hint))
+    }
+
+    private func application(
+        ofThread thread: Int32, sender: Int32, _ burst: inout Burst
+    ) -> ApplicationNumber? {
+        if let number = numbers[thread] { return number }
+        if numbers.isEmpty { return nil }
+        if let known = burst.targets[thread] { return known }
+        var found: ApplicationNumber?
+        // One that leads its process is no thread of a registered one.
+        if !StopTrace.leadsProcess(thread) {
+            guard burst.lookupCount < Self.mostLookups,
+                burst.lookups[sender, default: 0] < Self.mostLookupsOfSender
+            else {
+                burst.isIncomplete = true
+                return nil
+            }
+            burst.lookupCount += 1
+            burst.lookups[sender, default: 0] += 1
+            counts.lookups += 1
+            found = (try? proc.status(thread)).flatMap { numbers[$0.threadGroup] }
+        }
+        burst.targets[thread] = .some(found)
+        return found
+    }
+
+    private func haveLost(at now: Microseconds) {
+        // A flood that is over is forgotten.
+        if now > walk.lost + 2 * Self.longestLull { walk.lull = 0 }
+        walk.lost = now
+        walk.isWanted = true
+    }
+
+    private func take(_ number: ApplicationNumber, _ hint: StopTrace.Hint) {
+        counts.looks += 1
         if hint.signal == SIGCONT {
             retries.cancel(number)
             confirmContinued(number)
@@ -150,19 +295,73 @@ final class StopSensor {
         }
     }
 
+    // MARK: Looks, in slices
+
+    /// Makes looks for as long as a slice; the rest when the others have had their turns.
+    private func work() {
+        var now = now()
+        guard now >= restUntil else {
+            workTimer?.arm(at: restUntil)
+            return
+        }
+        let end = now + Self.slice
+        counts.slices += 1
+        while now < end, let next = queue.next(at: now) {
+            let begin = now
+            take(next.number, next.hint)
+            now = self.now()
+            queue.spent(now - begin, on: next.user, at: now)
+        }
+        if walk.isWanted, !walk.isRunning, now >= nextWalk { beginWalk(at: now) }
+        let begin = now
+        while now < end, let number = walk.left.popLast() {
+            counts.looks += 1
+            if look(at: number) { walk.hasChanged = true }
+            now = self.now()
+        }
+        walk.work += now - begin
+        if walk.isRunning, walk.left.isEmpty { endWalk(at: now) }
+        if now >= end { restUntil = now + Self.rest }
+        armWork(at: now)
+    }
+
+    private func armWork(at now: Microseconds) {
+        var due = queue.nextDue
+        if walk.isRunning {
+            due = now
+        } else if walk.isWanted {
+            due = min(due ?? nextWalk, nextWalk)
+        }
+        if let due { workTimer?.arm(at: max(due, restUntil)) } else { workTimer?.disarm() }
+    }
+
+    private var nextWalk: Microseconds {
+        walk.lull == 0 ? 0 : walk.end + max(walk.lull, walk.work * Self.walkShare)
+    }
+
+    private func beginWalk(at now: Microseconds) {
+        counts.walks += 1
+        walk.isRunning = true
+        walk.isWanted = false
+        walk.hasChanged = false
+        walk.work = 0
+        walk.left = Array(watched.keys)
+    }
+
+    private func endWalk(at now: Microseconds) {
+        walk.isRunning = false
+        walk.end = now
+        walk.lull = min(max(walk.lull * 2, Self.shortestLull), Self.longestLull)
+        guard trace == nil, !watched.isEmpty else { return }
+        pause = walk.hasChanged ? Self.shortestPoll : min(pause * 2, Self.longestPoll)
+        pollTimer?.arm(at: now + max(pause, walk.work * Self.walkShare))
+    }
+
     private func waitForStop(_ number: ApplicationNumber, _ signal: Int32, by holder: String) {
         let patience = signal == SIGSTOP ? Self.longPatience : Self.shortPatience
         retries.start(number, for: patience) { [weak self] in
             self?.confirmStopped(number, signal, by: holder) ?? true
         }
-    }
-
-    private func application(ofThread thread: Int32) -> ApplicationNumber? {
-        if let number = numbers[thread] { return number }
-        guard !numbers.isEmpty, let status = try? proc.status(thread), status.threadGroup != thread else {
-            return nil
-        }
-        return numbers[status.threadGroup]
     }
 
     private func confirmContinued(_ number: ApplicationNumber) {
@@ -196,16 +395,6 @@ final class StopSensor {
 
     private func pollSoon() {
         pause = Self.shortestPoll
-        pollTimer?.arm(at: now() + pause)
-    }
-
-    private func poll() {
-        guard !watched.isEmpty else { return }
-        if rescan() {
-            pause = Self.shortestPoll
-        } else {
-            pause = min(pause * 2, Self.longestPoll)
-        }
         pollTimer?.arm(at: now() + pause)
     }
 }

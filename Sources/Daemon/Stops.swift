@@ -86,6 +86,9 @@ final class Stops {
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks) { report(.objected($0, $1)) }
     }
 
+    /// The kernel's events are deaf on some CPU.
+    func renewEvents() { locks?.renew() }
+
     /// The application's own cgroup, if it has one.
     func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
 

@@ -151,13 +151,22 @@ public enum Request: Equatable, Sendable {
     case updateWindow(WindowReport, ReporterIdentity)
     case removeWindow(UInt64, ReporterIdentity)
     case replaceWindows([WindowReport], ReporterIdentity)
+    /// A part of a whole set that `checkReplacement` has let pass: several of these and of `dropWindows` are one
+    /// `replaceWindows`.
+    case addWindows([WindowReport], ReporterIdentity)
+    /// The end of it: what the set does not name goes, so many at once. Answers `more` while there is any.
+    case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
     case replaceExemptions([ExemptionReport], ReporterIdentity)
+    /// The same for so many processes at once. Answers `more` until all are.
+    case replaceSomeExemptions([ExemptionReport], ReporterIdentity, atMost: Int)
 }
 
 /// What a request gives back.
 public enum Answer: Equatable, Sendable {
     case done
+    /// Ask again.
+    case more
     case application(ApplicationNumber)
     case task(UInt64)
 }

@@ -23,7 +23,7 @@ extension Machine {
             touched.insert(owner)
         }
         windows[key] = window
-        windowCountByUser[window.reporterUser, default: 0] += 1
+        count(window)
         keepText(window.textBytes, of: window.reporterUser)
         return touched
     }
@@ -174,15 +174,34 @@ extension Machine {
         return number
     }
 
+    private mutating func count(_ window: Window) {
+        let user = window.reporterUser
+        windowCountByUser[user, default: 0] += 1
+        if window.owner == nil { unownedCountByUser[user, default: 0] += 1 }
+        if let process = window.process { namedProcesses[user, default: [:]][process, default: 0] += 1 }
+    }
+
     private mutating func uncount(_ window: Window) {
         keepText(-window.textBytes, of: window.reporterUser)
-        guard let count = windowCountByUser[window.reporterUser] else { return }
-        windowCountByUser[window.reporterUser] = count > 1 ? count - 1 : nil
+        let user = window.reporterUser
+        windowCountByUser.decrease(user)
+        if window.owner == nil { unownedCountByUser.decrease(user) }
+        guard let process = window.process else { return }
+        namedProcesses[user]?.decrease(process)
+        if namedProcesses[user]?.isEmpty == true { namedProcesses[user] = nil }
     }
 
     private mutating func unindex(_ key: WindowKey, _ window: Window) {
         guard let process = window.process else { return }
         windowsByProcess[process]?.remove(key)
         if windowsByProcess[process]?.isEmpty == true { windowsByProcess[process] = nil }
+    }
+}
+
+extension Dictionary where Value == Int {
+    /// One less; what is down to none is not kept.
+    fileprivate mutating func decrease(_ key: Key) {
+        guard let count = self[key] else { return }
+        self[key] = count > 1 ? count - 1 : nil
     }
 }

@@ -13,10 +13,13 @@ struct ReportedExemption: Equatable, Sendable {
 /// with the process, or with the reporter's connection: nobody would take it back.
 extension Machine {
     /// Takes a reporter's whole set, or nothing where a limit is passed.
+    ///
+    /// - Parameter most: how many processes are gone through now; `more` where there are others.
+    @discardableResult
     mutating func replaceExemptions(
-        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) throws(Refusal) {
+        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int = .max,
+        at now: Microseconds, _ effects: inout [Effect]
+    ) throws(Refusal) -> Answer {
         var told: [ProcessID: ReportedExemption] = [:]
         // Of another user's process nothing is remembered.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
@@ -35,13 +38,22 @@ extension Machine {
                 "exemptions of user \(reporter.user)'s reporters", limit: Self.exemptionsPerUser)
         }
         let before = exemptions[reporter.connection] ?? [:]
-        guard told != before else { return }
+        guard told != before else { return .done }
+        let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
+        let isMore = changed.count > most
+        if isMore {
+            for process in changed.sorted(by: { $0.pid < $1.pid })[most...] { told[process] = before[process] }
+        }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions(at: now, &effects)
         // Who said it is written down too.
         touched.formUnion(exempted)
         forget(before.keys, &effects)
+        return isMore ? .more : .done
     }
+
+    /// How many processes a reporter has told of.
+    public func exemptionCount(of connection: ConnectionName) -> Int { exemptions[connection]?.count ?? 0 }
 
     /// A reporter's connection has ended.
     mutating func dropExemptions(

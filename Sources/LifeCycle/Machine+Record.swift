@@ -140,8 +140,17 @@ extension Machine {
         if window.minimized { flags += "m" }
         if window.orphaned { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
-        let whose = window.session.fields + [String(window.reporterUser), flags, window.appID, window.title]
+        let whose =
+            window.session.fields + [
+                String(window.reporterUser), flags, Self.beginning(of: window.appID),
+                Self.beginning(of: window.title),
+            ]
         return name + whose + window.lineage.flatMap(\.fields)
+    }
+
+    /// Enough to know a window by: a record is written whenever one of its windows changes.
+    private static func beginning(of text: String) -> String {
+        String(String.UnicodeScalarView(text.unicodeScalars.prefix(128)))
     }
 
     private mutating func take(_ entry: RestoredWindow) {

@@ -8,7 +8,7 @@ extension Machine {
     mutating func setFocus(
         _ process: ReportedProcess?, _ reporter: ReporterIdentity, at now: Microseconds,
         _ effects: inout [Effect]
-    ) {
+    ) throws(Refusal) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
             // Another user's process: ours have lost the focus, more is not for this reporter to say.
             let concerned =
@@ -18,6 +18,7 @@ extension Machine {
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
         let key = WindowKey.process(session, process.process)
+        try checkRoom(for: key, of: process, reporter)
         var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
         window.visible = !hasReportedWindows(process.process, in: session)
         let touched = put(window, as: key)
@@ -40,6 +41,7 @@ extension Machine {
         if keys.isEmpty {
             let key = WindowKey.process(session, process.process)
             if windows[key] == nil {
+                try checkRoom(for: key, of: process, reporter)
                 put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key)
             }
             keys = [key]
@@ -72,6 +74,14 @@ extension Machine {
                 touched.formUnion(remove(key, at: now, &effects))
             }
         }
+        take(reports, reporter, session, touching: touched, at: now, &effects)
+    }
+
+    private mutating func take(
+        _ reports: [WindowReport], _ reporter: ReporterIdentity, _ session: SessionKey,
+        touching others: Set<ApplicationNumber>, at now: Microseconds, _ effects: inout [Effect]
+    ) {
+        var touched = others
         var focus: WindowKey?? = nil
         for report in reports {
             touched.formUnion(take(report, reporter, session, focus: &focus, at: now, &effects))
@@ -81,6 +91,42 @@ extension Machine {
         } else {
             refresh(touched, .windows, at: now, &effects)
         }
+    }
+
+    // MARK: A whole set, in steps
+
+    /// Whether a reporter's whole set may be taken.
+    public func checkReplacement(
+        _ reports: [WindowReport], _ reporter: ReporterIdentity
+    ) throws(Refusal) {
+        try checkLimits(reports, replacing: true, reporter)
+    }
+
+    /// How many windows a whole set of this reporter's would take the place of.
+    public func replaceableWindows(of reporter: ReporterIdentity) -> Int {
+        superseded(by: reporter, in: session(of: reporter)).count
+    }
+
+    mutating func addWindows(
+        _ reports: [WindowReport], _ reporter: ReporterIdentity, at now: Microseconds,
+        _ effects: inout [Effect]
+    ) {
+        let session = session(of: reporter)
+        let touched = enlist(reporter, in: session, at: now, &effects)
+        take(reports, reporter, session, touching: touched, at: now, &effects)
+    }
+
+    mutating func dropWindows(
+        except named: Set<UInt64>, _ reporter: ReporterIdentity, atMost most: Int, at now: Microseconds,
+        _ effects: inout [Effect]
+    ) -> Answer {
+        let kept = Set(named.map { WindowKey.reported(reporter.connection, $0) })
+        let dropped = superseded(by: reporter, in: session(of: reporter)).subtracting(kept)
+            .sorted(by: WindowKey.inOrder)
+        var touched: Set<ApplicationNumber> = []
+        for key in dropped.prefix(most) { touched.formUnion(remove(key, at: now, &effects)) }
+        refresh(touched, .windows, at: now, &effects)
+        return dropped.count > most ? .more : .done
     }
 
     mutating func removeWindow(
@@ -182,34 +228,93 @@ extension Machine {
         return touched
     }
 
+    /// Whether one more may be said of a process as a whole: it counts as a window of its application.
+    private func checkRoom(
+        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity
+    ) throws(Refusal) {
+        if windows[key] != nil { return }
+        guard windowCountByUser[reporter.user, default: 0] < Self.windowsPerUser else {
+            throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
+        }
+        let owner = owner(of: process.lineage, reportedBy: reporter.user)
+        // Of those that belong to none, one in each session is kept: the one with the focus.
+        if let owner, let application = applications[owner] {
+            let limit = settings.limits.windowsPerApplication
+            guard application.windows.count < limit else {
+                throw .limitExceeded("windows of application \(owner)", limit: limit)
+            }
+        }
+        try checkNames([process.process: 1], of: reporter.user)
+    }
+
+    /// Whether a user's reporters may name these processes: how many windows of each come, or go.
+    private func checkNames(_ changes: [ProcessID: Int], of user: UInt32) throws(Refusal) {
+        let known = namedProcesses[user] ?? [:]
+        let new = changes.keys.filter { process in
+            changes[process, default: 0] > 0 && known[process] == nil && numbers[process] == nil
+        }
+        if new.isEmpty { return }
+        let kept = known.keys.filter { process in
+            numbers[process] == nil && known[process, default: 0] + changes[process, default: 0] > 0
+        }
+        guard kept.count + new.count <= Self.namedProcessesPerUser else {
+            throw .limitExceeded(
+                "processes that are not registered, named by user \(user)'s reporters",
+                limit: Self.namedProcessesPerUser)
+        }
+    }
+
     private func checkLimits(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
         let session = session(of: reporter)
         var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
         var replaced = replacing ? superseded(by: reporter, in: session) : []
+        var names: [ProcessID: Int] = [:]
         for report in reports {
-            let owner = owner(of: lineage(of: report, by: reporter), reportedBy: reporter.user)
-            let old = windows[.reported(reporter.connection, report.number)]
-            if !replacing, let old, old.owner == owner { continue }
-            newByOwner[owner, default: []].insert(report.number)
+            let lineage = lineage(of: report, by: reporter)
+            let owner = owner(of: lineage, reportedBy: reporter.user)
+            let key = WindowKey.reported(reporter.connection, report.number)
+            let old = windows[key]
+            let isSame = !replacing && old?.owner == owner && old != nil
+            if isSame && old?.process == lineage.first { continue }
+            if let process = lineage.first { names[process, default: 0] += 1 }
+            if old != nil { replaced.insert(key) }
             replaced.formUnion(predecessors(of: report.number, by: reporter, in: session))
+            newByOwner[owner, default: []].insert(report.number)
         }
-        let count =
-            windowCountByUser[reporter.user, default: 0] + newByOwner.values.reduce(0) { $0 + $1.count }
-        guard count - replaced.count <= Self.windowsPerUser else {
+        guard reports.count <= Self.windowsPerReporter,
+            replacing || windowCount(of: reporter, with: reports) <= Self.windowsPerReporter
+        else { throw .limitExceeded("windows of one reporter", limit: Self.windowsPerReporter) }
+        let new = newByOwner.values.reduce(0) { $0 + $1.count }
+        guard windowCountByUser[reporter.user, default: 0] + new - replaced.count <= Self.windowsPerUser
+        else {
             throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
         }
         try checkText(text(of: reports, replacing: replaced, reporter), of: reporter.user)
+        var replacedByOwner: [ApplicationNumber?: Int] = [:]
+        for key in replaced {
+            guard let window = windows[key] else { continue }
+            replacedByOwner[window.owner, default: 0] += 1
+            if let process = window.process { names[process, default: 0] -= 1 }
+        }
         for (owner, new) in newByOwner {
             let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
-            let standing = owner.map { applications[$0]?.windows ?? [] } ?? unownedWindows(of: reporter.user)
-            guard standing.subtracting(replaced).count + new.count <= limit else {
+            let standing =
+                owner.map { applications[$0]?.windows.count ?? 0 }
+                ?? unownedCountByUser[reporter.user, default: 0]
+            guard standing - replacedByOwner[owner, default: 0] + new.count <= limit else {
                 let whose =
                     owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
                 throw .limitExceeded(whose, limit: limit)
             }
         }
+        try checkNames(names, of: reporter.user)
+    }
+
+    private func windowCount(of reporter: ReporterIdentity, with reports: [WindowReport]) -> Int {
+        let known = reporters[reporter.connection]?.windows ?? []
+        return known.count + reports.count { !known.contains($0.number) }
     }
 
     /// How much more text is kept with these reports than before.
@@ -240,10 +345,6 @@ extension Machine {
             guard let window = windows[key] else { return false }
             return window.session == session && window.reporterUser == reporter.user
         }.sorted(by: WindowKey.inOrder)
-    }
-
-    private func unownedWindows(of user: UInt32) -> Set<WindowKey> {
-        Set(windows.filter { $0.value.owner == nil && $0.value.reporterUser == user }.keys)
     }
 
     /// The windows whose place a reporter's whole set takes: its own, and those of the ones before it

@@ -17,8 +17,12 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     /// Windows whose reporter is gone, by their numbers.
     var orphans: [UInt64: Set<WindowKey>] = [:]
-    /// How many windows the reporters of each user have told of.
+    /// How many windows the reporters of each user have told of, ...
     var windowCountByUser: [UInt32: Int] = [:]
+    /// ... how many of them belong to no application, ...
+    var unownedCountByUser: [UInt32: Int] = [:]
+    /// ... and how many there are of each process.
+    var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task.
@@ -42,13 +46,18 @@ public struct Machine: Equatable, Sendable {
 
     /// Windows of processes that are not registered, remembered for each user of a reporter.
     static let rememberedWindowsPerUser = 1_024
+    /// Windows that one reporter may speak of.
+    public static let windowsPerReporter = 1_024
     /// Windows that the reporters of one user may speak of, those that are gone too: what one user says must
     /// not make the daemon slow for the others.
-    static let windowsPerUser = 8_192
+    static let windowsPerUser = 2_048
     /// Bytes of text that one user may have us keep.
     public static let textPerUser = 1 << 20
+    /// Processes that are not registered and that the windows of one user's reporters may be of: each costs a
+    /// descriptor.
+    static let namedProcessesPerUser = 256
     /// Exemptions that the reporters of one user may tell of: a desktop has a handful.
-    public static let exemptionsPerUser = 1_024
+    public static let exemptionsPerUser = 256
 
     public init(settings: Settings = Settings()) {
         self.settings = settings
@@ -170,7 +179,7 @@ public struct Machine: Equatable, Sendable {
             try require(number)
             terminate(number, force: force, at: now, &effects)
         case .setFocus(let process, let reporter):
-            setFocus(process, reporter, at: now, &effects)
+            try setFocus(process, reporter, at: now, &effects)
         case .setMinimized(let process, let minimized, let reporter):
             try setMinimized(process, minimized, reporter, at: now, &effects)
         case .updateWindow(let report, let reporter):
@@ -179,10 +188,16 @@ public struct Machine: Equatable, Sendable {
             removeWindow(window, reporter, at: now, &effects)
         case .replaceWindows(let reports, let reporter):
             try updateWindows(reports, replacing: true, reporter, at: now, &effects)
+        case .addWindows(let reports, let reporter):
+            addWindows(reports, reporter, at: now, &effects)
+        case .dropWindows(let named, let reporter, let most):
+            answer = dropWindows(except: named, reporter, atMost: most, at: now, &effects)
         case .setSession(let session, let reporter):
             setSession(session, reporter, at: now, &effects)
         case .replaceExemptions(let reports, let reporter):
             try replaceExemptions(reports, reporter, at: now, &effects)
+        case .replaceSomeExemptions(let reports, let reporter, let most):
+            answer = try replaceExemptions(reports, reporter, atMost: most, at: now, &effects)
         }
         conclude(focusBefore, &effects)
         return (answer, effects)

@@ -3,8 +3,8 @@ import Glibc
 
 /// Descriptors that somebody with more rights opened for this process before it was started: perf events, which the
 /// kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or where `kernel.perf_event_paranoid` is 3 only to
-/// `CAP_SYS_ADMIN`, and a socket that asks about the sockets of the machine's network namespace. Who has them needs
-/// neither.
+/// `CAP_SYS_ADMIN`, a socket that asks about the sockets of the machine's network namespace, and one that hears of CPUs
+/// that come online. Who has them needs neither.
 ///
 /// Like the environment, this belongs to the process: taken once at its start, before there is a second thread, and
 /// looked at after that. What is not there is opened as it is needed, with the process's own rights.
@@ -15,6 +15,7 @@ public enum HandedOver {
     private static let prefix = "kernel-"
     private static let sockets = prefix + "sockets"
     private static let network = prefix + "network"
+    private static let cpus = prefix + "cpus"
     /// The machine's, whatever namespace the service manager has put us in: PrivateNetwork= holds for ExecStartPre=+, too.
     private static let machinesNetwork = "/proc/1/ns/net"
 
@@ -70,6 +71,12 @@ public enum HandedOver {
         } catch {
             failures.append(error)
         }
+        do throws(KernelFailure) {
+            // Before the list of CPUs is read below: none can come between the two.
+            body(cpus, try CPUWatch.openSocket())
+        } catch {
+            failures.append(error)
+        }
         var sources = [PerfRing.Source(pageFaults: FaultAlarm.never)]
         for name in StopTrace.tracepoints + OOMTrace.tracepoints + LockTrace.tracepoints {
             do throws(KernelFailure) {
@@ -97,6 +104,11 @@ public enum HandedOver {
     /// The socket of sock_diag(7) that was handed over; nil where there is none.
     static func socket() throws(KernelFailure) -> Descriptor? {
         try duplicate(sockets)
+    }
+
+    /// The socket that hears of CPUs, which was handed over; nil where there is none.
+    static func uevents() throws(KernelFailure) -> Descriptor? {
+        try duplicate(cpus)
     }
 
     /// The network namespace that `socket()` asks about; nil where none was handed over.

@@ -31,12 +31,9 @@ public final class StopTrace {
     public enum Drained: Equatable, Sendable {
         /// Every hint was given.
         case complete
-        /// The kernel dropped some, or there were more than `StopTrace.mostHints`: scan the processes.
+        /// The kernel dropped some: scan the processes.
         case lost
     }
-
-    /// The most hints of one drain; more than that is a flood, and a scan is cheaper.
-    public static let mostHints = 200
 
     private let rings: [PerfRing]
     private let cpus: [Int32]
@@ -128,12 +125,13 @@ public final class StopTrace {
         guard let ring = rings.first(where: { $0.descriptor == descriptor }) else {
             preconditionFailure("a descriptor of another trace")
         }
-        var count = 0
-        let complete = drain(ring) { hint in
-            count += 1
-            if count <= Self.mostHints { body(hint) }
-        }
-        return complete && count <= Self.mostHints ? .complete : .lost
+        return drain(ring, body) ? .complete : .lost
+    }
+
+    /// Whether this is the leading thread of a process, and no other thread: asked of the kernel by a signal that is
+    /// none, which costs a hundredth of reading its status. False for one that is gone.
+    public static func leadsProcess(_ thread: Int32) -> Bool {
+        clinux_tgkill(thread, thread, 0) != -ESRCH
     }
 
     private func drain(_ ring: PerfRing, _ body: (Hint) -> Void) -> Bool {

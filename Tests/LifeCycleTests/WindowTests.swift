@@ -286,6 +286,123 @@ struct WindowTests {
         try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
     }
 
+    @Test("what is said of processes as a whole counts as their application's windows, and changes nothing past the limit")
+    func wholeProcesses() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 3
+        var desk = Desk(settings)
+        let mine = desk.process()
+        try desk.register(mine)
+        let children = (0..<4).map { _ in desk.process(below: mine) }
+        for child in children[..<2] { try desk.focus(child) }
+        try desk.minimize(children[2])
+        let before = desk.machine
+        let refusal = Refusal.limitExceeded("windows of application 1", limit: 3)
+        #expect(throws: refusal) { try desk.focus(children[3]) }
+        #expect(throws: refusal) { try desk.minimize(children[3]) }
+        #expect(throws: refusal) { try desk.update(1, children[3]) }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        // Those that are known may still change.
+        try desk.focus(children[0])
+        try desk.minimize(children[1])
+        #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
+    }
+
+    @Test("processes that are not registered and are named are counted for each user, however they are named")
+    func namedProcesses() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 10_000
+        var desk = Desk(settings)
+        let mine = desk.process()
+        try desk.register(mine)
+        let limit = Machine.namedProcessesPerUser
+        let children = (0..<limit).map { _ in desk.process(below: mine) }
+        for (number, child) in children.enumerated() {
+            switch number % 3 {
+            case 0: try desk.focus(child)
+            case 1: try desk.minimize(child)
+            default: try desk.update(UInt64(number), child)
+            }
+        }
+        let one = desk.process(below: mine)
+        let before = desk.machine
+        #expect(throws: Refusal.self) { try desk.focus(one) }
+        #expect(throws: Refusal.self) { try desk.minimize(one) }
+        #expect(throws: Refusal.self) { try desk.update(5_000, one) }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        // A registered one is held anyway, and another user's is nobody's.
+        let registered = desk.process()
+        try desk.register(registered)
+        try desk.focus(registered)
+        try desk.update(9_000, registered)
+        try desk.update(9_001, desk.process(user: 1001))
+        // One that ends makes room.
+        desk.take(.exited(children[0].lineage[0], .exited))
+        try desk.focus(one)
+        #expect(throws: Refusal.self) { try desk.focus(desk.process(below: mine)) }
+    }
+
+    @Test("a reporter's windows are counted, and its own whole set may take their place")
+    func windowsOfReporter() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 10_000
+        var desk = Desk(settings)
+        let mine = desk.process()
+        try desk.register(mine)
+        let limit = UInt64(Machine.windowsPerReporter)
+        for number in 0..<limit { try desk.update(number, mine) }
+        #expect(throws: Refusal.self) { try desk.update(limit, mine) }
+        #expect(throws: Refusal.self) {
+            try desk.perform(.replaceWindows((0...limit).map { Desk.report($0, mine) }, Desk.reporter()))
+        }
+        try desk.update(3, mine, visible: false)
+        try desk.perform(.replaceWindows((limit..<2 * limit).map { Desk.report($0, mine) }, Desk.reporter()))
+        try desk.update(1, mine, by: Desk.reporter(":1.10"))
+        #expect(desk.machine.windows.count == Int(limit) + 1)
+        #expect(desk.machine.namedProcesses == [Desk.user: [mine.lineage[0]: Int(limit) + 1]])
+        #expect(desk.machine.unownedCountByUser == [:])
+    }
+
+    @Test("a whole set that is taken in steps ends where one that is taken at once does", arguments: 0..<8)
+    func inSteps(_ seed: UInt64) throws {
+        var generator = Generator(seed: seed)
+        var desk = Desk()
+        let processes = (0..<6).map { _ in desk.process() }
+        for process in processes[..<4] { try desk.register(process) }
+        func windows(_ desk: Desk, _ generator: inout Generator) -> [WindowReport] {
+            (0..<UInt64.random(in: 0..<30, using: &generator)).map { number in
+                Desk.report(
+                    number * 2 + UInt64.random(in: 0...1, using: &generator),
+                    processes[Int.random(in: 0..<6, using: &generator)],
+                    focused: [nil, false, true].randomElement(using: &generator) ?? nil,
+                    visible: Bool.random(using: &generator), minimized: Bool.random(using: &generator))
+            }
+        }
+        try desk.perform(.replaceWindows(windows(desk, &generator), Desk.reporter(":1.8")))
+        desk.take(.disconnected(":1.8"))
+        try desk.perform(.replaceWindows(windows(desk, &generator), Desk.reporter()))
+        var other = desk
+        let next = windows(desk, &generator)
+        try desk.perform(.replaceWindows(next, Desk.reporter()))
+        try other.machine.checkReplacement(next, Desk.reporter())
+        for start in stride(from: 0, to: next.count, by: 4) {
+            try other.perform(.addWindows(Array(next[start..<min(start + 4, next.count)]), Desk.reporter()))
+        }
+        if next.isEmpty { try other.perform(.addWindows([], Desk.reporter())) }
+        let named = Set(next.map(\.number))
+        while try other.perform(.dropWindows(except: named, Desk.reporter(), atMost: 4)) == .more {}
+        #expect(other.machine.windows == desk.machine.windows)
+        #expect(other.machine.sessions == desk.machine.sessions)
+        #expect(other.machine.reporters == desk.machine.reporters)
+        #expect(other.machine.namedProcesses == desk.machine.namedProcesses)
+        #expect(other.machine.orphans == desk.machine.orphans)
+        #expect(
+            other.machine.applications.mapValues(\.windowLevel)
+                == desk.machine.applications.mapValues(\.windowLevel))
+    }
+
     @Test("another user's windows count for nobody, and take the focus from ours")
     func foreignWindows() throws {
         var settings = Settings()

@@ -7,7 +7,7 @@ import Linux
 extension Daemon {
     /// dbus-api, "Message bodies other than saved state".
     private static let mostOfArguments = 65_536
-    /// One set of at most 4,096 windows, with titles.
+    /// One set of at most 1,024 windows, with titles.
     private static let mostOfWindows = 1 << 20
 
     /// Who calls, and what it may, is settled before the call is dispatched; and GetAll and GetManagedObjects
@@ -35,6 +35,7 @@ extension Daemon {
             return true
         }
         do {
+            if try longCalls.holds(message, of: connection) { return true }
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true
             }

@@ -102,8 +102,8 @@ extension Daemon {
 
     private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String
     {
-        let process = try reportedProcess(pid)
-        guard let number = machine.owner(of: process.lineage), let application = machine.applications[number],
+        let lineage = try namedProcess(pid).lineage
+        guard let number = machine.owner(of: lineage), let application = machine.applications[number],
             maySee(application, connection)
         else { throw MethodError(.noSuchApplication, "Process \(pid) belongs to no application") }
         return BusNames.path(ofApplication: number.rawValue)

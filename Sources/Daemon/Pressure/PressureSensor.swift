@@ -85,6 +85,12 @@ final class PressureSensor {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         machine = try? MemoryInfo(root: proc.root)
         cpuLists = try? CPUPageLists(root: proc.root)
+        openAlarm()
+    }
+
+    // MARK: The alarm
+
+    private func openAlarm() {
         do {
             let alarm = try FaultAlarm()
             alarmSources = try alarm.descriptors.map { descriptor in
@@ -96,7 +102,14 @@ final class PressureSensor {
         }
     }
 
-    // MARK: The alarm
+    /// The alarm is deaf on a CPU that has come online since: it is opened anew.
+    func renewAlarm() {
+        guard alarm != nil else { return }
+        alarmSources = []
+        alarm = nil
+        openAlarm()
+        arm()
+    }
 
     /// Answers `alarmMemory`.
     func alarm(_ source: PressureSource, after bytes: UInt64?) {

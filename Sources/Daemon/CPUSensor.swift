@@ -1,0 +1,47 @@
+import AppStateBus
+import LifeCycle
+import Linux
+
+/// Hears that a CPU has come online. The kernel tells (CPUWatch); where its socket cannot be had, the list of CPUs is
+/// read once a minute.
+final class CPUSensor {
+    private static let pause: Microseconds = 60_000_000
+
+    private let changed: () -> Void
+    private let now: () -> Microseconds
+    private var watch: CPUWatch?
+    private var source: Source?
+    private var timer: Timer?
+    private var online: [Int32] = []
+
+    /// - Parameter changed: called after a CPU has come online, or may have.
+    init(
+        loop: EventLoop, journal: Journal, now: @escaping () -> Microseconds, changed: @escaping () -> Void
+    ) throws(BusFailure) {
+        self.now = now
+        self.changed = changed
+        do throws(KernelFailure) {
+            watch = try CPUWatch()
+        } catch {
+            journal.log(.info, "CPUs that come online are looked for once a minute: \(error)")
+        }
+        if let watch {
+            source = try loop.watch(watch.descriptor) { [weak self] _ in self?.take() }
+        } else {
+            online = CPUWatch.online ?? []
+            timer = try loop.timer { [weak self] in self?.look() }
+            timer?.arm(at: now() + Self.pause)
+        }
+    }
+
+    private func take() {
+        if watch?.take() == true { changed() }
+    }
+
+    private func look() {
+        let before = online
+        online = CPUWatch.online ?? before
+        timer?.arm(at: now() + Self.pause)
+        if online.contains(where: { !before.contains($0) }) { changed() }
+    }
+}

@@ -1,0 +1,145 @@
+import Glibc
+import LifeCycle
+import Linux
+
+/// How often something may happen: so many times at once, and after that once in each interval.
+struct Pace {
+    /// The time that everything done so far is paid for.
+    private var paid: Microseconds = 0
+    /// What may be owed.
+    let credit: Microseconds
+
+    init(credit: Microseconds) { self.credit = credit }
+
+    /// When it may happen again: a time in the past means now.
+    var due: Microseconds { paid > credit ? paid - credit : 0 }
+
+    /// It happened, at this price.
+    mutating func spend(_ price: Microseconds, at now: Microseconds) { paid = max(paid, now) + price }
+
+    /// Whether nothing is owed any more.
+    func isSettled(at now: Microseconds) -> Bool { paid <= now }
+}
+
+/// Hints about applications that wait for a look: at most one for each application, in fair order.
+///
+/// A user's processes can be sent as many signals as that user likes. So an application that is hinted again and
+/// again is looked at less often, and the looks at one user's applications take a bounded share of the time.
+/// What another user does changes neither.
+struct HintQueue {
+    typealias Hint = StopTrace.Hint
+
+    /// So many looks at one application at once, and then one in each interval.
+    static let looks = 8
+    static let lookInterval: Microseconds = 50_000
+    /// The share of the time that goes to one user's applications: a tenth.
+    static let share: Microseconds = 10
+    /// The time that one user's applications may take at once.
+    static let allowance: Microseconds = 100_000
+
+    private struct Line {
+        var waiting: [ApplicationNumber] = []
+        var next = 0
+        var pace = Pace(credit: HintQueue.allowance * HintQueue.share)
+
+        var isEmpty: Bool { next == waiting.count }
+
+        mutating func take() -> ApplicationNumber? {
+            guard !isEmpty else { return nil }
+            defer {
+                next += 1
+                if isEmpty { (waiting, next) = ([], 0) }
+            }
+            return waiting[next]
+        }
+    }
+
+    private var hints: [ApplicationNumber: Hint] = [:]
+    private var users: [ApplicationNumber: UInt32] = [:]
+    private var paces: [ApplicationNumber: Pace] = [:]
+    private var lines: [UInt32: Line] = [:]
+    /// Users with a line, in the order of their turns.
+    private var turns: [UInt32] = []
+    /// Applications that were looked at too often to be in a line now.
+    private var later: [ApplicationNumber: Microseconds] = [:]
+
+    var isEmpty: Bool { hints.isEmpty }
+
+    /// A signal that was generated for an application of this user. What came before it for the same application is
+    /// overtaken: only SIGSTOP, which nothing can ignore, outlasts another stop.
+    mutating func add(
+        _ hint: Hint, for number: ApplicationNumber, of user: UInt32, at now: Microseconds
+    ) {
+        if let older = hints[number] {
+            if hint.signal == SIGCONT || hint.signal == SIGSTOP || older.signal != SIGSTOP {
+                hints[number] = hint
+            }
+            return
+        }
+        hints[number] = hint
+        users[number] = user
+        if let due = paces[number]?.due, due > now {
+            later[number] = due
+        } else {
+            join(number, user)
+        }
+    }
+
+    /// The application is no more.
+    mutating func forget(_ number: ApplicationNumber) {
+        hints[number] = nil
+        users[number] = nil
+        paces[number] = nil
+        later[number] = nil
+    }
+
+    /// The next application to look at, and why; nil: none now.
+    mutating func next(at now: Microseconds) -> (number: ApplicationNumber, user: UInt32, hint: Hint)? {
+        for (number, due) in later where due <= now {
+            later[number] = nil
+            if let user = users[number] { join(number, user) }
+        }
+        var passed = 0
+        while passed < turns.count {
+            let user = turns.removeFirst()
+            guard var line = lines[user] else { continue }
+            if line.isEmpty && line.pace.isSettled(at: now) {
+                lines[user] = nil
+                continue
+            }
+            turns.append(user)
+            passed += 1
+            guard line.pace.due <= now else { continue }
+            while let number = line.take() {
+                // One that was forgotten meanwhile has no hint any more.
+                guard let hint = hints.removeValue(forKey: number) else { continue }
+                lines[user] = line
+                users[number] = nil
+                paces[number, default: Pace(credit: Self.lookInterval * Microseconds(Self.looks - 1))]
+                    .spend(Self.lookInterval, at: now)
+                return (number, user, hint)
+            }
+            lines[user] = line
+        }
+        return nil
+    }
+
+    /// What a look at an application of this user has taken.
+    mutating func spent(_ time: Microseconds, on user: UInt32, at now: Microseconds) {
+        lines[user]?.pace.spend(time * Self.share, at: now)
+    }
+
+    /// When `next` has something to give, as far as is known; nil: not before something is added.
+    var nextDue: Microseconds? {
+        let dues = lines.values.filter { !$0.isEmpty }.map(\.pace.due)
+        return (dues + later.values).min()
+    }
+
+    private mutating func join(_ number: ApplicationNumber, _ user: UInt32) {
+        if lines[user] == nil {
+            lines[user] = Line()
+            turns.append(user)
+        }
+        lines[user]?.waiting.append(number)
+    }
+}

@@ -1,0 +1,267 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// The processes of a call that names many: looked at and held one by one, however long that takes.
+final class NamedProcesses {
+    private let daemon: Daemon
+    private var open: [UInt32]
+    private var known: [UInt32: ReportedProcess] = [:]
+    /// Held for the sake of this call.
+    private var new: [ProcessID] = []
+
+    init(_ pids: [UInt32], _ daemon: Daemon) {
+        self.daemon = daemon
+        var seen: Set<UInt32> = []
+        open = pids.filter { seen.insert($0).inserted }.reversed()
+    }
+
+    deinit { daemon.letGo(new) }
+
+    var left: Int { open.count }
+
+    /// Looks at the next. One that has ended meanwhile is none.
+    func resolveNext(for reporter: ReporterIdentity) {
+        guard let pid = open.popLast(), let process = try? daemon.reportedProcess(pid, by: reporter),
+            let id = process.lineage.first
+        else { return }
+        if !daemon.processes.isTracked(id) {
+            guard (try? daemon.track(id)) != nil else { return }
+            new.append(id)
+        }
+        known[pid] = process
+    }
+
+    /// Nil where it has ended, as far as is known.
+    subscript(_ pid: UInt32) -> ReportedProcess? { known[pid] }
+}
+
+/// A reporter's whole set of windows, which may be long: read, looked at and taken in steps, and answered at the end.
+final class WindowSet {
+    private typealias Row = (window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])
+
+    private enum Step {
+        case reading
+        case resolving
+        case adding(Int)
+        case dropping
+    }
+
+    private let daemon: Daemon
+    private let reporter: ReporterIdentity
+    private let message: Message
+    private var call: PendingCall?
+    private var rows: [Row] = []
+    private var seen: Set<UInt64> = []
+    private var isRead = false
+    private var processes: NamedProcesses?
+    private var reports: [WindowReport] = []
+    private var step = Step.reading
+
+    /// So few are taken at once, by the call's handler.
+    private static let few = 16
+    /// And so many windows in one step.
+    private static let atOnce = 4
+
+    init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
+        self.message = message.retained()
+        self.reporter = reporter
+        self.daemon = daemon
+        _ = try self.message.enter(.array, "(tua{sv})")
+    }
+
+    /// Takes it if it is short.
+    ///
+    /// - Returns: whether it was; else `take` a step at a time.
+    func takeIfShort() throws -> Bool {
+        try read(atMost: Self.few)
+        guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4,
+            daemon.machine.replaceableWindows(of: reporter) <= Self.few
+        else { return false }
+        let processes = NamedProcesses(rows.map(\.pid), daemon)
+        while processes.left > 0 { processes.resolveNext(for: reporter) }
+        try makeReports(processes)
+        let reports = reports
+        try daemon.withTracked(reports.map(\.process)) { held throws(MethodError) in
+            let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
+            try daemon.perform(.replaceWindows(present, reporter))
+        }
+        return true
+    }
+
+    /// Takes the next step; answers whether it was the last. The call is answered then.
+    func take(_ call: PendingCall) -> Bool {
+        do {
+            guard try takeStep() else { return false }
+            call.reply()
+        } catch let error as MethodError {
+            call.fail(error)
+        } catch let failure as BusFailure {
+            call.fail(MethodError(failure))
+        } catch {
+            call.fail(.failed("\(error)"))
+        }
+        processes = nil
+        return true
+    }
+
+    private func takeStep() throws -> Bool {
+        switch step {
+        case .reading:
+            try read(atMost: rows.count + Self.atOnce)
+            if isRead {
+                processes = NamedProcesses(rows.map(\.pid), daemon)
+                step = .resolving
+            }
+        case .resolving:
+            guard let processes, processes.left > 0 else {
+                if let processes { try makeReports(processes) }
+                do {
+                    try daemon.machine.checkReplacement(reports, reporter)
+                } catch {
+                    throw MethodError(error)
+                }
+                step = .adding(0)
+                return false
+            }
+            processes.resolveNext(for: reporter)
+        case .adding(let start):
+            let end = min(start + Self.atOnce, reports.count)
+            let some = Array(reports[start..<end])
+            // One may have ended, or been let go, since it was looked at.
+            try daemon.withTracked(some.map(\.process)) { held throws(MethodError) in
+                let present = some.filter { $0.process.lineage.first.map(held.contains) ?? false }
+                try daemon.perform(.addWindows(present, reporter))
+            }
+            step = end < reports.count ? .adding(end) : .dropping
+        case .dropping:
+            var isMore = false
+            try daemon.perform(.dropWindows(except: Set(reports.map(\.number)), reporter, atMost: Self.atOnce)) {
+                isMore = $0 == .more
+            }
+            return !isMore
+        }
+        return false
+    }
+
+    private func read(atMost most: Int) throws {
+        while rows.count < most {
+            if message.atEnd {
+                isRead = true
+                return
+            }
+            guard rows.count < Machine.windowsPerReporter else {
+                throw MethodError(
+                    .limitsExceeded, "More than \(Machine.windowsPerReporter) windows in one message")
+            }
+            _ = try message.enter(.struct, "tua{sv}")
+            let row: Row = (
+                try message.readUInt64(), try message.readUInt32(), try message.readDictionary()
+            )
+            try message.exit()
+            guard seen.insert(row.window).inserted else {
+                throw MethodError(.invalidArgs, "Window \(row.window) is named twice")
+            }
+            if row.pid == 0 { throw MethodError(.invalidArgs, "Window \(row.window) has no process: pid 0") }
+            rows.append(row)
+        }
+        if message.atEnd { isRead = true }
+    }
+
+    /// Those whose process has ended meanwhile are gone, and left out.
+    private func makeReports(_ processes: NamedProcesses) throws(MethodError) {
+        let limit = daemon.machine.settings.limits.stringBytes
+        for row in rows {
+            guard let process = processes[row.pid] else { continue }
+            reports.append(
+                try WindowReport(number: row.window, process: process, row.state, limit: limit))
+        }
+        rows = []
+    }
+}
+
+/// A reporter's whole set of exemptions, in the same way.
+final class ExemptionSet {
+    private let daemon: Daemon
+    private let reporter: ReporterIdentity
+    private var rows: [(pid: UInt32, reason: String)] = []
+    private let processes: NamedProcesses
+    private var reports: [ExemptionReport]?
+
+    private static let few = 12
+    private static let atOnce = 4
+
+    init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
+        self.daemon = daemon
+        self.reporter = reporter
+        var rows: [(pid: UInt32, reason: String)] = []
+        let message = message.retained()
+        try message.withEntered(.array, "(us)") {
+            while !message.atEnd {
+                guard rows.count < Machine.exemptionsPerUser else {
+                    throw MethodError(
+                        .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
+                }
+                try message.withEntered(.struct, "us") {
+                    rows.append((try message.readUInt32(), try message.readString()))
+                }
+            }
+        }
+        for row in rows {
+            if row.pid == 0 {
+                throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
+            }
+            guard ExemptionReason.isValid(row.reason) else {
+                throw MethodError(
+                    .invalidArgs, "Exemption \"\(row.reason.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
+            }
+        }
+        self.rows = rows
+        processes = NamedProcesses(rows.map(\.pid), daemon)
+    }
+
+    /// Takes it if it is short.
+    ///
+    /// - Returns: whether it was; else `take` a step at a time.
+    func takeIfShort() throws(MethodError) -> Bool {
+        guard processes.left <= Self.few,
+            daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
+        else { return false }
+        while processes.left > 0 { processes.resolveNext(for: reporter) }
+        let present = present()
+        try daemon.perform(.replaceExemptions(present, reporter))
+        return true
+    }
+
+    /// Takes the next step; answers whether it was the last. The call is answered then.
+    func take(_ call: PendingCall) -> Bool {
+        if processes.left > 0 {
+            processes.resolveNext(for: reporter)
+            return false
+        }
+        var isMore = false
+        do throws(MethodError) {
+            let reports = reports ?? present()
+            self.reports = reports
+            try daemon.perform(.replaceSomeExemptions(reports, reporter, atMost: Self.atOnce)) {
+                isMore = $0 == .more
+            }
+        } catch {
+            call.fail(error)
+            return true
+        }
+        if !isMore { call.reply() }
+        return !isMore
+    }
+
+    /// Those of processes that have ended meanwhile are left out.
+    private func present() -> [ExemptionReport] {
+        rows.compactMap { row in
+            guard let process = processes[row.pid], let id = process.lineage.first,
+                daemon.processes.isTracked(id)
+            else { return nil }
+            return ExemptionReport(process: process, reason: row.reason)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+import CLinux
+import Glibc
+
+/// Tells that a CPU has come online, by the kernel's own message (drivers/base/core.c, `device_online`): perf events
+/// that were opened before hear nothing of that CPU.
+///
+/// The socket lets nothing else through: the filter in the kernel compares how each message begins. Coming back from
+/// the machine's sleep sends none; logind tells of that.
+public final class CPUWatch {
+    private let socket: Descriptor
+
+    /// Hears of what happens from now on, by the socket that was handed over, else by one of its own.
+    public init() throws(KernelFailure) {
+        if let handed = try HandedOver.uevents() {
+            socket = handed
+        } else {
+            socket = try Self.openSocket()
+        }
+    }
+
+    static func openSocket() throws(KernelFailure) -> Descriptor {
+        let type = Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        let number = Glibc.socket(AF_NETLINK, type, NETLINK_KOBJECT_UEVENT)
+        guard number >= 0 else {
+            throw KernelFailure(operation: "socket", subject: "NETLINK_KOBJECT_UEVENT", errno: errno)
+        }
+        let socket = Descriptor(owning: number)
+        let result = clinux_hear_of_cpus(number, SOL_SOCKET, SO_ATTACH_FILTER, UInt16(AF_NETLINK))
+        guard result >= 0 else {
+            throw KernelFailure(operation: "bind", subject: "NETLINK_KOBJECT_UEVENT", errno: -result)
+        }
+        return socket
+    }
+
+    /// To be polled for readability.
+    public var descriptor: Int32 { socket.rawValue }
+
+    /// Whether one has come online since this was asked last, or may have.
+    public func take() -> Bool {
+        var hasCome = false
+        var byte: UInt8 = 0
+        // Bounded, though nobody but the kernel can send it anything.
+        for _ in 0..<256 {
+            let count = recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC))
+            if count >= 0 || errno == ENOBUFS {
+                hasCome = true
+            } else if errno != EINTR {
+                break
+            }
+        }
+        return hasCome
+    }
+
+    /// The CPUs that are on now; nil where that cannot be read.
+    public static var online: [Int32]? { try? CPUList.online() }
+}

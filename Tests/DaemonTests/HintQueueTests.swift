@@ -1,0 +1,100 @@
+import Glibc
+import LifeCycle
+import Linux
+import Testing
+
+@testable import Daemon
+
+/// Which application is looked at next, and when, by a clock of the test's own.
+@Suite("Hints that wait")
+struct HintQueueTests {
+    private static let user: UInt32 = 1000
+    private static let other: UInt32 = 1001
+
+    private func hint(_ signal: Int32, from sender: Int32 = 7) -> StopTrace.Hint {
+        StopTrace.Hint(target: 1, signal: signal, sender: sender)
+    }
+
+    private func number(_ value: UInt32) -> ApplicationNumber { ApplicationNumber(value) }
+
+    /// Looks at all that may be looked at now, each for so long; answers at which.
+    private func looks(
+        _ queue: inout HintQueue, at now: inout Microseconds, taking time: Microseconds = 0, most: Int = .max
+    ) -> [ApplicationNumber] {
+        var found: [ApplicationNumber] = []
+        while found.count < most, let next = queue.next(at: now) {
+            found.append(next.number)
+            now += time
+            queue.spent(time, on: next.user, at: now)
+        }
+        return found
+    }
+
+    @Test("hints about one application are one look; the last says which, and SIGSTOP outlasts other stops")
+    func coalesced() {
+        for (signals, last) in [
+            ([SIGSTOP, SIGCONT], SIGCONT), ([SIGCONT, SIGSTOP], SIGSTOP), ([SIGSTOP, SIGTSTP], SIGSTOP),
+            ([SIGTSTP, SIGSTOP], SIGSTOP), ([SIGSTOP, SIGCONT, SIGTTIN], SIGTTIN),
+        ] {
+            var queue = HintQueue()
+            for signal in signals { queue.add(hint(signal), for: number(1), of: Self.user, at: 5) }
+            #expect(queue.next(at: 5)?.hint.signal == last, "\(signals)")
+            #expect(queue.next(at: 5) == nil)
+            #expect(queue.isEmpty)
+            #expect(queue.nextDue == nil)
+        }
+    }
+
+    @Test("an application that is hinted again and again is looked at less often, and not forgotten")
+    func paced() throws {
+        var queue = HintQueue()
+        var now: Microseconds = 1_000_000
+        let begin = now
+        var count = 0
+        while now < begin + 1_000_000 {
+            queue.add(hint(SIGCONT), for: number(1), of: Self.user, at: now)
+            count += looks(&queue, at: &now).count
+            now += 1_000
+        }
+        #expect(count <= HintQueue.looks + 20)
+        queue.add(hint(SIGSTOP), for: number(1), of: Self.user, at: now)
+        if let due = queue.nextDue { now = max(now, due) }
+        #expect(queue.next(at: now)?.hint.signal == SIGSTOP)
+    }
+
+    @Test("the looks at one user's applications take a tenth of the time, and another user's wait for none of them")
+    func shared() throws {
+        var queue = HintQueue()
+        var now: Microseconds = 1_000_000
+        let begin = now
+        var work: Microseconds = 0
+        let look: Microseconds = 500
+        while now < begin + 10_000_000 {
+            for value in 1...1_000 { queue.add(hint(SIGCONT), for: number(UInt32(value)), of: Self.user, at: now) }
+            work += look * Microseconds(looks(&queue, at: &now, taking: look, most: 2).count)
+            now += 1_000
+        }
+        #expect(work <= HintQueue.allowance + (now - begin) / HintQueue.share + 2 * look)
+        queue.add(hint(SIGSTOP), for: number(5_000), of: Self.other, at: now)
+        #expect(queue.next(at: now)?.number == number(5_000))
+    }
+
+    @Test("users take turns, and the applications of one are looked at in the order of their hints")
+    func turns() {
+        var queue = HintQueue()
+        var now: Microseconds = 1
+        for value in 1...3 { queue.add(hint(SIGSTOP), for: number(UInt32(value)), of: Self.user, at: now) }
+        for value in 11...12 { queue.add(hint(SIGSTOP), for: number(UInt32(value)), of: Self.other, at: now) }
+        #expect(looks(&queue, at: &now).map(\.rawValue) == [1, 11, 2, 12, 3])
+    }
+
+    @Test("of one that is no more nothing is looked at")
+    func forgotten() {
+        var queue = HintQueue()
+        var now: Microseconds = 1
+        for value in 1...3 { queue.add(hint(SIGSTOP), for: number(UInt32(value)), of: Self.user, at: now) }
+        queue.forget(number(2))
+        #expect(looks(&queue, at: &now).map(\.rawValue) == [1, 3])
+        #expect(queue.isEmpty)
+    }
+}

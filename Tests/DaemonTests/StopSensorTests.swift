@@ -1,0 +1,174 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import LifeCycle
+import Linux
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// What a flood of signals, or a walk over many applications, makes of the event loop: who gets a turn when.
+@Suite("Looks at stops")
+struct StopSensorTests {
+    /// A sensor of applications that are made up: of each look it is known when it came.
+    private final class Scene {
+        let loop: EventLoop
+        private(set) var sensor: StopSensor?
+        private(set) var facts: [Fact] = []
+        /// `look`, and `other` for each turn of another source that is always ready.
+        var story: [String] = []
+        private var machine = Machine()
+        private let pipe: PipeEnds
+        private var other: Source?
+        /// What looks take, by the sensor's clock.
+        private var ahead: Microseconds = 0
+        private static let look: Microseconds = 300
+
+        init(_ count: Int, proc: Proc = Proc()) throws {
+            loop = try EventLoop()
+            pipe = try PipeEnds()
+            sensor = try StopSensor(
+                loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead },
+                application: { [unowned self] in machine.applications[$0] },
+                report: { [unowned self] in facts.append($0) })
+            sensor?.stands = { [unowned self] _, _ in
+                story.append("look")
+                ahead += Self.look
+                return false
+            }
+            for index in 0..<count {
+                // Above the greatest number that Linux gives (PID_MAX_LIMIT).
+                let process = ProcessIdentity(pid: 5_000_000 + Int32(index), startTime: 1)
+                try watch(process)
+            }
+            close(pipe.takeWrite())
+            other = try loop.watch(pipe.read) { [unowned self] _ in story.append("other") }
+        }
+
+        func watch(_ process: ProcessIdentity) throws {
+            guard let id = ApplicationID("org.example.App") else { return }
+            var registration = Registration(
+                id: id, process: ProcessID(process), user: getuid(), session: .user(getuid()))
+            registration.suspension = .manual
+            guard
+                case .application(let number) = try machine.perform(.register(registration), at: Daemon.now)
+                    .answer
+            else { return }
+            sensor?.watch(number, process)
+        }
+
+        func run(until isDone: () -> Bool) throws {
+            let deadline = ContinuousClock.now + .seconds(120)
+            while !isDone() {
+                guard ContinuousClock.now < deadline else { throw TestFailure("it never came") }
+                try loop.runOnce(timeout: 100_000)
+            }
+        }
+
+        /// The looks between two turns of the other source.
+        var runs: [Int] {
+            story.split(separator: "other", omittingEmptySubsequences: true).map(\.count)
+        }
+    }
+
+    @Test("a walk over all applications is made in slices, and others have their turns in between")
+    func slices() throws {
+        let scene = try Scene(200)
+        let sensor = try #require(scene.sensor)
+        // Each is looked at by polling; the first walk is now.
+        sensor.rescan()
+        try scene.run { scene.story.count { $0 == "look" } >= 200 }
+        #expect(scene.runs.allSatisfy { $0 <= 4 }, "\(scene.runs)")
+        #expect(sensor.counts.walks == 1)
+        #expect(sensor.counts.slices >= 50)
+    }
+
+    @Test("one that is given up in the middle of a walk is not looked at")
+    func givenUp() throws {
+        let scene = try Scene(20)
+        let sensor = try #require(scene.sensor)
+        sensor.rescan()
+        for number in 1...20 { sensor.unwatch(ApplicationNumber(UInt32(number))) }
+        try scene.run { scene.story.count { $0 == "other" } > 200 }
+        #expect(scene.story.count { $0 == "look" } <= 4)
+    }
+
+    @Suite(
+        "By the trace",
+        .enabled(if: StopTrace.isAvailable, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
+    struct TraceTests {
+        /// Sends signals without end: to itself, to a hundred threads that are not registered.
+        private static let floods = [
+            "import os\nwhile True: os.kill(os.getpid(), 18)",
+            """
+            import os, threading, ctypes
+            kill = ctypes.CDLL(None).tgkill
+            threads = []
+            def wait():
+                threads.append(threading.get_native_id())
+                threading.Event().wait()
+            for _ in range(100): threading.Thread(target=wait, daemon=True).start()
+            while True:
+                for thread in threads: kill(os.getpid(), thread, 18)
+            """,
+        ]
+
+        @Test(
+            "in a flood there are bounded wake-ups, lookups and looks, and a stop is found",
+            .enabled(if: Programs.inPath("python3") != nil, "needs python3"), arguments: 0..<2)
+        func flood(_ kind: Int) throws {
+            let scene = try Scene(50)
+            let sensor = try #require(scene.sensor)
+            let proc = Proc()
+            try sensor.openTrace()
+            let victim = try Child("sleep", ["1000"])
+            try scene.watch(proc.identity(of: victim.pid))
+            sensor.stands = { (try? proc.isStopped($1)) ?? false }
+            let before = sensor.counts
+            let begin = Daemon.now
+            let attacker = try Child("python3", ["-c", Self.floods[kind]])
+            try scene.run { sensor.counts.drains >= before.drains + 100 }
+            kill(victim.pid, SIGSTOP)
+            try scene.run {
+                scene.facts.contains { if case .stopped = $0 { true } else { false } }
+            }
+            attacker.kill(SIGKILL)
+            let span = Daemon.now - begin
+            let counts = sensor.counts
+            #expect(counts.lookups - before.lookups <= 8 * (counts.drains - before.drains))
+            // Once in 10 ms, after the first ones.
+            #expect(counts.drains - before.drains <= Int(span / 10_000) + 64)
+            // The victim's own, and walks.
+            #expect(counts.looks - before.looks <= 60 * (counts.walks - before.walks + 1))
+        }
+
+        @Test("a trace that cannot be opened anew is polling from then on, and that is told, once")
+        func givenUp() throws {
+            let root = NSTemporaryDirectory() + "proc-\(UUID().uuidString)"
+            defer { try? FileManager.default.removeItem(atPath: root) }
+            try FileManager.default.createDirectory(
+                atPath: root + "/self/ns", withIntermediateDirectories: true)
+            let link = root + "/self/ns/pid"
+            try FileManager.default.createSymbolicLink(
+                atPath: link, withDestinationPath: "/proc/self/ns/pid")
+            let scene = try Scene(3, proc: Proc(root: root))
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            var told: [StopDetection] = []
+            sensor.detectionChanged = { told.append(sensor.detection) }
+            try sensor.renewTrace()
+            #expect(told == [])
+            #expect(sensor.detection == .events)
+            // In another PID namespace than the machine's the records' numbers mean nothing.
+            try FileManager.default.removeItem(atPath: link)
+            #expect(throws: KernelFailure.self) { try sensor.renewTrace() }
+            #expect(told == [.polling])
+            scene.story = []
+            try scene.run { scene.story.count { $0 == "look" } >= 6 }
+            sensor.giveUpTrace()
+            #expect(told == [.polling])
+        }
+    }
+}
