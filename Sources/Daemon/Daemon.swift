@@ -222,9 +222,8 @@ public final class Daemon {
     /// Perf events hear nothing of a CPU that comes online after them.
     private func watchCPUs() {
         do {
-            cpus = try CPUSensor(loop: loop, journal: journal, now: { Self.now }) { [unowned self] in
-                cpusChanged()
-            }
+            cpus = try CPUSensor(
+                loop: loop, journal: journal, now: { Self.now }, changed: { [unowned self] in cpusChanged() })
             renewal = try loop.timer { [unowned self] in renewEvents() }
         } catch {
             journal.log(.warning, "CPUs that come online are not seen: \(error)")

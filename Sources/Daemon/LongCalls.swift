@@ -131,7 +131,8 @@ final class LongCalls {
         let name = connection.name
         let held = (waiting[name]?.count ?? 0) + (returning[name]?.count ?? 0)
         guard held < Self.mostHeld else {
-            throw MethodError(.limitsExceeded, "More than \(Self.mostHeld) calls of \(name) wait for one before")
+            throw MethodError(
+                .limitsExceeded, "More than \(Self.mostHeld) calls of \(name) wait for one before them")
         }
     }
 }

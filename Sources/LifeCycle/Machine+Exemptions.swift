@@ -42,7 +42,9 @@ extension Machine {
         let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
         let isMore = changed.count > most
         if isMore {
-            for process in changed.sorted(by: { $0.pid < $1.pid })[most...] { told[process] = before[process] }
+            for process in changed.sorted(by: { $0.pid < $1.pid })[most...] {
+                told[process] = before[process]
+            }
         }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions(at: now, &effects)

@@ -62,7 +62,7 @@ struct HintQueueTests {
         #expect(queue.next(at: now)?.hint.signal == SIGSTOP)
     }
 
-    @Test("the looks at one user's applications take a tenth of the time, and another user's wait for none of them")
+    @Test("looks at one user's applications take a tenth of the time, and another user's wait for none")
     func shared() throws {
         var queue = HintQueue()
         var now: Microseconds = 1_000_000
@@ -70,7 +70,9 @@ struct HintQueueTests {
         var work: Microseconds = 0
         let look: Microseconds = 500
         while now < begin + 10_000_000 {
-            for value in 1...1_000 { queue.add(hint(SIGCONT), for: number(UInt32(value)), of: Self.user, at: now) }
+            for value in 1...1_000 {
+                queue.add(hint(SIGCONT), for: number(UInt32(value)), of: Self.user, at: now)
+            }
             work += look * Microseconds(looks(&queue, at: &now, taking: look, most: 2).count)
             now += 1_000
         }

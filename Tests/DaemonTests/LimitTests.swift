@@ -100,6 +100,142 @@ struct LimitTests {
         try replace(1_024)
     }
 
+    @Test(
+        "processes below an application, of which SetFocus and SetMinimized speak as a whole, are its windows too"
+    )
+    func wholeProcesses() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        // The shell's children are its processes.
+        let shell = try Child(
+            "sh", ["-c", "for i in $(seq 300); do sleep 1000 & echo \"child $!\"; done; echo end; wait"])
+        try shell.waitForLine(containing: "end")
+        let children = shell.output.split(separator: "\n").compactMap { line in
+            line.hasPrefix("child ") ? Int32(line.dropFirst(6)) : nil
+        }
+        #expect(children.count == 300)
+        defer { for child in children { kill(child, SIGKILL) } }
+        let path = try client.register("org.example.App", shell.pid)
+        let before = try daemon.descriptors().count
+        var refused = 0
+        for (index, child) in children.enumerated() {
+            let error = client.error {
+                if index % 2 == 0 {
+                    try client.setFocus(child)
+                } else {
+                    try client.setMinimized(child, true)
+                }
+            }
+            if let error {
+                #expect(error == ErrorName.limitsExceeded.rawValue)
+                refused += 1
+            }
+        }
+        #expect(refused == 300 - 256)
+        #expect(try daemon.descriptors().count - before == 256)
+        guard case .strings(let windows)? = try client.explain(path)["windows"] else {
+            throw TestFailure("Explain tells of no windows")
+        }
+        #expect(windows.count == 256)
+        for child in children[..<256] { kill(child, SIGKILL) }
+        try client.wait("their ends") { try daemon.descriptors().count == before }
+        // There is room again.
+        try client.setFocus(children[299])
+    }
+
+    @Test(
+        "a long set of windows is taken in steps, and what the connection calls after it is carried out after it"
+    )
+    func longSet() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=2000\n")
+        let client = try daemon.client()
+        let processes = try (0..<40).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try processes[..<20].map { try client.register("org.example.App", $0.pid) }
+        func set(_ numbers: Range<UInt64>) throws -> Message {
+            let call = try client.bus.newCall(
+                destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+                member: "ReplaceWindows")
+            try call.withContainer(.array, "(tua{sv})") {
+                for number in numbers {
+                    try call.withContainer(.struct, "tua{sv}") {
+                        try call.append(number)
+                        try call.append(UInt32(processes[Int(number) % 40].pid))
+                        try call.appendDictionary([("visible", .bool(number % 3 == 0))])
+                    }
+                }
+            }
+            return call
+        }
+        var answers: [String] = []
+        var slots: [Slot] = []
+        func begin(_ name: String, _ call: borrowing Message) throws {
+            slots.append(
+                try client.bus.callAsync(call, timeout: 120_000_000) { reply in
+                    answers.append(name + (reply.isError ? " failed" : ""))
+                })
+        }
+        func update(_ title: String) throws -> Message {
+            let call = try client.bus.newCall(
+                destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+                member: "UpdateWindow")
+            try call.append(UInt64(0))
+            try call.append(UInt32(processes[0].pid))
+            try call.appendDictionary([("title", .string(title)), ("focused", .bool(true))])
+            return call
+        }
+        let list = try client.bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager,
+            member: "ListApplications")
+        try begin("first", set(0..<600))
+        try begin("early", update("early"))
+        try begin("list", list)
+        try begin("second", set(0..<300))
+        try begin("late", update("late"))
+        try client.wait("the answers") { answers.count == 5 }
+        #expect(answers == ["first", "early", "list", "second", "late"])
+        guard case .strings(let windows)? = try client.explain(paths[0])["windows"] else {
+            throw TestFailure("Explain tells of no windows")
+        }
+        #expect(windows.count == 8)
+        #expect(windows.contains { $0.hasSuffix("focused visible \"late\"") }, "\(windows)")
+        #expect(try client.property(paths[0], BusNames.application, "State") == .string("active"))
+        // All of it or nothing: one window too many.
+        try daemon.reconfigure("[Limits]\nWindowsPerApplication=10\n")
+        let before = try client.picture()
+        let error = client.error { _ = try client.bus.call(set(0..<600), timeout: 120_000_000) }
+        #expect(error == ErrorName.limitsExceeded.rawValue)
+        #expect(try client.picture() == before)
+    }
+
+    @Test("a long set of exemptions, too")
+    func longExemptions() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let processes = try (0..<40).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try processes[..<20].map { try client.register("org.example.App", $0.pid) }
+        func replace(_ processes: some Sequence<Child>) throws {
+            try client.reporter("ReplaceExemptions") { message in
+                try message.withContainer(.array, "(us)") {
+                    for process in processes {
+                        try message.withContainer(.struct, "us") {
+                            try message.append(UInt32(process.pid))
+                            try message.append("audio")
+                        }
+                    }
+                }
+            }
+        }
+        let before = try daemon.descriptors().count
+        try replace(processes)
+        #expect(try daemon.descriptors().count == before + 20)
+        for path in paths { #expect(try client.canSuspend(path).contains("reported audio")) }
+        try replace(processes[5..<6])
+        #expect(try daemon.descriptors().count == before)
+        for (index, path) in paths.enumerated() {
+            #expect(try client.canSuspend(path).contains("reported audio") == (index == 5))
+        }
+    }
+
     @Test("background tasks of one application; one that ends makes room")
     func tasks() throws {
         let stage = try Stage(configuration: "[Limits]\nBackgroundTasksPerApplication=2\n")
@@ -179,7 +315,7 @@ struct LimitTests {
         func report(_ reporter: Client, _ first: UInt64) throws {
             try reporter.reporter("ReplaceWindows") { message in
                 try message.withContainer(.array, "(tua{sv})") {
-                    for number in first..<(first + 4_000) {
+                    for number in first..<(first + 1_000) {
                         try message.withContainer(.struct, "tua{sv}") {
                             try message.append(UInt64(number))
                             try message.append(UInt32(process.pid))

@@ -45,6 +45,30 @@ struct StopTests {
     }
 
     @Test(
+        "another user's flood keeps nobody's stop from being seen",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"),
+        .enabled(if: Programs.inPath("python3") != nil, "needs python3"))
+    func flood() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid)
+        let attacker = try Child(
+            "python3",
+            ["-c", "import os\nprint('on', flush=True)\nwhile True: os.kill(os.getpid(), 18)"],
+            uid: App.nobody)
+        try attacker.waitForLine(containing: "on")
+        for _ in 0..<3 {
+            client.forget()
+            kill(child.pid, SIGSTOP)
+            try client.wait(for: path, toBe: "suspended")
+            kill(child.pid, SIGCONT)
+            try client.wait(for: path, toBe: "background")
+        }
+        attacker.kill(SIGKILL)
+    }
+
+    @Test(
         "one that was sent before the registration, and works after it, is seen",
         .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
     func onItsWay() throws {

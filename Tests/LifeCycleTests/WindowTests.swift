@@ -286,7 +286,9 @@ struct WindowTests {
         try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
     }
 
-    @Test("what is said of processes as a whole counts as their application's windows, and changes nothing past the limit")
+    @Test(
+        "what is said of processes as a whole counts as their application's windows, and changes nothing past the limit"
+    )
     func wholeProcesses() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 3

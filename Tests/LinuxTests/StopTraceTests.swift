@@ -102,7 +102,8 @@ extension SignalTests {
         }
 
         @Test(
-            "whether a thread leads its process is asked of the kernel", .enabled(if: python, "needs python3"))
+            "whether a thread leads its process is asked of the kernel", .enabled(if: python, "needs python3")
+        )
         func leader() throws {
             let target = try Child(
                 python: """

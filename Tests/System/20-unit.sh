@@ -32,3 +32,21 @@ else
     skip 'its memory is locked' 'a container is not given the right'
     skip 'nothing is missing to it' 'in a container there is'
 fi
+
+online=/sys/devices/system/cpu/cpu1/online
+if [ "$where" = vm ] && [ -w "$online" ]; then
+    systemctl restart appstated
+    # So soon after its start it does not make way for another, and it may not open the CPU's events itself.
+    echo 0 >"$online"
+    echo 1 >"$online"
+    for _ in $(seq 50); do
+        [ "$(property StopDetection)" = events ] || break
+        sleep 0.2
+    done
+    same 'the events of a CPU that was off have ended: it polls' polling "$(property StopDetection)"
+    systemctl restart appstated
+    same 'a new start has them handed over' events "$(property StopDetection)"
+else
+    skip 'the events of a CPU that was off have ended: it polls' 'no CPU can be turned off here'
+    skip 'a new start has them handed over' 'no CPU can be turned off here'
+fi

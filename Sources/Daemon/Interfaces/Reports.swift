@@ -137,7 +137,8 @@ final class WindowSet {
             step = end < reports.count ? .adding(end) : .dropping
         case .dropping:
             var isMore = false
-            try daemon.perform(.dropWindows(except: Set(reports.map(\.number)), reporter, atMost: Self.atOnce)) {
+            let named = Set(reports.map(\.number))
+            try daemon.perform(.dropWindows(except: named, reporter, atMost: Self.atOnce)) {
                 isMore = $0 == .more
             }
             return !isMore
