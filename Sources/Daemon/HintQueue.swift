@@ -126,8 +126,12 @@ struct HintQueue {
 
     /// What a look at an application of this user has taken.
     mutating func spent(_ time: Microseconds, on user: UInt32, at now: Microseconds) {
+        open(user)
         lines[user]?.pace.spend(time * Self.share, at: now)
     }
+
+    /// Whether this user's applications have had their share for now.
+    func isOverdrawn(_ user: UInt32, at now: Microseconds) -> Bool { (lines[user]?.pace.due ?? 0) > now }
 
     /// When `next` has something to give, as far as is known; nil: not before something is added.
     var nextDue: Microseconds? {
@@ -136,10 +140,13 @@ struct HintQueue {
     }
 
     private mutating func join(_ number: ApplicationNumber, _ user: UInt32) {
-        if lines[user] == nil {
-            lines[user] = Line()
-            turns.append(user)
-        }
+        open(user)
         lines[user]?.waiting.append(number)
+    }
+
+    private mutating func open(_ user: UInt32) {
+        if lines[user] != nil { return }
+        lines[user] = Line()
+        turns.append(user)
     }
 }

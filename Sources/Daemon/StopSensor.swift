@@ -313,13 +313,21 @@ final class StopSensor {
             queue.spent(now - begin, on: next.user, at: now)
         }
         if walk.isWanted, !walk.isRunning, now >= nextWalk { beginWalk(at: now) }
-        let begin = now
+        let walkBegin = now
         while now < end, let number = walk.left.popLast() {
+            guard let user = application(number)?.user else { continue }
+            if queue.isOverdrawn(user, at: now) {
+                // The others are not to wait for a user whose applications are stopped and continued without end.
+                walk.isWanted = true
+                continue
+            }
+            let begin = now
             counts.looks += 1
             if look(at: number) { walk.hasChanged = true }
             now = self.now()
+            queue.spent(now - begin, on: user, at: now)
         }
-        walk.work += now - begin
+        walk.work += now - walkBegin
         if walk.isRunning, walk.left.isEmpty { endWalk(at: now) }
         if now >= end { restUntil = now + Self.rest }
         armWork(at: now)

@@ -77,6 +77,8 @@ struct HintQueueTests {
             now += 1_000
         }
         #expect(work <= HintQueue.allowance + (now - begin) / HintQueue.share + 2 * look)
+        #expect(queue.isOverdrawn(Self.user, at: now))
+        #expect(!queue.isOverdrawn(Self.other, at: now))
         queue.add(hint(SIGSTOP), for: number(5_000), of: Self.other, at: now)
         #expect(queue.next(at: now)?.number == number(5_000))
     }
