@@ -138,22 +138,23 @@ final class LockSensor {
 
     /// Begins what is wanted and may begin; sets the timer for the rest.
     private func look() {
-        if watched.isEmpty { return }
+        let now = now()
+        let ready = rounds.filter { $0.value.isWanted && !$0.value.isUnderWay && $0.value.notBefore <= now }
+        // Before the look: who begins to wait after it is hinted anew. Others' rounds are wanted already.
+        if !ready.isEmpty, !watched.isEmpty { drain() }
+        for user in ready.keys.sorted() where !watched.isEmpty { begin(user) }
+        arm()
+    }
+
+    private func arm() {
         let now = now()
         var next = Microseconds.max
-        var hasDrained = false
-        for user in rounds.keys.sorted() {
-            guard let round = rounds[user], !round.isUnderWay else { continue }
-            if !round.isWanted {
-                // Without a trace nobody says when.
-                if trace == nil { next = min(next, max(now + pause, round.notBefore)) }
-            } else if round.notBefore > now {
+        for round in rounds.values where !round.isUnderWay && !watched.isEmpty {
+            if round.isWanted {
                 next = min(next, round.notBefore)
-            } else {
-                // Before the look: who begins to wait after it is hinted anew. Others' rounds are wanted already.
-                if !hasDrained { drain() }
-                hasDrained = true
-                begin(user)
+            } else if trace == nil {
+                // Nobody says when.
+                next = min(next, max(now + pause, round.notBefore))
             }
         }
         if next < .max { timer?.arm(at: next) } else { timer?.disarm() }
@@ -162,7 +163,7 @@ final class LockSensor {
     private func begin(_ user: UInt32) {
         rounds[user]?.isWanted = false
         rounds[user]?.isUnderWay = true
-        looks.ask(.locks(user: user), of: user, within: .max) { [weak self] in
+        looks.ask(.locks(user: user), of: user, isUrgent: true, within: .max) { [weak self] in
             self?.round(of: user)
         } answer: { [weak self] answer in
             self?.take(answer, of: user)

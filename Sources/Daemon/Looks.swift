@@ -50,7 +50,8 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
 
     init(loop: EventLoop, name: String, now: @escaping () -> Microseconds) throws {
         self.now = now
-        worker = try Worker(name: name, limit: 1)
+        // One that ends soon: who has nothing to do is one thread.
+        worker = try Worker(name: name, limit: 1, idleMilliseconds: 1_000)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         timer = try loop.timer { [weak self] in self?.expire() }
     }

@@ -171,7 +171,12 @@ final class Stops {
 
     /// A person wants what only policy has wanted so far: that is no matter of looks.
     func hurry(_ number: ApplicationNumber) {
-        if orders[number]?.phase == .asking, !isByPolicy(number) { carryOut(number) }
+        guard let application = find(number), !isByPolicy(number) else { return }
+        switch orders[number]?.phase {
+        case .asking?: carryOut(number)
+        case .checking?: if stands(number, application.process) == true { complete(number) }
+        case .stopping?, .breathing?, nil: break
+        }
     }
 
     private func begin(_ number: ApplicationNumber, _ phase: Order.Phase) -> UInt64 {

@@ -35,6 +35,8 @@ struct IdleTests {
         #expect(states.count == 103)
         #expect(Set(states) == ["active", "inactive", "background", "suspended"])
 
+        // The one that has looked at them ends a second later.
+        try client.wait("the second thread to end") { try daemon.threads() == 1 }
         try expectSilence(of: daemon)
         #expect(try daemon.threads() == 1)
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }

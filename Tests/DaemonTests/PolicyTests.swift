@@ -201,10 +201,9 @@ struct PolicyTests {
         let told = try app.last("DidEnterBackground", of: path)
         try client.catchUp()
         try app.application(path, "Acknowledge t:\(try #require(told.first))")
-        try client.settle()
+        try client.wait("the objection") { try client.explain(path)["last-objection"] == .string(why) }
         #expect(client.edges(of: path) == [])
         #expect(try client.holds(path) == [])
-        #expect(try client.explain(path)["last-objection"] == .string(why))
     }
 
     @Test("while the session has lost its window reporter, nothing in it is suspended by policy")

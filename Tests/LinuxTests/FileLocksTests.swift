@@ -74,6 +74,56 @@ struct FileLocksTextTests {
     }
 }
 
+@Suite("FileLocks, where there is more than is looked at")
+struct FileLocksLimitTests {
+    private static let contested = """
+        1: FLOCK  ADVISORY  WRITE 99 a:b:1 0 EOF
+        1: -> FLOCK  ADVISORY  WRITE 24 a:b:1 0 EOF
+
+        """
+
+    @Test("a list of locks that is too long concerns those alone that hold one")
+    func locks() throws {
+        let line = "2: POSIX  ADVISORY  WRITE 99 a:b:2 0 EOF\n"
+        let count = FileLocks.mostBytes / line.utf8.count + 1
+        let tree = try MadeUpTree([
+            "locks": Self.contested + String(repeating: line, count: count),
+            "12/fdinfo/3": "pos:\t0\nlock:\t1: FLOCK  ADVISORY  WRITE 99 a:b:1 0 EOF\n",
+            "13/fdinfo/3": "pos:\t0\nlock:\t1: FLOCK  ADVISORY  WRITE 13 a:b:3 0 EOF\n",
+            "14/fdinfo/3": "pos:\t0\n",
+        ])
+        let proc = Proc(root: tree.root)
+        let locks = try FileLocks(proc: proc)
+        #expect(!locks.isWhole)
+        func waiter(_ pid: Int32) throws -> Int32? {
+            var budget = LookBudget()
+            return try locks.waiter(blockedBy: [pid], proc: proc, &budget)?.pid
+        }
+        #expect(try waiter(12) == 24)
+        #expect(throws: LookLimit.locks(FileLocks.mostBytes)) { try waiter(13) }
+        #expect(try waiter(14) == nil)
+    }
+
+    @Test("more open files or more time than there may be: it cannot be told")
+    func budget() throws {
+        let tree = try MadeUpTree([
+            "locks": Self.contested, "12/fdinfo/3": "pos:\t0\n", "12/fdinfo/4": "pos:\t0\n",
+            "13/fdinfo/3": "pos:\t0\n",
+        ])
+        let proc = Proc(root: tree.root)
+        let locks = try FileLocks(proc: proc)
+        #expect(locks.isWhole)
+        func waiter(_ budget: LookBudget) throws -> FileLocks.Waiter? {
+            var budget = budget
+            return try locks.waiter(blockedBy: [12, 13], proc: proc, &budget)
+        }
+        #expect(try waiter(LookBudget(files: 3)) == nil)
+        #expect(throws: LookLimit.files(2)) { try waiter(LookBudget(files: 2)) }
+        #expect(throws: LookLimit.time) { try waiter(LookBudget(microseconds: 0)) }
+        #expect("\(LookLimit.files(2))" == "cannot be told: more than 2 open files")
+    }
+}
+
 /// A file that ends with the test.
 final class TestFile {
     let path = FileManager.default.temporaryDirectory
