@@ -42,8 +42,12 @@ enum FormerRecord {
         lines(bytes).filter { $0.key == "resource" }.compactMap { text($0.value) }
     }
 
+    private static let end = Array("complete=yes\n".utf8)
+
     private static func lines(_ bytes: [UInt8]) -> [(key: String, value: [UInt8])] {
-        bytes.split(separator: UInt8(ascii: "\n")).compactMap { line in
+        // Of one that was cut off, the last line is.
+        let isWhole = bytes.suffix(end.count).elementsEqual(end)
+        return bytes.split(separator: UInt8(ascii: "\n")).dropLast(isWhole ? 0 : 1).compactMap { line in
             guard let equals = line.firstIndex(of: UInt8(ascii: "=")) else { return nil }
             return (String(decoding: line[..<equals], as: UTF8.self), Array(line[(equals + 1)...]))
         }

@@ -54,7 +54,9 @@ extension Daemon {
             guard let application = executor.registered[number] else { continue }
             let holding = Holding(entry.application?.record ?? Record())
             stops.adopt(application, holding)
-            if holding.isEmpty { letGo(entry, sparing: machine.applications[number]?.foreignStop != nil) }
+            if holding.isEmpty, entry.holds != nil {
+                letGo(entry, sparing: machine.applications[number]?.foreignStop != nil)
+            }
         }
         for (entry, why) in dropped { drop(entry, because: why, state) }
         for former in replaced {
