@@ -30,8 +30,8 @@ struct HintQueue {
     typealias Hint = StopTrace.Hint
 
     /// So many looks at one application at once, and then one in each interval.
-    static let looks = 8
-    static let lookInterval: Microseconds = 50_000
+    static let looks = 512
+    static let lookInterval: Microseconds = 5_000
     /// The share of the time that goes to one user's applications: a tenth.
     static let share: Microseconds = 10
     /// The time that one user's applications may take at once.

@@ -49,8 +49,8 @@ final class StopSensor {
     private static let slice: Microseconds = 1_000
     private static let rest: Microseconds = 1_000
     /// A burst wakes us so many times, and then once in each interval.
-    private static let wakeUps = 16
-    private static let wakeUpInterval: Microseconds = 10_000
+    private static let wakeUps = 512
+    private static let wakeUpInterval: Microseconds = 5_000
     /// Threads of unknown processes that are looked up at one wake-up: in all, and of one sender.
     private static let mostLookups = 32
     private static let mostLookupsOfSender = 8
@@ -290,7 +290,11 @@ final class StopSensor {
         if hint.signal == SIGCONT {
             retries.cancel(number)
             confirmContinued(number)
-        } else if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
+            return
+        }
+        // This hint may have overtaken that of a SIGCONT, and the process may ignore this signal.
+        if hint.signal != SIGSTOP { confirmContinued(number) }
+        if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
     }
