@@ -46,7 +46,7 @@ public final class Daemon {
     private(set) lazy var listings = Listings(
         bus: bus, announcer: announcer, core: core,
         find: { [unowned self] in executor.registered[$0] },
-        visible: { [unowned self] in visibleNumbers(to: $0, above: $1) },
+        visible: { [unowned self] in visibleNumbers(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     /// A new start, for the kernel's events.
@@ -550,7 +550,7 @@ public final class Daemon {
     }
 
     /// The applications that exist for a connection, in order.
-    func visibleNumbers(to connection: Connection, above last: UInt32 = 0) -> [ApplicationNumber] {
+    func visibleNumbers(to connection: Connection) -> [ApplicationNumber] {
         let numbers: [ApplicationNumber]
         switch connection.confinement {
         case .none:
@@ -564,7 +564,7 @@ public final class Daemon {
         case .unknown:
             numbers = []
         }
-        return numbers.filter { $0.rawValue > last }.sorted()
+        return numbers.sorted()
     }
 
     private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {

@@ -54,13 +54,12 @@ final class Listings {
         var numbers: [ApplicationNumber]
         var next = 0
         var bytes = 0
-        /// Applications up to this number are among `numbers`.
-        var through: UInt32
+        /// Those that were among `numbers` before. Numbers wrap, so that a new one may be less than all of these.
+        var passed: Set<ApplicationNumber> = []
 
-        init(_ reply: consuming Message, _ numbers: [ApplicationNumber], through: UInt32) {
+        init(_ reply: consuming Message, _ numbers: [ApplicationNumber]) {
             self.reply = reply
             self.numbers = numbers
-            self.through = through
         }
     }
 
@@ -68,7 +67,7 @@ final class Listings {
     private let announcer: Announcer
     private let core: Core
     private let find: (ApplicationNumber) -> Registered?
-    private let visible: (Connection, _ above: UInt32) -> [ApplicationNumber]
+    private let visible: (Connection) -> [ApplicationNumber]
     private let maySee: (Application, Connection) -> Bool
     /// Calls `turn`.
     var timer: Timer?
@@ -85,7 +84,7 @@ final class Listings {
     init(
         bus: Bus, announcer: Announcer, core: Core,
         find: @escaping (ApplicationNumber) -> Registered?,
-        visible: @escaping (Connection, _ above: UInt32) -> [ApplicationNumber],
+        visible: @escaping (Connection) -> [ApplicationNumber],
         maySee: @escaping (Application, Connection) -> Bool
     ) {
         self.bus = bus
@@ -159,7 +158,7 @@ final class Listings {
         do {
             let reply = try listing.call.newReply()
             try reply.open(.array, listing.kind.element)
-            listing.draft = Draft(reply, visible(listing.connection, 0), through: core.machine.lastNumber)
+            listing.draft = Draft(reply, visible(listing.connection))
         } catch {
             listing.call.fail(MethodError(error))
         }
@@ -172,9 +171,9 @@ final class Listings {
         do {
             while true {
                 if draft.next == draft.numbers.count {
-                    draft.numbers = visible(listing.connection, draft.through)
+                    draft.passed.formUnion(draft.numbers)
+                    draft.numbers = visible(listing.connection).filter { !draft.passed.contains($0) }
                     draft.next = 0
-                    draft.through = core.machine.lastNumber
                     if draft.numbers.isEmpty { break }
                 }
                 try write(draft.numbers[draft.next], listing, draft)

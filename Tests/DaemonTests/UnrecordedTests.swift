@@ -75,7 +75,7 @@ struct UnrecordedTests {
         #expect(try scene.client.state(scene.path) == "background")
         try scene.disk.clear()
         // It is tried again by itself.
-        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.wait("the stop") { try scene.client.state(scene.path) == "suspended" }
         #expect(try isStopped(scene.child.pid))
         try scene.restart()
         #expect(try scene.client.holds(scene.path) == ["policy appstated"])
