@@ -31,6 +31,8 @@ final class Listings {
     private static let mostOfUser = 64
     /// What a slice may take. The rule for all that we do is 5 ms.
     private static let slice: Microseconds = 2_000
+    /// So many rows are of one moment, however long they take: whoever follows StateChanged begins with them.
+    private static let mostRowsAtOnce = 512
     /// While the bus does not take what was written already, no more is.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
@@ -167,7 +169,8 @@ final class Listings {
     /// Writes for the time of a slice. Answers whether the call is answered.
     private func advance(_ listing: Listing) -> Bool {
         guard let draft = listing.draft else { return true }
-        let end = Clock.monotonicMicroseconds + Self.slice
+        let isOfOneMoment = listing.kind == .rows && draft.numbers.count <= Self.mostRowsAtOnce
+        let end = isOfOneMoment ? .max : Clock.monotonicMicroseconds + Self.slice
         do {
             while true {
                 if draft.next == draft.numbers.count {

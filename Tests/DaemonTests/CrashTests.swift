@@ -312,16 +312,20 @@ private final class Churn {
 
     // MARK: The subscriber
 
+    /// A list with nothing under way: a daemon that has just taken applications up goes on to look at them.
     private func begin() throws {
-        told = [:]
-        // What comes between Subscribe and the answer is told before the list.
-        try subscriber.settle()
-        for row in try subscriber.list() {
-            let words = row.split(separator: " ").map(String.init)
-            told[words[0]] = words.last
-        }
-        try subscriber.settle()
-        heard = subscriber.received.count
+        var before = 0
+        repeat {
+            try subscriber.settle()
+            before = subscriber.received.count
+            told = [:]
+            for row in try subscriber.list() {
+                let words = row.split(separator: " ").map(String.init)
+                told[words[0]] = words.last
+            }
+            try subscriber.settle()
+        } while subscriber.received.count != before
+        heard = before
     }
 
     /// Holds every edge that came since against what was known.
