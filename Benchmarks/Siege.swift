@@ -52,8 +52,9 @@ extension Bench {
     }
 
     private static func begin(_ attack: Attack, _ bus: PrivateBus) throws -> Child {
-        let child = try Child(
-            "/proc/self/exe", ["--attack", attack.rawValue, bus.address], uid: attacker)
+        // By its path: /proc/self/exe would be setpriv(1).
+        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+        let child = try Child(own, ["--attack", attack.rawValue, bus.address], uid: attacker)
         try child.waitForLine(containing: "begun")
         return child
     }
