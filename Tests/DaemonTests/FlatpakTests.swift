@@ -81,17 +81,6 @@ struct FlatpakTests {
         func register() throws -> String { try ask("process") }
     }
 
-    private func error(_ body: () throws -> Void) -> String? {
-        do {
-            try body()
-            return nil
-        } catch let failure as BusFailure {
-            return failure.name ?? "\(failure)"
-        } catch {
-            return "\(error)"
-        }
-    }
-
     @Test("pid 0 is refused with the way that works, and so is the proxy by its number")
     func proxyIsNoApplication() throws {
         let daemon = try TestDaemon()
@@ -105,7 +94,7 @@ struct FlatpakTests {
             #expect(failure.message?.contains("RegisterProcess") == true)
         }
         let proxy = instance.proxy.pid
-        #expect(error { try instance.ask("number \(proxy)") } == ErrorName.accessDenied.rawValue)
+        #expect(errorName { try instance.ask("number \(proxy)") } == ErrorName.accessDenied.rawValue)
         #expect(try client.list() == [])
     }
 
@@ -126,7 +115,7 @@ struct FlatpakTests {
         try instance.ask("call \(path) \(BusNames.properties) GetAll s:")
         #expect(try instance.list() == path)
         try instance.application(path, "Explain")
-        #expect(error { try instance.application(path, "Suspend") } == ErrorName.accessDenied.rawValue)
+        #expect(errorName { try instance.application(path, "Suspend") } == ErrorName.accessDenied.rawValue)
         try instance.application(path, "Unregister")
         #expect(try client.list() == [])
     }
@@ -153,7 +142,7 @@ struct FlatpakTests {
         let missing = ErrorName.noSuchApplication.rawValue
         for path in paths {
             for member in ["BecomeDelegate", "FinishLaunching", "Explain", "Unregister", "Terminate b:true"] {
-                #expect(error { try second.application(path, member) } == missing, "\(member)")
+                #expect(errorName { try second.application(path, member) } == missing, "\(member)")
             }
         }
         #expect(try second.list() == "")
@@ -170,8 +159,8 @@ struct FlatpakTests {
         // Adopted by somebody outside.
         let path = try client.register("org.example.App", instance.outer.pid)
         let missing = ErrorName.noSuchApplication.rawValue
-        #expect(error { try instance.application(path, "BecomeDelegate") } == missing)
-        #expect(error { try instance.application(path, "Unregister") } == missing)
+        #expect(errorName { try instance.application(path, "BecomeDelegate") } == missing)
+        #expect(errorName { try instance.application(path, "Unregister") } == missing)
         let own = try instance.register()
         try instance.application(own, "FinishLaunching")
     }

@@ -22,17 +22,6 @@ struct SandboxTests {
         "org.freedesktop.DBus.Introspectable Introspect",
     ]
 
-    private func error(_ body: () throws -> Void) -> String? {
-        do {
-            try body()
-            return nil
-        } catch let failure as BusFailure {
-            return failure.name ?? "\(failure)"
-        } catch {
-            return "\(error)"
-        }
-    }
-
     @Test("a sandboxed process has no say in the application that started it")
     func starter() throws {
         let daemon = try TestDaemon()
@@ -41,9 +30,9 @@ struct SandboxTests {
         let app = try App(daemon.bus, isSandboxed: true)
         let path = try client.register("org.example.Starter", app.pid)
         for call in Self.calls {
-            #expect(error { try app.ask("call \(path) \(call)") } == Self.noSuchApplication, "\(call)")
+            #expect(errorName { try app.ask("call \(path) \(call)") } == Self.noSuchApplication, "\(call)")
         }
-        #expect(error { try app.manager("GetApplicationByPID u:\(app.pid)") } == Self.noSuchApplication)
+        #expect(errorName { try app.manager("GetApplicationByPID u:\(app.pid)") } == Self.noSuchApplication)
         #expect(try app.manager("ListApplications") == "")
         #expect(try client.state(path) == "background")
         #expect(try client.explain(path)["delegate"] == .string(""))
@@ -54,13 +43,13 @@ struct SandboxTests {
         try app.application(own, "BecomeDelegate")
         try app.ask("call \(own) \(BusNames.properties) GetAll s:")
         #expect(try app.manager("ListApplications") == own)
-        #expect(error { try app.application(path, "Explain") } == Self.noSuchApplication)
+        #expect(errorName { try app.application(path, "Explain") } == Self.noSuchApplication)
         // So has a process that it makes, from a connection of its own.
         _ = try app.make("descend")
         try app.application(own, "BecomeDelegate")
         let task = try app.application(own, "BeginBackgroundTask s:task")
         try app.application(own, "EndBackgroundTask t:\(task)")
-        #expect(error { try app.application(path, "Unregister") } == Self.noSuchApplication)
+        #expect(errorName { try app.application(path, "Unregister") } == Self.noSuchApplication)
         try app.application(own, "Unregister")
         #expect(try client.list().count == 1)
     }

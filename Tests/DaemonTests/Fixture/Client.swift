@@ -45,16 +45,7 @@ final class Client {
     }
 
     /// Calls and answers the name of the error it gets; nil where there was none.
-    func error(of body: () throws -> Void) -> String? {
-        do {
-            try body()
-            return nil
-        } catch let failure as BusFailure {
-            return failure.name ?? "\(failure)"
-        } catch {
-            return "\(error)"
-        }
-    }
+    func error(of body: () throws -> Void) -> String? { errorName(of: body) }
 
     @discardableResult
     func register(
@@ -172,5 +163,17 @@ final class Client {
             arguments.append("unreadable: \(error)")
         }
         received.append(Received(path: path, interface: interface, member: member, arguments: arguments))
+    }
+}
+
+/// The name of the D-Bus error that comes of it; nil where there was none.
+func errorName(of body: () throws -> Void) -> String? {
+    do {
+        try body()
+        return nil
+    } catch let failure as BusFailure {
+        return failure.name ?? "\(failure)"
+    } catch {
+        return "\(error)"
     }
 }
