@@ -17,7 +17,6 @@ final class Executor {
     private let pressure: PressureSensor
     /// nil only until it is made: it asks us who is who.
     private(set) var stops: Stops?
-    private let ownProcess: ProcessIdentity?
     private(set) var registered: [ApplicationNumber: Registered] = [:]
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
@@ -41,13 +40,10 @@ final class Executor {
         self.lowMemory = lowMemory
         self.pressure = pressure
         self.journal = journal
-        ownProcess = try? proc.identity(of: getpid())
-        if let ownProcess { foreignProcesses.insert(ownProcess) }
+        if let ownProcess = try? proc.identity(of: getpid()) { foreignProcesses.insert(ownProcess) }
         resources.isForeign = { [unowned self] in isForeign($0) }
         reclaimer.find = { [unowned self] in registered[$0] }
-        reclaimer.foreign = { [unowned self] in
-            Set(numbers.keys).union(ownProcess.map { [$0] } ?? [])
-        }
+        reclaimer.foreign = { [unowned self] in foreignProcesses }
     }
 
     func use(_ stops: Stops) {
@@ -146,7 +142,7 @@ final class Executor {
 
     /// Whether an extent ends at this process: it is an application of its own, or it is us.
     func isForeign(_ process: ProcessIdentity) -> Bool {
-        numbers[process] != nil || process == ownProcess
+        foreignProcesses.contains(process)
     }
 
     // MARK: The end
