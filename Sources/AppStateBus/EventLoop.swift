@@ -5,6 +5,14 @@ import Glibc
 public final class EventLoop {
     let pointer: OpaquePointer
 
+    /// An event that kept the others waiting for longer than `longest`: for how long, in microseconds, and whose it was,
+    /// the file that made the source, or the bus.
+    public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
+    /// So long may one event take, in microseconds, before `overran` is called.
+    public static let longest: UInt64 = 5_000
+    /// Whose event is dispatched; nil: the bus's.
+    fileprivate var place: StaticString?
+
     /// A new loop, not the thread's default one.
     public init() throws(BusFailure) {
         var event: OpaquePointer?
@@ -21,7 +29,28 @@ public final class EventLoop {
 
     /// Dispatches events until `exit(code:)` and gives its code. A loop runs once.
     public func run() throws(BusFailure) -> Int32 {
-        try check(sd_event_loop(pointer), "run", "the event loop")
+        while sd_event_get_state(pointer) != Int32(SD_EVENT_FINISHED) { try turn(timeout: UInt64.max) }
+        var code: Int32 = 0
+        try check(sd_event_get_exit_code(pointer, &code), "run", "the event loop")
+        return code
+    }
+
+    /// As sd_event_run(3), with a look at the clock after the event.
+    @discardableResult
+    private func turn(timeout: UInt64) throws(BusFailure) -> Bool {
+        var result = sd_event_prepare(pointer)
+        if result == 0 { result = sd_event_wait(pointer, timeout) }
+        guard try check(result, "wait", "the event loop") > 0 else { return false }
+        place = nil
+        let begin = now
+        try check(sd_event_dispatch(pointer), "run", "the event loop")
+        if let overran {
+            var time = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &time)
+            let end = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+            if end > begin + Self.longest { overran(end - begin, place.map { "\($0)" } ?? "the bus") }
+        }
+        return true
     }
 
     /// Waits for one event and dispatches it.
@@ -30,7 +59,7 @@ public final class EventLoop {
     /// - Returns: whether something was dispatched.
     @discardableResult
     public func runOnce(timeout: UInt64?) throws(BusFailure) -> Bool {
-        try check(sd_event_run(pointer, timeout ?? UInt64.max), "run", "the event loop") > 0
+        try turn(timeout: timeout ?? UInt64.max)
     }
 
     /// Ends `run()` after the present handler.
@@ -53,12 +82,17 @@ public final class EventLoop {
     /// - Parameters:
     ///   - descriptor: a descriptor that epoll(7) accepts.
     ///   - readiness: what to wait for; errors and hang-ups are reported in any case.
+    ///   - place: who is said to have kept the others waiting (`overran`).
     ///   - handler: gets what was found.
     /// - Returns: the source; it watches for as long as it is kept.
     public func watch(
-        _ descriptor: Int32, for readiness: Readiness = .readable, _ handler: @escaping (Readiness) -> Void
+        _ descriptor: Int32, for readiness: Readiness = .readable, in place: StaticString = #fileID,
+        _ handler: @escaping (Readiness) -> Void
     ) throws(BusFailure) -> Source {
-        let context = SourceContext(handler)
+        let context = SourceContext { [weak self] readiness in
+            self?.place = place
+            handler(readiness)
+        }
         return Source(
             try SourceContext.adopt(context, "watch descriptor \(descriptor)") { source, userdata in
                 sd_event_add_io(pointer, &source, descriptor, readiness.rawValue, ready, userdata)
@@ -68,9 +102,16 @@ public final class EventLoop {
     /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows. Of several that
     /// come due before the loop turns, any may be first.
     ///
-    /// - Parameter handler: called once for each time the timer was armed and came due.
-    public func timer(_ handler: @escaping () -> Void) throws(BusFailure) -> Timer {
-        let context = SourceContext { _ in handler() }
+    /// - Parameters:
+    ///   - place: who is said to have kept the others waiting (`overran`).
+    ///   - handler: called once for each time the timer was armed and came due.
+    public func timer(
+        in place: StaticString = #fileID, _ handler: @escaping () -> Void
+    ) throws(BusFailure) -> Timer {
+        let context = SourceContext { [weak self] _ in
+            self?.place = place
+            handler()
+        }
         let source = try SourceContext.adopt(context, "make a timer") { source, userdata in
             // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
             sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)

@@ -34,10 +34,13 @@ public final class Daemon {
     private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
+    let turn: Turn
     private var isStepping = false
     /// What is known of these could not be written down; when to try again.
     private var unwritten: Set<ApplicationNumber> = []
     private var rewriteAt: Microseconds = 0
+    /// The effects of its end are being carried out.
+    private var leaving: ApplicationNumber?
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     /// How many calls of each user wait until processes have been looked at.
@@ -56,6 +59,9 @@ public final class Daemon {
     private var slots: [Slot] = []
 
     var machine: Machine { core.machine }
+
+    /// Between two lines about an event that kept others waiting.
+    private static let leastPauseOfComplaints: Microseconds = 1_000_000
 
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer all the same.
     private static let longestWait: Microseconds = 500_000
@@ -78,6 +84,7 @@ public final class Daemon {
         self.journal = journal
         self.source = source
         self.stored = stored
+        turn = Turn(loop, { Self.now })
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
@@ -111,7 +118,7 @@ public final class Daemon {
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
-        let reclaimer = Reclaimer(
+        let reclaimer = try Reclaimer(
             loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },
             available: { [unowned pressure] in pressure.available }, report: core.report)
         let executor = Executor(
@@ -136,6 +143,8 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         stops.writeDown = { [unowned self] in writeDown($0) }
+        stops.haveLetGo = { [unowned self] in removeIfDone($0) }
+        resources.haveGivenBack = { [unowned self] in removeIfDone($0) }
         resources.writeDown = { [unowned self] application, entries in
             application.resources = entries
             state?.writeResources(application.number, entries)
@@ -144,6 +153,14 @@ public final class Daemon {
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
         listings.timer = try loop.timer { [unowned self] in listings.turn() }
+        if journal.logs(.debug) {
+            var next: Microseconds = 0
+            loop.overran = { span, place in
+                guard Self.now >= next else { return }
+                next = Self.now + Self.leastPauseOfComplaints
+                journal.log(.debug, "the loop was busy for \(span / 1_000) ms in \(place)")
+            }
+        }
         complain(configuration)
     }
 
@@ -293,7 +310,8 @@ public final class Daemon {
         take(core.machine.relinquish(at: Self.now))
         isStepping = false
         step()
-        resources.configure(ResourceTable(), .observe)
+        stops.finish()
+        resources.putBackAll()
         writeDownAll()
         loop.exit(code: code)
     }
@@ -301,6 +319,7 @@ public final class Daemon {
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
+        stops.finish()
         stops.close()
         loop.exit(code: code)
     }
@@ -320,6 +339,7 @@ public final class Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
+        stops.finish()
         processes.dropStored()
         loop.exit(code: Self.anew)
     }
@@ -454,9 +474,25 @@ public final class Daemon {
                 continue
             }
             let suspender = executor.registered[number]?.suspender
+            leaving = number
             executor.carryOut(effect)
-            state?.remove(number, isHeld: suspender?.isFreezeOurs == true)
+            leaving = nil
+            if suspender?.isFreezeOurs == true {
+                // It cannot be thawed now: whoever comes after us tries it too.
+                state?.remove(number, isHeld: true)
+            } else {
+                removeIfDone(number)
+            }
         }
+    }
+
+    /// Forgets an application that was removed, once all of it runs again and has its resources back: the next daemon
+    /// would not know whom to continue.
+    private func removeIfDone(_ number: ApplicationNumber) {
+        guard executor.registered[number] == nil, number != leaving, !stops.isLettingGo(number),
+            !resources.isGivingBack(number)
+        else { return }
+        state?.remove(number)
     }
 
     private func arm() {

@@ -44,6 +44,7 @@ final class Executor {
         resources.isForeign = { [unowned self] in isForeign($0) }
         reclaimer.find = { [unowned self] in registered[$0] }
         reclaimer.foreign = { [unowned self] in foreignProcesses }
+        resources.foreign = { [unowned self] in foreignProcesses }
     }
 
     func use(_ stops: Stops) {

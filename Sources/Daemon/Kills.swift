@@ -10,7 +10,22 @@ final class Kills {
     private let isForeign: (ProcessIdentity) -> Bool
     private let journal: Journal
     private let retries: Retries<ApplicationNumber>
-    private var extents: [ApplicationNumber: (application: Registered, extent: StoppedExtent)] = [:]
+    private let turn: Turn
+    private var underWay: [ApplicationNumber: Kill] = [:]
+    /// Called once all of an application have SIGKILL.
+    var done: (ApplicationNumber) -> Void = { _ in }
+
+    private struct Kill {
+        let application: Registered
+        let means: Means
+    }
+
+    private enum Means {
+        /// It is stopped first.
+        case stopped(StoppedExtent)
+        /// It stands.
+        case frozen(SignalledExtent)
+    }
 
     /// One that does not stand by then, in vfork(2) or for want of CPU time, is killed as far as it is known.
     private static let patience: Microseconds = 2_000_000
@@ -19,6 +34,7 @@ final class Kills {
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
         isForeign: @escaping (ProcessIdentity) -> Bool
     ) throws(BusFailure) {
+        turn = Turn(loop, now)
         self.proc = proc
         self.isForeign = isForeign
         self.journal = journal
@@ -28,32 +44,64 @@ final class Kills {
     /// Begins to stop it; kills it once it stands, or at the end of patience. What is frozen takes no stop, and
     /// cannot fork: it is killed at once.
     func kill(_ application: Registered, isFrozen: Bool) {
-        if isFrozen {
-            let failures = Extent.signal(
-                SIGKILL, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
-            return log(failures, of: application)
-        }
         let number = application.number
-        guard extents[number] == nil else { return }
-        let extent = StoppedExtent(proc: proc, main: application.process, owner: application.user)
-        extents[number] = (application, extent)
-        if extent.stop(isForeign: isForeign) == .complete { return finish(number) }
-        retries.start(number, for: Self.patience) { [weak self] in
-            guard let self, extent.proceed(isForeign: isForeign) == .complete else { return false }
-            finish(number)
-            return true
+        guard underWay[number] == nil else { return }
+        let (main, user) = (application.process, application.user)
+        if isFrozen {
+            let extent = SignalledExtent(SIGKILL, to: main, owner: user, proc: proc)
+            underWay[number] = Kill(application: application, means: .frozen(extent))
+            return finish(number)
+        }
+        let extent = StoppedExtent(proc: proc, main: main, owner: user)
+        underWay[number] = Kill(application: application, means: .stopped(extent))
+        if extent.stop(within: budget, isForeign: isForeign) == .complete { return finish(number) }
+        retries.work(on: number, for: Self.patience) { [weak self] in
+            guard let self else { return .settled }
+            switch extent.proceed(within: budget, isForeign: isForeign) {
+            case .complete:
+                finish(number)
+                return .settled
+            case .interrupted: return .soon
+            case .pending: return .later
+            }
         } givenUp: { [weak self] in
             self?.finish(number)
         }
     }
 
-    /// Kills at once what is known of it: all of it stands, patience is over, or its main process has ended.
+    /// Whether somebody of it is still to be killed.
+    func isUnderWay(_ number: ApplicationNumber) -> Bool { underWay[number] != nil }
+
+    /// Kills now what is known of it: all of it stands, patience is over, or its main process has ended.
     func finish(_ number: ApplicationNumber) {
-        guard let (application, extent) = extents.removeValue(forKey: number) else { return }
-        retries.cancel(number)
-        extent.kill()
-        log(extent.failures, of: application)
+        if isFinished(number, budget) { return retries.cancel(number) }
+        retries.work(on: number, for: .max / 2) { [weak self] in
+            guard let self, !isFinished(number, budget) else { return .settled }
+            return .soon
+        }
     }
+
+    /// Kills all that were to be killed, however long it takes: the daemon ends.
+    func finishAll() {
+        for number in underWay.keys { _ = isFinished(number, .unlimited) }
+    }
+
+    private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
+        guard let kill = underWay[number] else { return true }
+        switch kill.means {
+        case .stopped(let extent):
+            guard extent.kill(within: budget) else { return false }
+            log(extent.failures, of: kill.application)
+        case .frozen(let extent):
+            guard extent.proceed(budget, isForeign: isForeign) else { return false }
+            log(extent.failures, of: kill.application)
+        }
+        underWay[number] = nil
+        done(number)
+        return true
+    }
+
+    private var budget: Budget { turn.budget }
 
     private func log(_ failures: [KernelFailure], of application: Registered) {
         for failure in failures where !failure.isNoSuchProcess {

@@ -20,6 +20,35 @@ final class Resources {
     private var changed: Set<ApplicationNumber> = []
     private var timer: Timer?
     private let now: () -> Microseconds
+    /// What is being looked at by the worker, or written, piece by piece; who is to be looked at again after it.
+    private var underWay: [ApplicationNumber: Stage] = [:]
+    private var again: Set<ApplicationNumber> = []
+    /// Those that have left us and do not have all back yet.
+    private var leaving: [ApplicationNumber: Registered] = [:]
+    private let retries: Retries<ApplicationNumber>
+    private let turn: Turn
+    private var worker: Worker<Job, Planned>?
+    private var source: Source?
+    private var lastJob: UInt64 = 0
+    /// The daemon ends: everything is done at once.
+    private var isEnding = false
+
+    private enum Stage {
+        case planning(UInt64)
+        case writing(ResourceLedger.Changes)
+    }
+
+    private struct Job: Sendable {
+        let application: ApplicationNumber
+        let number: UInt64
+    }
+
+    /// nil: it could not be done.
+    private typealias Planned = (ledger: ResourceLedger, changes: ResourceLedger.Changes, entries: [String])?
+
+    /// Looks at large applications under way.
+    private static let mostJobs = 64
+
     /// What each was given last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
 
@@ -31,8 +60,13 @@ final class Resources {
 
     /// Whether an extent ends at this process.
     var isForeign: (ProcessIdentity) -> Bool = { _ in false }
-    /// The directory of a cgroup that is this application's own: its weights stand for the whole extent.
-    var ownCgroup: (Registered) -> String? = { _ in nil }
+    /// All at which an extent ends.
+    var foreign: () -> Set<ProcessIdentity> = { [] }
+    /// The directory of a cgroup that is this application's own: its weights stand for the whole extent. nil: ask again, in
+    /// another event.
+    var ownCgroup: (Registered) -> String?? = { _ in .some(nil) }
+    /// Called once an application that has left us has all back.
+    var haveGivenBack: (ApplicationNumber) -> Void = { _ in }
     /// Called before an application's resources are changed, with the lines that bring them back
     /// (`adopt(_:for:)`) should we not live to do it.
     var writeDown: (Registered, [String]) -> Void = { _, _ in }
@@ -45,7 +79,14 @@ final class Resources {
         self.now = now
         self.journal = journal
         self.state = state
+        retries = try Retries(loop: loop, now: now)
+        turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
+        // Without it, large applications are left as they are.
+        worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
+        if let worker {
+            source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        }
     }
 
     /// Its state has changed.
@@ -85,26 +126,18 @@ final class Resources {
 
     /// Takes up what an earlier daemon left behind for it (`writeDown`); before its first update.
     func adopt(_ entries: [String], for application: Registered) {
-        change(application) { $0.adopt(entries) }
+        var ledger = takeLedger(of: application)
+        ledger.adopt(entries)
+        keep(ledger, of: application)
     }
 
     /// Gives an application what its present state says.
     func update(_ application: Registered) {
         guard let state = state(application.number) else { return }
-        let row = table[state]
-        rows[application.number] = mode == .enforce ? row : nil
-        switch mode {
-        case .enforce:
-            let cgroup = ownCgroup(application)
-            change(application) { ledger in
-                ledger.apply(row, cgroup: cgroup, isForeign: isForeign) {
-                    writeDown(application, $0.entries)
-                }
-            }
-        case .observe:
-            // What was done before the mode was changed is taken back.
-            change(application) { $0.putBack(isForeign: isForeign) }
-            let what = row.words.joined(separator: " ")
+        rows[application.number] = mode == .enforce ? table[state] : nil
+        settle(application)
+        if mode == .observe {
+            let what = table[state].words.joined(separator: " ")
             if !what.isEmpty {
                 journal.log(
                     .debug, "would get \(what)", about: application, as: .resources, [(.reason, what)])
@@ -114,17 +147,157 @@ final class Resources {
 
     /// Gives back what it had, whether it ended or was given up.
     func remove(_ application: Registered) {
-        change(application) { $0.putBack(isForeign: isForeign) }
-        ledgers[application.number] = nil
-        rows[application.number] = nil
-        applications[application.number] = nil
+        let number = application.number
+        rows[number] = nil
+        applications[number] = nil
+        changed.remove(number)
+        leaving[number] = application
+        settle(application)
     }
 
-    /// Gives everybody back what they had: the daemon ends in good order.
+    /// Whether an application that has left us does not have all back yet.
+    func isGivingBack(_ number: ApplicationNumber) -> Bool { leaving[number] != nil }
+
+    /// Gives everybody back what they had, however long it takes: the daemon ends in good order.
     func putBackAll() {
-        for application in applications.values {
-            change(application) { $0.putBack(isForeign: isForeign) }
+        isEnding = true
+        rows = [:]
+        for application in Array(applications.values) + Array(leaving.values) { settle(application) }
+    }
+
+    // MARK: Piece by piece
+
+    /// Brings about what `rows` says: of a small application at once. Of a large one the worker looks what is to be
+    /// written, and it is written in pieces.
+    private func settle(_ application: Registered) {
+        let number = application.number
+        if isEnding {
+            if case .writing(var changes)? = underWay.removeValue(forKey: number) {
+                _ = carryOut(&changes, of: application)
+            }
+        } else if underWay[number] != nil {
+            again.insert(number)
+            return
         }
+        let row = rows[number]
+        var cgroup: String?
+        if row != nil {
+            guard let own = ownCgroup(application) else { return settleLater(number) }
+            cgroup = own
+        }
+        var ledger = takeLedger(of: application)
+        // Not in the ledger itself: a look that is given up leaves nothing behind.
+        var planned = ledger
+        if let changes = planned.plan(
+            row ?? ResourceRow(), cgroup: cgroup, within: budget, isForeign: isForeign)
+        {
+            ledger = planned
+            keep(ledger, of: application)
+            write(changes, of: application, entries: nil)
+        } else {
+            keep(ledger, of: application)
+            submit(application, ledger, row ?? ResourceRow(), cgroup)
+        }
+    }
+
+    private var budget: Budget { isEnding ? .unlimited : turn.budget }
+
+    private func settleLater(_ number: ApplicationNumber) {
+        retries.work(on: number, for: .max / 2) { [weak self] in
+            guard let self else { return .settled }
+            if let application = applications[number] ?? leaving[number] { settle(application) }
+            return .settled
+        }
+    }
+
+    private func submit(
+        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?
+    ) {
+        lastJob += 1
+        let job = Job(application: application.number, number: lastJob)
+        let foreign = foreign()
+        let submission = worker?.submit(job) {
+            var ledger = ledger
+            guard let changes = ledger.plan(row, cgroup: cgroup, isForeign: foreign.contains) else {
+                return nil
+            }
+            return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
+        }
+        guard case .accepted? = submission else {
+            if case .failed(let failure)? = submission { journal.log(.warning, "\(failure)") }
+            if worker == nil { return finish(application) }
+            return settleLater(application.number)
+        }
+        underWay[application.number] = .planning(job.number)
+    }
+
+    private func takeResults() {
+        for finished in worker?.takeResults() ?? [] {
+            let number = finished.key.application
+            guard case .planning(finished.key.number)? = underWay[number] else { continue }
+            underWay[number] = nil
+            guard let application = applications[number] ?? leaving[number] else { continue }
+            // What was looked for is not what is wanted now, or is another application's now.
+            if again.remove(number) != nil {
+                settleLater(number)
+            } else if let (ledger, changes, entries) = finished.value {
+                keep(ledger, of: application)
+                write(changes, of: application, entries: entries)
+            }
+        }
+    }
+
+    private func write(
+        _ changes: ResourceLedger.Changes, of application: Registered, entries: [String]?
+    ) {
+        let number = application.number
+        if changes.isEmpty { return finish(application) }
+        if rows[number] != nil {
+            writeDown(application, entries ?? ledgers[number]?.entries ?? [])
+        }
+        var changes = changes
+        if carryOut(&changes, of: application) { return finish(application) }
+        underWay[number] = .writing(changes)
+        retries.work(on: number, for: .max / 2) { [weak self] in
+            guard let self, case .writing(var changes)? = underWay[number],
+                let application = applications[number] ?? leaving[number]
+            else { return .settled }
+            guard carryOut(&changes, of: application) else {
+                underWay[number] = .writing(changes)
+                return .soon
+            }
+            underWay[number] = nil
+            finish(application)
+            return .settled
+        }
+    }
+
+    private func carryOut(_ changes: inout ResourceLedger.Changes, of application: Registered) -> Bool {
+        var ledger = takeLedger(of: application)
+        let isDone = ledger.carryOut(&changes, within: budget)
+        keep(ledger, of: application)
+        return isDone
+    }
+
+    private func finish(_ application: Registered) {
+        let number = application.number
+        if again.remove(number) != nil { return settleLater(number) }
+        if rows[number] == nil { ledgers[number]?.forget() }
+        guard leaving.removeValue(forKey: number) != nil else { return }
+        ledgers[number] = nil
+        haveGivenBack(number)
+    }
+
+    /// Taken out, so that it is changed in place.
+    private func takeLedger(of application: Registered) -> ResourceLedger {
+        ledgers.removeValue(forKey: application.number)
+            ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
+    }
+
+    private func keep(_ ledger: ResourceLedger, of application: Registered) {
+        var ledger = ledger
+        for note in ledger.takeNotes() { tell(note, of: application) }
+        ledgers[application.number] = ledger
     }
 
     // MARK: Explained
@@ -132,11 +305,8 @@ final class Resources {
     /// What we have set for an application, and what we leave alone, as of the last change, in words. Distinct
     /// values of one knob are told one by one, up to a number that a person reads.
     func given(_ application: Registered) -> [String] {
-        var counts: [ResourceEntry: Int] = [:]
-        for entry in ledgers[application.number]?.entries ?? [] {
-            if let entry = ResourceEntry(entry) { counts[entry, default: 0] += 1 }
-        }
-        return counts.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
+        let figures = ledgers[application.number]?.figures ?? [:]
+        return figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
     }
 
     /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights
@@ -144,7 +314,7 @@ final class Resources {
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = state(application.number) else { return [] }
         var row = table[state]
-        if ownCgroup(application) != nil {
+        if case .some(.some) = ownCgroup(application) {
             row.nice = nil
             row.ioClass = nil
         } else {
@@ -155,16 +325,6 @@ final class Resources {
     }
 
     private static let mostExplained = 64
-
-    private func change(_ application: Registered, _ body: (inout ResourceLedger) -> Void) {
-        // Taken out, so that it is changed in place.
-        var ledger =
-            ledgers.removeValue(forKey: application.number)
-            ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
-        body(&ledger)
-        for note in ledger.takeNotes() { tell(note, of: application) }
-        ledgers[application.number] = ledger
-    }
 
     private func tell(_ note: ResourceLedger.Note, of application: Registered) {
         if case .failed(let failure) = note, failure.isNoSuchFile {
@@ -193,30 +353,8 @@ extension ResourceRow {
     }
 }
 
-/// One value of `ResourceLedger.entries`, whosever it is.
-private struct ResourceEntry: Hashable {
-    let knob: ResourceKnob
-    /// nil: somebody else has changed it.
-    let written: Int32?
-    let original: Int32
-
-    init?(_ entry: String) {
-        var words = entry.split(separator: " ")[...]
-        guard let knob = words.popFirst().flatMap({ ResourceKnob(rawValue: String($0)) }) else { return nil }
-        switch knob {
-        // Whose it is.
-        case .nice, .io, .oom: _ = words.popFirst()
-        case .cpuWeight, .ioWeight: break
-        }
-        guard let original = words.popFirst().flatMap({ Int32($0) }), let written = words.popFirst() else {
-            return nil
-        }
-        self.knob = knob
-        self.written = Int32(written)
-        self.original = self.written == nil ? 0 : original
-    }
-
-    func words(count: Int) -> String {
+extension ResourceLedger.Figure {
+    fileprivate func words(count: Int) -> String {
         let name: String
         var whose = ""
         switch knob {

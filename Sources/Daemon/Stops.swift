@@ -14,7 +14,10 @@ final class Stops {
     private let isForeign: (ProcessIdentity) -> Bool
     private let find: (ApplicationNumber) -> Registered?
     private let application: (ApplicationNumber) -> Application?
+    /// Of what is under way: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
+    private let continuations: Retries<ApplicationNumber>
+    private let turns: Turn
     private let kills: Kills
     /// A quarter of the descriptors that we may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
@@ -30,6 +33,8 @@ final class Stops {
     /// Those that were stopped by us, and perhaps are no longer.
     private var held: Set<ApplicationNumber> = []
     private var verification: Timer?
+    /// Those that are being let go, piece by piece.
+    private var releases: [ApplicationNumber: Release] = [:]
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
@@ -41,6 +46,8 @@ final class Stops {
         enum Phase {
             /// It is looked at whether something speaks against the stop; nothing was done yet.
             case asking
+            /// Others are let go first.
+            case waiting
             /// It is being stopped.
             case stopping
             /// It stands, and is looked at again.
@@ -53,6 +60,24 @@ final class Stops {
         let phase: Phase
     }
 
+    private struct Release {
+        enum Purpose {
+            /// It was asked for: its main process is continued, whoever has stopped it.
+            case resumption
+            /// Something speaks against the stop.
+            case objection
+            /// The stop cannot be made, or not kept.
+            case failure
+            /// It is no application any more.
+            case removal
+        }
+
+        let application: Registered
+        let purpose: Purpose
+        /// Somebody else wants its main process stopped.
+        var sparingMain = false
+    }
+
     /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
     private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
 
@@ -60,6 +85,8 @@ final class Stops {
     var foreign: () -> Set<ProcessIdentity> = { [] }
     /// Called before an application is stopped in another way than was written down; says why it could not be.
     var writeDown: (ApplicationNumber) -> KernelFailure? = { _ in nil }
+    /// Called when nobody of an application that was removed is held or to be killed any longer.
+    var haveLetGo: (ApplicationNumber) -> Void = { _ in }
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
@@ -76,12 +103,15 @@ final class Stops {
         self.application = application
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
+        turns = Turn(loop, now)
         retries = try Retries(loop: loop, now: now)
+        continuations = try Retries(loop: loop, now: now)
         looks = try Looks(loop: loop, name: "appstated-look", now: now)
         kills = try Kills(loop: loop, proc: proc, journal: journal, now: now, isForeign: isForeign)
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
+        kills.done = { [weak self] in self?.noteLetGo($0) }
         verification = try loop.timer { [weak self] in self?.verify() }
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks) { report(.objected($0, $1)) }
     }
@@ -89,15 +119,25 @@ final class Stops {
     /// The kernel's events are deaf on some CPU.
     func renewEvents() { locks?.renew() }
 
-    /// The application's own cgroup, if it has one.
-    func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
+    /// What may still be done within this event.
+    private var turn: Budget { turns.budget }
 
-    /// The directory of the application's own cgroup, where it has weights.
-    func weighableCgroup(of application: Registered) -> String? {
-        guard let directory = ownCgroup(of: application)?.directory,
-            access(directory + "/cpu.weight", F_OK) == 0
-        else { return nil }
-        return directory
+    /// The application's own cgroup, if it has one and that can be told within this event.
+    func ownCgroup(of application: Registered) -> Cgroup? {
+        if case .found(let cgroup) = application.suspender.ownCgroup(within: turn, isForeign) {
+            return cgroup
+        }
+        return nil
+    }
+
+    /// The directory of the application's own cgroup, where it has weights; nil: ask again, in another event.
+    func weighableCgroup(of application: Registered) -> String?? {
+        switch application.suspender.ownCgroup(within: turn, isForeign) {
+        case .interrupted: return nil
+        case .none: return .some(nil)
+        case .found(let cgroup):
+            return access(cgroup.directory + "/cpu.weight", F_OK) == 0 ? cgroup.directory : .some(nil)
+        }
     }
 
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
@@ -126,9 +166,7 @@ final class Stops {
 
     /// The application with which we have stopped a process by signal that is none itself.
     func holder(of process: ProcessIdentity) -> Registered? {
-        held.lazy.compactMap(find).first {
-            $0.process != process && $0.suspender.stoppedByUs.contains(process)
-        }
+        held.lazy.compactMap(find).first { $0.process != process && $0.suspender.holds(process) }
     }
 
     // MARK: Orders
@@ -136,19 +174,16 @@ final class Stops {
     /// Chooses how it will be stopped: to be written down before it is.
     func prepare(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        application.suspender.prepare(isForeign: isForeign)
+        application.suspender.prepare(within: turn, isForeign: isForeign)
     }
 
     /// What could not be written down is not done; what had been begun of it before is taken back.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
         guard let application = find(number) else { return }
-        retries.cancel(number)
-        orders[number] = nil
         locks?.unwatch(number)
-        application.suspender.release()
-        if application.suspender.isFreezeOurs { releaseLater(number, sparingMain: false) }
-        report(.stopFailed(number, Self.unrecorded(failure)))
-        reportIfRunning(application)
+        release(Release(application: application, purpose: .failure)) {
+            report(.stopFailed(number, Self.unrecorded(failure)))
+        }
     }
 
     private static func unrecorded(_ failure: KernelFailure) -> String {
@@ -157,7 +192,8 @@ final class Stops {
 
     func stop(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        retries.cancel(number)
+        // While it is looked at, it is let go on: nothing is done yet.
+        if releases[number] == nil { retries.cancel(number) }
         guard isByPolicy(number) else { return carryOut(number) }
         let token = begin(number, .asking)
         look(at: application, isUrgent: false, within: Self.patience.before) { [weak self] answer in
@@ -175,7 +211,7 @@ final class Stops {
         switch orders[number]?.phase {
         case .asking?: carryOut(number)
         case .checking?: if stands(number, application.process) == true { complete(number) }
-        case .stopping?, .breathing?, nil: break
+        case .waiting?, .stopping?, .breathing?, nil: break
         }
     }
 
@@ -191,44 +227,76 @@ final class Stops {
 
     private func carryOut(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        _ = begin(number, .stopping)
         held.insert(number)
-        let progress = application.suspender.stop(isForeign: isForeign)
+        retries.cancel(number)
+        releases[number] = nil
+        continuations.cancel(number)
+        guard isAwaitingReleases(application) else { return beginStop(of: application) }
+        _ = begin(number, .waiting)
+        retries.work(on: number, for: .max / 2) { [weak self] in
+            guard let self, let application = find(number) else { return .settled }
+            if isAwaitingReleases(application) { return .later }
+            beginStop(of: application)
+            return .settled
+        }
+    }
+
+    /// Whom a removed application of the same user still holds may be of this one now: two would hold him.
+    private func isAwaitingReleases(_ application: Registered) -> Bool {
+        releases.values.contains { $0.purpose == .removal && $0.application.user == application.user }
+    }
+
+    private func beginStop(of application: Registered) {
+        let number = application.number
+        _ = begin(number, .stopping)
+        let progress = application.suspender.stop(within: turn, isForeign: isForeign)
         // While it freezes: its cgroup may be another than before.
         freezes?.watch(number, application.process)
-        if !isComplete(number, progress) { tryAgain(application) }
+        if !isComplete(number, progress) { press(on: application) }
     }
 
     /// The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for as long as it
     /// may take.
-    private func tryAgain(_ application: Registered) {
+    private func press(on application: Registered) {
         let number = application.number
-        let patience = application.suspender.frozen == nil ? .max / 2 : Self.longestFreeze
-        retries.start(number, for: patience) { [weak self] in
-            guard let self, let application = find(number) else { return true }
-            return isComplete(number, application.suspender.proceed(isForeign: isForeign))
+        let isFreezing = application.suspender.frozen != nil
+        retries.work(on: number, for: isFreezing ? Self.longestFreeze : .max / 2) { [weak self] in
+            guard let self, let application = find(number) else { return .settled }
+            let progress = application.suspender.proceed(within: turn, isForeign: isForeign)
+            if isComplete(number, progress) { return .settled }
+            guard (application.suspender.frozen != nil) == isFreezing else {
+                // It goes on by other means, and has another patience.
+                freezes?.watch(number, application.process)
+                press(on: application)
+                return .settled
+            }
+            return progress == .interrupted ? .soon : .later
         } givenUp: { [weak self] in
             self?.giveUp(number)
         }
     }
 
+    /// Whether there is no more to do for this stop; what follows has been begun then.
     private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
         guard let application = find(number) else { return true }
         switch progress {
         case .complete:
+            retries.cancel(number)
             logFailures(of: application)
             if isByPolicy(number) { check(application) } else { complete(number) }
             return true
+        case .interrupted:
+            return false
         case .pending:
-            if application.suspender.isUnrecorded, let failure = application.suspender.failures.last {
-                orders[number] = nil
-                report(.stopFailed(number, Self.unrecorded(failure)))
+            if let failure = application.suspender.unrecorded {
+                refuse(number, failure)
                 return true
             }
             guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
                 return false
             }
             // Its main process is out of our reach: that will not change by waiting.
+            retries.cancel(number)
             logFailures(of: application)
             orders[number] = nil
             report(.stopFailed(number, failure.description))
@@ -254,7 +322,7 @@ final class Stops {
             if stands(number, application.process) == false {
                 // Somebody has continued it meanwhile.
                 _ = begin(number, .stopping)
-                return tryAgain(application)
+                return press(on: application)
             }
             let isByPolicy = isByPolicy(number)
             complete(number)
@@ -267,20 +335,16 @@ final class Stops {
     /// It may stand: a daemon before this one stopped it.
     private func giveWay(_ application: Registered, to why: String) {
         let number = application.number
-        orders[number] = nil
         locks?.unwatch(number)
-        letRun(application)
-        report(.objected(number, why))
-        if application.suspender.isFreezeOurs { return releaseLater(number, sparingMain: false) }
-        reportIfRunning(application)
-        // Somebody else may have frozen it while we looked.
-        freezeChanged(number)
+        letRun(application, .objection) { report(.objected(number, why)) }
     }
 
     /// What we have stopped of it runs, unless somebody else wants it stopped.
-    private func letRun(_ application: Registered) {
+    private func letRun(
+        _ application: Registered, _ purpose: Release.Purpose, _ tell: () -> Void = {}
+    ) {
         let isForeign = self.application(application.number)?.foreignStop != nil
-        application.suspender.release(sparing: isForeign ? [application.process] : [])
+        release(Release(application: application, purpose: purpose, sparingMain: isForeign), tell)
     }
 
     /// Not before those whom the announcement wakes have had their turn: who stands changes no more.
@@ -292,31 +356,42 @@ final class Stops {
     /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by
     /// signal then.
     private func verify() {
-        let numbers = unverified
-        unverified = []
-        for number in numbers {
-            // Who dies is in no cgroup any more.
+        let budget = turn
+        while let number = unverified.first {
+            // Who dies is in no cgroup any more. What is under way is verified once it stands.
             guard let application = find(number), self.application(number)?.isTerminating != true,
-                !hasEnded(application.process),
-                !application.suspender.verify(isForeign: isForeign)
-            else { continue }
-            if application.suspender.isFreezeOurs {
-                releaseLater(number, sparingMain: false)
+                orders[number].map({ $0.phase == .breathing }) ?? true, releases[number] == nil,
+                !hasEnded(application.process)
+            else {
+                unverified.remove(number)
                 continue
             }
-            let why = application.suspender.objection ?? "its cgroup is no longer its own"
-            journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
-            report(.continued(number))
+            guard let isOwn = application.suspender.verify(within: budget, isForeign: isForeign) else {
+                break
+            }
+            unverified.remove(number)
+            if !isOwn { reportThawed(application) }
+            if budget.spend() { break }
         }
+        if !unverified.isEmpty { verification?.arm(at: now()) }
+    }
+
+    private func reportThawed(_ application: Registered) {
+        if application.suspender.isFreezeOurs {
+            return release(Release(application: application, purpose: .failure))
+        }
+        let why = application.suspender.objection ?? "its cgroup is no longer its own"
+        journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
+        report(.continued(application.number))
     }
 
     private func giveUp(_ number: ApplicationNumber) {
         guard let application = find(number), let cgroup = application.suspender.frozen else { return }
-        orders[number] = nil
-        application.suspender.release()
         let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
-        journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
-        report(.stopFailed(number, why))
+        release(Release(application: application, purpose: .failure)) {
+            journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
+            report(.stopFailed(number, why))
+        }
     }
 
     /// Nobody has asked for it: whatever speaks against it counts.
@@ -366,7 +441,7 @@ final class Stops {
             orders[number] = nil
             if case .success(.unread(false)) = answer { return }
             locks?.unwatch(number)
-            letRun(application)
+            letRun(application, .failure)
         }
     }
 
@@ -376,50 +451,116 @@ final class Stops {
         looks.close()
     }
 
-    func resume(_ number: ApplicationNumber, sparingMain: Bool) {
-        guard let application = find(number) else { return }
-        retries.cancel(number)
-        orders[number] = nil
-        locks?.unwatch(number)
-        application.suspender.release(sparing: sparingMain ? [application.process] : [])
-        logFailures(of: application)
-        if application.suspender.isFreezeOurs { return releaseLater(number, sparingMain: sparingMain) }
-        if sparingMain { return }
-        // It may have been stopped before we did, by somebody who has given it up since.
-        if (try? proc.isStopped(application.process)) == true { continueMain(application) }
-        reportIfRunning(application)
+    /// Ends all that was begun, however long it takes: the daemon ends.
+    func finish() {
+        for (number, release) in releases where goOn(releasing: number, .unlimited) == .settled {
+            haveReleased(release)
+        }
+        kills.finishAll()
     }
 
-    /// A cgroup that cannot be thawed just now, for want of descriptors, say, is once it can be.
-    private func releaseLater(_ number: ApplicationNumber, sparingMain: Bool) {
-        retries.start(number, for: .max / 2) { [weak self] in
-            guard let self, let application = find(number) else { return true }
-            application.suspender.release(sparing: sparingMain ? [application.process] : [])
-            if application.suspender.isFreezeOurs { return false }
-            if !sparingMain { reportIfRunning(application) }
-            return true
+    func resume(_ number: ApplicationNumber, sparingMain: Bool) {
+        guard let application = find(number) else { return }
+        locks?.unwatch(number)
+        release(Release(application: application, purpose: .resumption, sparingMain: sparingMain))
+    }
+
+    /// Lets it go, piece by piece, and reports that it runs: the place of a stop that is under way is taken. A cgroup
+    /// that cannot be thawed just now, for want of descriptors, say, is once it can be.
+    ///
+    /// - Parameter tell: called once it is begun, and before it is reported that it runs.
+    private func release(_ release: Release, _ tell: () -> Void = {}) {
+        let number = release.application.number
+        retries.cancel(number)
+        orders[number] = nil
+        releases[number] = release
+        let isDone = goOn(releasing: number, turn) == .settled
+        if !isDone {
+            retries.work(on: number, for: .max / 2) { [weak self] in
+                guard let self, let release = releases[number] else { return .settled }
+                let outcome = goOn(releasing: number, turn)
+                if outcome == .settled { haveReleased(release) }
+                return outcome
+            }
         }
+        tell()
+        if isDone { haveReleased(release) }
+    }
+
+    private func goOn(
+        releasing number: ApplicationNumber, _ budget: Budget
+    ) -> Retries<ApplicationNumber>.Outcome {
+        guard let release = releases[number] else { return .settled }
+        let application = release.application
+        let spared: Set = release.sparingMain ? [application.process] : []
+        guard application.suspender.release(sparing: spared, within: budget) else { return .soon }
+        logFailures(of: application)
+        if application.suspender.isFreezeOurs { return .later }
+        releases[number] = nil
+        return .settled
+    }
+
+    private func haveReleased(_ release: Release) {
+        let application = release.application
+        switch release.purpose {
+        case .resumption:
+            if release.sparingMain { return }
+            // It may have been stopped before we did, by somebody who has given it up since.
+            if (try? proc.isStopped(application.process)) == true { continueMain(application) }
+            reportIfRunning(application)
+        case .objection:
+            reportIfRunning(application)
+            // Somebody else may have frozen it while we looked.
+            freezeChanged(application.number)
+        case .failure:
+            reportIfRunning(application)
+        case .removal:
+            noteLetGo(application.number)
+        }
+    }
+
+    /// Whether somebody of an application that was removed is still held, or to be killed.
+    func isLettingGo(_ number: ApplicationNumber) -> Bool {
+        releases[number] != nil || kills.isUnderWay(number)
+    }
+
+    private func noteLetGo(_ number: ApplicationNumber) {
+        if find(number) == nil, !isLettingGo(number) { haveLetGo(number) }
     }
 
     /// Ends another's stop, because somebody who may has asked for it.
     func continueForeign(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
-        let failures = Extent.signal(
-            SIGCONT, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
-        for failure in failures where !failure.isNoSuchProcess { log(failure, of: application) }
+        let extent = SignalledExtent(
+            SIGCONT, to: application.process, owner: application.user, proc: proc)
+        if goOn(continuing: number, extent) == .settled { return }
+        continuations.work(on: number, for: .max / 2) { [weak self] in
+            self?.goOn(continuing: number, extent) ?? .settled
+        }
+    }
+
+    private func goOn(
+        continuing number: ApplicationNumber, _ extent: SignalledExtent
+    ) -> Retries<ApplicationNumber>.Outcome {
+        guard let application = find(number) else { return .settled }
+        guard extent.proceed(turn, isForeign: isForeign) else { return .soon }
         if let cgroup = freezes?.toldCgroup(of: number), !application.suspender.isFreezeOurs {
             // A freeze that holds others too is not this application's to lift.
-            if application.suspender.ownCgroup(isForeign) == cgroup {
+            switch application.suspender.ownCgroup(within: turn, isForeign) {
+            case .interrupted: return .soon
+            case .found(cgroup):
                 do {
                     try cgroup.thaw()
                 } catch {
                     log(error, of: application)
                 }
-            } else {
+            case .found, .none:
                 report(.stopped(number, holder: "cgroup \(cgroup.name)"))
             }
         }
+        for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
         reportIfRunning(application)
+        return .settled
     }
 
     /// Ends it by force, whole.
@@ -429,19 +570,21 @@ final class Stops {
     }
 
     func remove(_ application: Registered) {
-        retries.cancel(application.number)
-        orders[application.number] = nil
-        kills.finish(application.number)
-        locks?.unwatch(application.number)
-        freezes?.unwatch(application.number)
-        // Whoever of it lives on must not stay stopped without a hold.
-        application.suspender.release()
+        let number = application.number
+        continuations.cancel(number)
+        locks?.unwatch(number)
+        freezes?.unwatch(number)
+        // Whoever of it lives on must not stay stopped without a hold. Noted before the kill is done, lest it seem that
+        // nobody is held any longer.
+        let release = Release(application: application, purpose: .removal)
+        releases[number] = release
+        kills.finish(number)
+        self.release(release)
     }
 
     private func continueMain(_ application: Registered) {
-        _ = Extent.signal(
-            SIGCONT, to: application.process, owner: application.user, proc: proc,
-            isForeign: { [isForeign, main = application.process] in isForeign($0) || $0 != main })
+        // It may have ended, or be another's: then it is not ours to continue.
+        try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
     /// SIGCONT wakes its process before kill(2) returns: a process that is still stopped was stopped anew.
@@ -450,7 +593,7 @@ final class Stops {
     }
 
     private func logFailures(of application: Registered) {
-        for failure in application.suspender.failures
+        for failure in application.suspender.takeUntoldFailures()
         where !failure.isNoSuchProcess && !failure.isNoSuchFile {
             log(failure, of: application)
         }
@@ -506,9 +649,8 @@ final class Stops {
         if application.enforcement == .stopping {
             // Ours, on its way. While it is looked at, the answer decides how it goes on.
             guard orders[number]?.phase == .stopping else { return }
-            if isComplete(number, registered.suspender.proceed(isForeign: isForeign)) {
-                retries.cancel(number)
-            }
+            let progress = registered.suspender.proceed(within: turn, isForeign: isForeign)
+            _ = isComplete(number, progress)
             return
         }
         switch (freezes?.frozenCgroup(of: number), application.enforcement) {

@@ -14,94 +14,136 @@ public enum Extent {
     public static func members(
         of main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ProcessIdentity] {
-        guard (try? proc.identity(of: main.pid)) == main else { return [] }
-        var found = [main]
-        var known: Set<ProcessIdentity> = [main]
-        var next = 0
-        while next < found.count {
-            for child in proc.offspring(of: found[next]) where !known.contains(child) {
-                guard found.count < limit else { return found }
-                known.insert(child)
-                if !isForeign(child) { found.append(child) }
-            }
-            next += 1
-        }
-        return found
+        var walk = ExtentWalk(from: main)
+        _ = walk.proceed(proc, .unlimited, isForeign: isForeign)
+        return walk.found
     }
 
-    /// Signals every process of the extent, parents first, with SIGKILL the main process last, each through its pidfd and only if all of its
-    /// four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its descendants
-    /// are left alone too. A process that is gone is no failure.
+    /// Signals one process alone, through its pidfd, and only if all of its four user ids are `uid` at that moment.
+    public static func signal(
+        _ signal: Int32, toOnly process: ProcessIdentity, owner uid: UInt32, proc: Proc
+    ) throws(KernelFailure) {
+        try HeldProcess(process, proc: proc).signal(signal, owner: uid, proc: proc)
+    }
+
+    /// Signals every process of the extent, parents first, with SIGKILL the main process last, each through its pidfd
+    /// and only if all of its four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its
+    /// descendants are left alone too. A process that is gone is no failure.
     public static func signal(
         _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
         isForeign: (ProcessIdentity) -> Bool
     ) -> [KernelFailure] {
-        var set = HeldExtent(proc: proc, main: main, owner: uid)
-        // Two walks that agree: one that finds the set, one that finds nobody new. What may fork meanwhile is
-        // stopped first (`StoppedExtent`).
-        var rounds = 3
-        while rounds > 0, set.grow(isForeign) { rounds -= 1 }
-        set.signal(signal)
-        return set.failures
+        let extent = SignalledExtent(signal, to: main, owner: uid, proc: proc)
+        _ = extent.proceed(.unlimited, isForeign: isForeign)
+        return extent.failures
     }
 }
 
-/// A set of held processes that grows along the tree.
-struct HeldExtent {
-    let proc: Proc
-    let owner: UInt32
-    private(set) var held: [HeldProcess] = []
-    private(set) var failures: [KernelFailure] = []
+/// One signal to every process of an extent, as `Extent.signal` says, piece by piece.
+public final class SignalledExtent {
+    /// What could not be done, each once, and of many of one kind the first (`FailureList`).
+    public var failures: [KernelFailure] { list.failures }
+    /// Who was signalled, or is to be.
+    public var members: [ProcessIdentity] { held.map(\.identity) }
+
+    private let proc: Proc
+    private let owner: UInt32
+    private let signal: Int32
+    private let main: ProcessIdentity
+    private var list = FailureList()
+    private var held: [HeldProcess] = []
     private var known: Set<ProcessIdentity> = []
     private var outOfReach: Set<ProcessIdentity> = []
+    private var next = 0
+    private var offspring: Offspring?
+    /// Children that were found and are still to be held.
+    private var born: ArraySlice<ProcessIdentity> = []
+    private var knownBefore = 0
+    /// Two walks that agree: one that finds the set, one that finds nobody new. What may fork meanwhile is stopped first
+    /// (`StoppedExtent`).
+    private var rounds = 3
+    private var isGrown = false
 
-    init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
+    /// Signals nobody yet.
+    public init(_ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc) {
         self.proc = proc
+        self.signal = signal
+        self.main = main
         owner = uid
-        hold(main)
     }
 
-    /// Walks the tree below all that is held; true if somebody was new.
-    mutating func grow(_ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        let before = known.count
-        var next = 0
+    /// Goes on; true: all have the signal.
+    public func proceed(_ budget: Budget, isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        if known.isEmpty { hold(main) }
+        if !isGrown {
+            guard grow(budget, isForeign) else { return false }
+            isGrown = true
+            next = 0
+            // With SIGKILL in the reverse order, for the reason that `StoppedExtent.kill` gives.
+            if signal == SIGKILL { held.reverse() }
+        }
         while next < held.count {
-            grow(below: held[next], isForeign)
+            send(to: held[next])
             next += 1
+            if next < held.count, budget.spend() { return false }
         }
-        return known.count > before
+        return true
     }
 
-    /// Signals all; with SIGKILL in the reverse order, for the reason that `StoppedExtent.kill` gives.
-    mutating func signal(_ signal: Int32) {
-        for process in signal == SIGKILL ? held.reversed() : held where !outOfReach.contains(process.identity)
-        {
-            do throws(KernelFailure) {
-                try process.signal(signal, owner: owner, proc: proc)
-            } catch {
-                if !error.isNoSuchProcess { exclude(process.identity, error) }
+    private func grow(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        while rounds > 0 {
+            if next == 0, offspring == nil, born.isEmpty { knownBefore = known.count }
+            while next < held.count {
+                guard grow(below: held[next], budget, isForeign) else { return false }
+                next += 1
+                if budget.spend() { return false }
             }
+            next = 0
+            rounds = known.count > knownBefore ? rounds - 1 : 0
         }
+        return true
     }
 
-    private mutating func grow(below parent: HeldProcess, _ isForeign: (ProcessIdentity) -> Bool) {
-        guard !outOfReach.contains(parent.identity) else { return }
-        for child in proc.offspring(of: parent.identity) where !known.contains(child) {
+    private func grow(
+        below parent: HeldProcess, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool {
+        guard !outOfReach.contains(parent.identity) else { return true }
+        if born.isEmpty {
+            var children = offspring ?? Offspring(of: parent.identity)
+            offspring = nil
+            guard let found = children.proceed(proc, budget) else {
+                offspring = children
+                return false
+            }
+            born = found.filter { !known.contains($0) }[...]
+        }
+        while let child = born.popFirst() {
             guard known.count < Extent.limit else {
-                let failure = KernelFailure(
-                    operation: "walk extent", subject: "process \(held[0].identity)", errno: E2BIG)
-                if failures.last != failure { failures.append(failure) }
-                return
+                born = []
+                list.add(
+                    KernelFailure(operation: "walk extent", subject: "process \(main)", errno: E2BIG))
+                return true
             }
             if isForeign(child) {
                 known.insert(child)
             } else {
                 hold(child)
             }
+            if budget.spend(), !born.isEmpty { return false }
+        }
+        return true
+    }
+
+    private func send(to process: HeldProcess) {
+        guard !outOfReach.contains(process.identity) else { return }
+        do throws(KernelFailure) {
+            try process.signal(signal, owner: owner, proc: proc)
+        } catch {
+            if !error.isNoSuchProcess { exclude(process.identity, error) }
         }
     }
 
-    private mutating func hold(_ identity: ProcessIdentity) {
+    private func hold(_ identity: ProcessIdentity) {
         known.insert(identity)
         do throws(KernelFailure) {
             let process = try HeldProcess(identity, proc: proc)
@@ -113,25 +155,8 @@ struct HeldExtent {
         }
     }
 
-    private mutating func exclude(_ identity: ProcessIdentity, _ failure: KernelFailure) {
+    private func exclude(_ identity: ProcessIdentity, _ failure: KernelFailure) {
         outOfReach.insert(identity)
-        failures.append(failure)
-    }
-}
-
-extension Proc {
-    /// The living children of a process, if it is still this process.
-    func offspring(of parent: ProcessIdentity) -> [ProcessIdentity] {
-        guard let children = try? children(of: parent.pid) else { return [] }
-        var found: [ProcessIdentity] = []
-        for child in children {
-            // Its parent is read with its start time: a number that was given again has another parent.
-            guard let stat = try? stat(child), stat.parent == parent.pid else { continue }
-            // A zombie whose last thread has ended has nothing that could be signalled.
-            if stat.state == .zombie, (try? state(of: stat.identity)) ?? .zombie == .zombie { continue }
-            found.append(stat.identity)
-        }
-        guard (try? identity(of: parent.pid)) == parent else { return [] }
-        return found
+        list.add(failure)
     }
 }

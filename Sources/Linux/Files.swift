@@ -93,8 +93,8 @@ enum Files {
         return bytes.count > limit ? Array(bytes.prefix(limit)) : bytes
     }
 
-    /// The entries of a directory whose names are numbers, in the order that the kernel gives.
-    static func numbers(in path: String) throws(KernelFailure) -> [Int32] {
+    /// The entries of a directory whose names are numbers, in the order that the kernel gives, the first so many.
+    static func numbers(in path: String, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
         guard let directory = opendir(path) else {
             throw KernelFailure(operation: "opendir", subject: path, errno: errno)
         }
@@ -107,6 +107,7 @@ enum Files {
                 name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
             }
             if let number { found.append(number) }
+            if found.count == limit { return found }
         }
         guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
         return found

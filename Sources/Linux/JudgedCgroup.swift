@@ -45,9 +45,13 @@ final class JudgedCgroup {
         identifier == other.identifier && members == other.members
     }
 
+    /// Of more members than these a quick look is not quick.
+    private static let mostLookedAt = 512
+    private static let mostHeld = 128
+
     /// Holds the members, so that the next look is quick; not while somebody waits.
     func hold(proc: Proc) {
-        guard held.isEmpty, budget.take(members.count) else { return }
+        guard held.isEmpty, members.count <= Self.mostHeld, budget.take(members.count) else { return }
         for member in members {
             guard let process = try? HeldProcess(member, proc: proc), process.owner != nil else {
                 budget.giveBack(members.count - held.count)
@@ -64,7 +68,8 @@ final class JudgedCgroup {
 
     /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's.
     func isUnchanged(main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        guard (try? cgroup.identifier()) == identifier, (try? cgroup.owner()) == owner,
+        guard members.count <= Self.mostLookedAt, (try? cgroup.identifier()) == identifier,
+            (try? cgroup.owner()) == owner,
             let now = try? cgroup.members(), !now.isPartial, now.unseen == 0
         else { return false }
         var index = 0

@@ -106,17 +106,20 @@ extension Proc {
         try state(of: identity) == .stopped
     }
 
+    private static let mostThreadsLookedAt = 64
+
     /// The state of a live thread of the process: of the leading one, or where that is a zombie of the
-    /// first that is not (a stopped one before others); `zombie` where there is none.
+    /// first ones that are not (a stopped one before others); `zombie` where there is none.
     public func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
         let leader = try stat(identity.pid)
         guard leader.startTime == identity.startTime else {
             throw KernelFailure(operation: "stat", subject: "process \(identity)", errno: ESRCH)
         }
         guard leader.state == .zombie else { return leader.state }
-        let threads = try self.threads(of: identity.pid)
         var state = Stat.State.zombie
-        for thread in threads where thread != identity.pid {
+        // A stop reaches all of them: of thousands, some tell enough.
+        var left = Self.mostThreadsLookedAt
+        for thread in try threads(of: identity.pid, atMost: 2 * left) where thread != identity.pid {
             // One that has ended meanwhile tells nothing.
             guard let one = try? readOnce(identity.pid, "task/\(thread)/stat", { Stat(parsing: $0) })
             else { continue }
@@ -125,22 +128,20 @@ extension Proc {
             case .zombie, .dead: continue
             default: state = one.state
             }
+            left -= 1
+            if left == 0 { break }
         }
         return state
     }
 
-    /// Whether no thread of the process runs or can: a stop reaches them one by one, and one that is in the
-    /// middle of fork(2) ends that first.
-    func everyThreadStands(of identity: ProcessIdentity) throws(KernelFailure) -> Bool {
-        for thread in try self.threads(of: identity.pid) {
-            guard let one = try? readOnce(identity.pid, "task/\(thread)/stat", { Stat(parsing: $0) })
-            else { continue }
-            switch one.state {
-            case .stopped, .tracingStop, .zombie, .dead: continue
-            case .running, .sleeping, .diskSleep, .idle, .other: return false
-            }
+    /// Whether a thread of the process neither runs nor can, or is gone: a stop reaches them one by one, and one that is
+    /// in the middle of fork(2) ends that first.
+    func threadStands(_ thread: Int32, in pid: Int32) -> Bool {
+        guard let one = try? readOnce(pid, "task/\(thread)/stat", { Stat(parsing: $0) }) else { return true }
+        switch one.state {
+        case .stopped, .tracingStop, .zombie, .dead: return true
+        case .running, .sleeping, .diskSleep, .idle, .other: return false
         }
-        return true
     }
 
     /// The status word of wait(2) that a zombie left, field 52; nil if it is none or we may not see it.

@@ -13,23 +13,37 @@ public final class StoppedExtent {
         /// The main process is `T`, every member is stopped, gone or out of our reach, and a further scan
         /// found nobody new.
         case complete
-        /// Call `proceed(isForeign:)` again shortly after.
+        /// Call `proceed` again shortly after: somebody does not stand yet.
         case pending
+        /// Call `proceed` again at once: there is more to do, or something was done.
+        case interrupted
     }
 
     /// The process that the extent begins with.
     public let main: ProcessIdentity
 
-    /// What could not be done since the extent was last begun, each once: `EPERM` for a process whose user
-    /// ids are not all the owner's (it and its descendants are left alone), `E2BIG` once for an extent of
+    /// What could not be done since the extent was last begun, of each kind the first (`FailureList`): `EPERM` for a
+    /// process whose user ids are not all the owner's (it and its descendants are left alone), `E2BIG` for an extent of
     /// more than `Extent.limit` processes, `EMFILE` where our descriptors do not suffice.
-    public private(set) var failures: [KernelFailure] = []
+    public var failures: [KernelFailure] { list.failures }
+    private(set) var list = FailureList()
 
     private let proc: Proc
     private let owner: UInt32
+    /// All members, parents first.
     private var held: [Member] = []
     private var known: Set<ProcessIdentity> = []
     private var call = 0
+
+    /// Members that do not stand yet, or whose children were not looked at since; in the order of `held`.
+    private var frontier: [Member] = []
+    private var nextOfFrontier = 0
+    /// Those that have their signal and do not stand yet: looked at again with the next call.
+    private var waiting: [Member] = []
+    /// How far the scan of all members has come, and whether it found somebody new, or who went on.
+    private var scanned = 0
+    private var isScanDirty = false
+    private var hasProgressed = false
 
     private final class Member {
         enum Phase: Equatable {
@@ -41,11 +55,26 @@ public final class StoppedExtent {
 
         let process: HeldProcess
         var phase: Phase
+        /// Threads that were not yet seen to stand since the leading one does; nil: not looked at.
+        var threads: ArraySlice<Int32>?
+        /// While its children are being looked for, and while those that were found are still to be held.
+        var offspring: Offspring?
+        var born: ArraySlice<ProcessIdentity> = []
+        var hasLeft = false
 
         init(_ process: HeldProcess, _ phase: Phase = .found) {
             self.process = process
             self.phase = phase
         }
+
+        var isAmongChildren: Bool { offspring != nil || !born.isEmpty }
+
+        var stands: Bool {
+            if case .stopped = phase { return true }
+            return false
+        }
+
+        var isHeldByUs: Bool { isOurs && !hasLeft }
 
         var isOurs: Bool {
             switch phase {
@@ -60,11 +89,11 @@ public final class StoppedExtent {
     /// And not before so many microseconds: on a busy machine a child of vfork(2) takes long to its program.
     private static let leastPatience: UInt64 = 1_000_000
 
-    /// What became of one member in one pass.
+    /// What became of one member in one look.
     private enum Step {
         /// Stands, or is as far as it will come; its children are next.
         case settled
-        /// Something was done to it: look again.
+        /// It was signalled: look again.
         case changed
         /// Has its signal and does not stand yet.
         case waiting
@@ -72,6 +101,8 @@ public final class StoppedExtent {
         case stubborn
         /// Has exited, or is not ours to stop: no member any more.
         case left
+        /// The budget is spent before all of its threads were looked at.
+        case interrupted
     }
 
     /// Stops nothing yet. `uid` owns the application: only processes that are wholly its are signalled.
@@ -82,10 +113,18 @@ public final class StoppedExtent {
     }
 
     /// The extent as far as it was found, without those that are gone or out of reach, parents first.
-    public var members: [ProcessIdentity] { held.map(\.process.identity) }
+    public var members: [ProcessIdentity] { held.filter { !$0.hasLeft }.map(\.process.identity) }
 
     /// The members that have our SIGSTOP, parents first: to be written down, and to be continued.
-    public var stoppedByUs: [ProcessIdentity] { held.filter(\.isOurs).map(\.process.identity) }
+    public var stoppedByUs: [ProcessIdentity] { held.filter(\.isHeldByUs).map(\.process.identity) }
+
+    /// Whether there is anybody in `stoppedByUs`.
+    var holdsAnybody: Bool { held.contains(where: \.isHeldByUs) }
+
+    /// Whether this one is in `stoppedByUs`.
+    func holds(_ process: ProcessIdentity) -> Bool {
+        known.contains(process) && held.contains { $0.process.identity == process && $0.isHeldByUs }
+    }
 
     /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
     /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
@@ -102,68 +141,101 @@ public final class StoppedExtent {
 
     /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own: the
     /// extent ends there. It is not asked about the main process, nor about one that is a member already.
-    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+    public func stop(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
         if !known.contains(main) {
-            failures = []
-            hold(main)
+            list.clear()
+            if let member = hold(main) { frontier.append(member) }
         }
-        return proceed(isForeign: isForeign)
+        return proceed(within: budget, isForeign: isForeign)
     }
 
-    /// Scans again and goes on; call it shortly after while it gives `pending`. A member that somebody else
-    /// continued meanwhile is stopped again.
-    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+    /// Goes on: first with those that do not stand yet and with their children, then with a scan of all that finds
+    /// nobody new, and nobody who went on. A member that somebody else continued meanwhile is stopped again.
+    public func proceed(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
         call += 1
+        hasProgressed = false
+        frontier += waiting
+        waiting = []
         // Bounds one call against a tree that grows as fast as it is walked.
         for _ in 0..<64 {
-            let (changed, settled) = pass(isForeign)
-            guard changed else { return settled ? .complete : .pending }
+            guard advanceFrontier(budget, isForeign) else { return .interrupted }
+            guard waiting.isEmpty else { return hasProgressed ? .interrupted : .pending }
+            guard scan(budget, isForeign) else { return .interrupted }
+            let isWhole = !isScanDirty && frontier.isEmpty
+            (scanned, isScanDirty) = (0, false)
+            guard isWhole else { continue }
+            return held.first.map { $0.process.identity == main && $0.stands } == true ? .complete : .pending
         }
-        return .pending
+        return .interrupted
     }
 
-    /// SIGCONT in the reverse order to those that this value stopped, except the spared; forgets them all.
-    public func release(sparing spared: Set<ProcessIdentity> = []) {
-        for member in held.reversed() where member.isOurs && !spared.contains(member.process.identity) {
-            do throws(KernelFailure) {
-                try resume(member)
-            } catch {
-                if !error.isNoSuchProcess { failures.append(error) }
-            }
+    /// SIGCONT in the reverse order to those that this value stopped, except the spared; forgets them all. False: the
+    /// budget is spent, and those who are left are still members.
+    @discardableResult
+    public func release(
+        sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
+    ) -> Bool {
+        forgetWork()
+        while let member = held.popLast() {
+            let identity = member.process.identity
+            known.remove(identity)
+            guard !member.hasLeft, member.isOurs, !spared.contains(identity) else { continue }
+            takeBack(member)
+            if budget.spend(), !held.isEmpty { return false }
         }
-        held = []
         known = []
+        return true
     }
 
     /// SIGCONT to one of them, where this value stopped it; it is no member any more.
     public func letGo(_ process: ProcessIdentity) {
         guard let index = held.firstIndex(where: { $0.process.identity == process }) else { return }
         let member = held.remove(at: index)
+        if index < scanned { scanned -= 1 }
         known.remove(process)
-        guard member.isOurs else { return }
-        do throws(KernelFailure) {
-            try resume(member)
-        } catch {
-            if !error.isNoSuchProcess { failures.append(error) }
-        }
+        member.hasLeft = true
+        if member.isOurs { takeBack(member) }
     }
 
     /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
-    /// none of them can fork. What is no longer wholly the owner's is continued instead, where we had stopped it.
-    public func kill() {
+    /// none of them can fork. What is no longer wholly the owner's is continued instead, where we had stopped it. False:
+    /// the budget is spent, and those who are left are still members.
+    @discardableResult
+    public func kill(within budget: Budget = .unlimited) -> Bool {
+        forgetWork()
         // The kernel continues the stopped members of a process group when the last one dies that had a parent
         // outside of it (setpgid(2), "orphaned process group"): they would go on forking.
-        for member in held.reversed() {
+        while let member = held.popLast() {
+            known.remove(member.process.identity)
+            guard !member.hasLeft else { continue }
             do throws(KernelFailure) {
                 try member.process.signal(SIGKILL, owner: owner, proc: proc)
             } catch {
-                guard !error.isNoSuchProcess else { continue }
-                failures.append(error)
-                if member.isOurs { try? member.process.takeBack(SIGCONT) }
+                if !error.isNoSuchProcess {
+                    list.add(error)
+                    if member.isOurs { try? member.process.takeBack(SIGCONT) }
+                }
             }
+            if budget.spend(), !held.isEmpty { return false }
         }
-        held = []
         known = []
+        return true
+    }
+
+    private func forgetWork() {
+        (frontier, nextOfFrontier, waiting, scanned, isScanDirty) = ([], 0, [], 0, false)
+    }
+
+    private func takeBack(_ member: Member) {
+        do throws(KernelFailure) {
+            try resume(member)
+        } catch {
+            if !error.isNoSuchProcess { list.add(error) }
+        }
     }
 
     private func resume(_ member: Member) throws(KernelFailure) {
@@ -178,47 +250,78 @@ public final class StoppedExtent {
         try member.process.takeBack(SIGCONT)
     }
 
-    private func pass(_ isForeign: (ProcessIdentity) -> Bool) -> (changed: Bool, settled: Bool) {
-        var changed = false
-        var settled = false
-        var everyoneSettled = true
-        var left: Set<ProcessIdentity> = []
-        var next = 0
-        // The array grows behind `next`: children come after their parents.
-        while next < held.count {
-            let member = held[next]
-            next += 1
-            let step = advance(member)
-            switch step {
-            case .settled:
-                if member.process.identity == main, case .stopped = member.phase { settled = true }
-                if holdChildren(of: member, isForeign) { changed = true }
-            case .changed:
-                changed = true
-            case .waiting:
-                everyoneSettled = false
-            case .stubborn:
-                everyoneSettled = false
-                if holdChildren(of: member, isForeign) { changed = true }
-            case .left:
-                left.insert(member.process.identity)
+    /// Goes on with those that do not stand yet; false: the budget is spent.
+    private func advanceFrontier(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        // The array grows behind the index: children come after their parents.
+        while nextOfFrontier < frontier.count {
+            let member = frontier[nextOfFrontier]
+            if !member.hasLeft {
+                // In the middle of its children, it was looked at.
+                let step = member.isAmongChildren ? .settled : advance(member, budget)
+                switch step {
+                case .settled, .stubborn:
+                    guard holdChildren(of: member, budget, isForeign) else { return false }
+                    if step == .stubborn { waiting.append(member) } else { hasProgressed = true }
+                case .changed:
+                    frontier.append(member)
+                case .waiting:
+                    waiting.append(member)
+                case .left:
+                    leave(member)
+                case .interrupted:
+                    return false
+                }
             }
+            nextOfFrontier += 1
+            if budget.spend() { return false }
         }
-        if !left.isEmpty {
-            held.removeAll { left.contains($0.process.identity) }
-        }
-        return (changed, settled && everyoneSettled)
+        (frontier, nextOfFrontier) = ([], 0)
+        return true
     }
 
-    private func advance(_ member: Member) -> Step {
+    /// Looks at all members and their children once more; false: the budget is spent. Whoever is found new, or to have
+    /// gone on, is in the frontier then.
+    private func scan(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        if scanned == 0, held.first?.isAmongChildren != true {
+            isScanDirty = false
+            held.removeAll(where: \.hasLeft)
+        }
+        while scanned < held.count {
+            let member = held[scanned]
+            if !member.hasLeft {
+                switch member.isAmongChildren ? .settled : advance(member, budget) {
+                case .settled:
+                    guard holdChildren(of: member, budget, isForeign) else { return false }
+                case .changed, .waiting, .stubborn:
+                    isScanDirty = true
+                    frontier.append(member)
+                case .left:
+                    leave(member)
+                case .interrupted:
+                    return false
+                }
+            }
+            scanned += 1
+            if budget.spend() { return false }
+        }
+        held.removeAll(where: \.hasLeft)
+        return true
+    }
+
+    private func leave(_ member: Member) {
+        member.hasLeft = true
+        hasProgressed = true
+    }
+
+    private func advance(_ member: Member, _ budget: Budget) -> Step {
         let process = member.process
-        guard !process.hasExited else { return leave(member) }
+        guard !process.hasExited else { return forget(member) }
         do throws(KernelFailure) {
             switch try proc.state(of: process.identity) {
             case .stopped:
-                return try stands(member)
+                return try stands(member, budget)
             case .zombie, .dead:
-                return leave(member)
+                return forget(member)
             case .tracingStop where member.isOurs && process.identity != main:
                 // Its tracer has our signal and decides; it executes nothing until then.
                 return .settled
@@ -230,7 +333,7 @@ public final class StoppedExtent {
         }
     }
 
-    private func stands(_ member: Member) throws(KernelFailure) -> Step {
+    private func stands(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Step {
         switch member.phase {
         case .stopped:
             return .settled
@@ -238,8 +341,22 @@ public final class StoppedExtent {
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: false)
         case .signalled(_, _, let isAwaited):
-            if isAwaited, try !proc.everyThreadStands(of: member.process.identity) {
-                return try press(member)
+            if isAwaited {
+                // From the first look on at which the leading thread stands, none of them makes another.
+                let all = member.threads == nil ? try proc.threads(of: member.process.identity.pid) : []
+                var threads = member.threads ?? all[...]
+                while let thread = threads.first {
+                    guard proc.threadStands(thread, in: member.process.identity.pid) else {
+                        member.threads = threads
+                        return try press(member)
+                    }
+                    threads.removeFirst()
+                    if budget.spend(), !threads.isEmpty {
+                        member.threads = threads
+                        return .interrupted
+                    }
+                }
+                member.threads = nil
             }
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
@@ -261,15 +378,15 @@ public final class StoppedExtent {
         return isFirst ? .changed : .stubborn
     }
 
-    private func leave(_ member: Member) -> Step {
+    private func forget(_ member: Member) -> Step {
         known.remove(member.process.identity)
         return .left
     }
 
     private func fail(_ member: Member, _ failure: KernelFailure) -> Step {
-        if failure.isNoSuchProcess { return leave(member) }
-        if !failures.contains(failure) { failures.append(failure) }
-        // Stays known, so that later passes leave it and what is below it alone.
+        if failure.isNoSuchProcess { return forget(member) }
+        list.add(failure)
+        // Stays known, so that later looks leave it and what is below it alone.
         guard member.isOurs else { return .left }
         // What has our signal is not forgotten because we could not look at it.
         guard failure.errno == EPERM else { return .waiting }
@@ -278,33 +395,48 @@ public final class StoppedExtent {
         return .left
     }
 
-    private func holdChildren(of member: Member, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        var anyNew = false
-        for child in proc.offspring(of: member.process.identity)
-        where !known.contains(child) && !isForeign(child) {
-            guard known.count < Extent.limit else {
-                let failure = KernelFailure(
-                    operation: "stop extent", subject: "process \(main)", errno: E2BIG)
-                if !failures.contains(failure) { failures.append(failure) }
-                return anyNew
+    /// Takes up the children of a member that are new; false: the budget is spent.
+    private func holdChildren(
+        of member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool {
+        if member.born.isEmpty {
+            var children = member.offspring ?? Offspring(of: member.process.identity)
+            member.offspring = nil
+            guard let found = children.proceed(proc, budget) else {
+                member.offspring = children
+                return false
             }
-            if hold(child) { anyNew = true }
+            member.born = found.filter { !known.contains($0) && !isForeign($0) }[...]
         }
-        return anyNew
+        while let child = member.born.popFirst() {
+            guard known.count < Extent.limit else {
+                member.born = []
+                list.add(KernelFailure(operation: "stop extent", subject: "process \(main)", errno: E2BIG))
+                return true
+            }
+            // It may have been registered since it was found.
+            if !isForeign(child), let child = hold(child) {
+                hasProgressed = true
+                isScanDirty = true
+                frontier.append(child)
+            }
+            if budget.spend(), !member.born.isEmpty { return false }
+        }
+        return true
     }
 
-    @discardableResult
-    private func hold(_ identity: ProcessIdentity) -> Bool {
+    private func hold(_ identity: ProcessIdentity) -> Member? {
         do throws(KernelFailure) {
-            held.append(Member(try HeldProcess(identity, proc: proc)))
+            let member = Member(try HeldProcess(identity, proc: proc))
+            held.append(member)
             known.insert(identity)
-            return true
+            return member
         } catch {
             if !error.isNoSuchProcess {
                 known.insert(identity)
-                failures.append(error)
+                list.add(error)
             }
-            return false
+            return nil
         }
     }
 }

@@ -13,6 +13,16 @@ public final class Suspender {
         case complete
         /// Call `proceed` shortly after, or when `cgroup.events` has changed.
         case pending
+        /// Call `proceed` again at once: there is more to do.
+        case interrupted
+    }
+
+    /// Which cgroup stands for the application.
+    public enum OwnCgroup: Equatable {
+        case none
+        case found(Cgroup)
+        /// The budget is spent: ask again.
+        case interrupted
     }
 
     /// How the present stop is made.
@@ -25,18 +35,20 @@ public final class Suspender {
 
     /// The process that the application begins with.
     public let main: ProcessIdentity
-    /// What could not be done since the stop was begun.
-    public private(set) var failures: [KernelFailure] = []
+    /// What could not be done since the stop was begun, of each kind the first (`FailureList`).
+    public var failures: [KernelFailure] { list.failures + (unrecorded.map { [$0] } ?? []) }
+    private var list = FailureList()
     /// Why the freezer was not used for the present stop; nil where it is, or there is no cgroup.
     public private(set) var objection: String?
     /// Processes that stood already when the stop by signal was prepared: not ours to continue.
     public private(set) var standing: [ProcessIdentity] = []
 
-    /// Called when a stop that was begun with the freezer goes on by signal, before the first one: what is held now
-    /// is to be written down. Where it could not be, says why, and nobody is signalled.
+    /// Called before the first deed of a stop that was not prepared with one call of `prepare`, or that was begun with
+    /// the freezer and goes on by signal: what is held now is to be written down. Where it could not be, says why, and
+    /// nobody is frozen or signalled.
     public var fellBack: () -> KernelFailure? = { nil }
-    /// Nothing is held, because it could not be written down; the last of the `failures` says why.
-    public private(set) var isUnrecorded = false
+    /// Why the present stop could not be written down: nothing was done of it. nil: it was, or there is none.
+    public private(set) var unrecorded: KernelFailure?
 
     private let proc: Proc
     private let owner: UInt32
@@ -48,6 +60,19 @@ public final class Suspender {
     private var judged: JudgedCgroup?
     /// Whether the freezer was used, not only chosen.
     private var hasFrozen = false
+    /// What is under way: a look for the application's own cgroup, one whether a frozen cgroup is still that, and one
+    /// for whoever stands before the first signal.
+    private var search: Search?
+    private var verification: CgroupLook?
+    private var muster: (walk: ExtentWalk, next: Int)?
+    private var hasBegun = false
+
+    /// A look for the application's own cgroup.
+    private struct Search {
+        let here: Cgroup
+        var candidates: ArraySlice<Cgroup>
+        var look: CgroupLook?
+    }
 
     /// Stops nothing yet.
     ///
@@ -91,7 +116,7 @@ public final class Suspender {
     }
 
     /// Whether anybody waits for us to let go.
-    public var holdsAnybody: Bool { isFreezeOurs || !extent.stoppedByUs.isEmpty }
+    public var holdsAnybody: Bool { isFreezeOurs || extent.holdsAnybody }
 
     /// Whether we have frozen a cgroup that the main process has been moved out of.
     public var holdsOthersOnly: Bool {
@@ -101,6 +126,18 @@ public final class Suspender {
 
     /// Lets one go that is an application of its own from now on, if this value stopped it by signal.
     public func letGo(_ process: ProcessIdentity) { extent.letGo(process) }
+
+    /// Whether a process has our SIGSTOP.
+    public func holds(_ process: ProcessIdentity) -> Bool { extent.holds(process) }
+
+    /// Whether a stop has begun, and how it is made is not yet settled: nothing was done.
+    public var isPreparing: Bool {
+        if case .none = means { return hasBegun }
+        return false
+    }
+
+    /// Failures that this was not asked for before.
+    public func takeUntoldFailures() -> [KernelFailure] { list.takeUntold() }
 
     /// Those that have our SIGSTOP, parents first.
     public var stoppedByUs: [ProcessIdentity] { extent.stoppedByUs }
@@ -113,63 +150,130 @@ public final class Suspender {
 
     // MARK: The stop
 
-    /// Chooses how the next stop is made. What is held then is to be written down before `stop`.
-    public func prepare(isForeign: (ProcessIdentity) -> Bool) {
+    /// Chooses how the next stop is made. What is held then is to be written down before `stop`. False: the budget is
+    /// spent; `stop` goes on.
+    @discardableResult
+    public func prepare(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool {
+        _ = haveMeansChanged()
+        guard case .none = means else { return true }
+        if !hasBegun {
+            hasBegun = true
+            list.clear()
+            objection = nil
+            unrecorded = nil
+        }
+        if muster == nil {
+            switch ownCgroup(within: budget, isForeign) {
+            case .interrupted: return false
+            case .found(let cgroup):
+                means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
+                hasBegun = false
+                return true
+            case .none: break
+            }
+        }
+        return useSignals(budget, isForeign)
+    }
+
+    /// Looks at what others have done to the cgroup since it was chosen.
+    private func haveMeansChanged() -> Bool {
         // Whoever had frozen it before us has thawed it: now it is ours to do.
         if case .freezer(let cgroup, isOurs: false) = means, (try? cgroup.wantsFrozen()) != true {
             means = .none
+            return true
         }
-        // Somebody has frozen it since it was chosen: it is not ours to thaw.
+        // Somebody has frozen it: it is not ours to thaw.
         if case .freezer(let cgroup, isOurs: true) = means, !hasFrozen, (try? cgroup.wantsFrozen()) == true {
             means = .freezer(cgroup, isOurs: false)
+            return true
         }
-        guard case .none = means else { return }
-        failures = []
-        objection = nil
-        isUnrecorded = false
-        if let cgroup = ownCgroup(isForeign) {
-            means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
-        } else {
-            useSignals(isForeign)
-        }
+        return false
     }
 
-    private func useSignals(_ isForeign: (ProcessIdentity) -> Bool) {
+    private func useSignals(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        if muster == nil { standing = [] }
+        var muster = muster ?? (ExtentWalk(from: main), 0)
+        // Held once, so that it is changed in place.
+        self.muster = nil
+        guard muster.walk.proceed(proc, budget, isForeign: isForeign) else {
+            self.muster = muster
+            return false
+        }
+        while muster.next < muster.walk.found.count {
+            let process = muster.walk.found[muster.next]
+            if (try? proc.isStopped(process)) == true, !extent.holds(process) { standing.append(process) }
+            muster.next += 1
+            if budget.spend(), muster.next < muster.walk.found.count {
+                self.muster = muster
+                return false
+            }
+        }
         means = .signals
-        standing = Extent.members(of: main, proc: proc, isForeign: isForeign)
-            .filter { (try? proc.isStopped($0)) == true }
+        hasBegun = false
+        return true
     }
 
     /// A cgroup that stands for the application: its unit, else the one that it is in (§ 2, "Extent").
     public func ownCgroup(_ isForeign: (ProcessIdentity) -> Bool) -> Cgroup? {
-        guard let hierarchy else { return nil }
+        if case .found(let cgroup) = ownCgroup(within: .unlimited, isForeign) { return cgroup }
+        return nil
+    }
+
+    /// The same, piece by piece.
+    public func ownCgroup(within budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> OwnCgroup {
+        guard let hierarchy else { return .none }
         let here: Cgroup
         do throws(KernelFailure) {
             here = try Cgroup.of(main.pid, in: hierarchy, proc: proc)
         } catch {
-            return nil
+            search = nil
+            return .none
         }
-        if here.isRoot { return nil }
-        var candidates = [here]
-        if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
-        if let judged, candidates.contains(judged.cgroup),
-            judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
-        {
-            return judged.cgroup
+        if here.isRoot { return .none }
+        var search: Search
+        if let begun = self.search, begun.here == here {
+            search = begun
+        } else {
+            var candidates = [here]
+            if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
+            if let judged, candidates.contains(judged.cgroup),
+                judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
+            {
+                return .found(judged.cgroup)
+            }
+            search = Search(here: here, candidates: candidates[...])
         }
-        for cgroup in candidates where isOwn(cgroup, isForeign) { return cgroup }
-        return nil
+        self.search = nil
+        while let cgroup = search.candidates.first {
+            var look = search.look ?? CgroupLook(at: cgroup, main: main)
+            search.look = nil
+            switch isOwn(&look, budget, isForeign) {
+            case true?: return .found(cgroup)
+            case false?: search.candidates.removeFirst()
+            case nil:
+                search.look = look
+                self.search = search
+                return .interrupted
+            }
+        }
+        return .none
     }
 
-    private func isOwn(_ cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+    /// nil: the budget is spent.
+    private func isOwn(
+        _ look: inout CgroupLook, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool? {
+        let cgroup = look.cgroup
         do throws(KernelFailure) {
-            let snapshot = try CgroupSnapshot(of: cgroup, main: main, proc: proc, isForeign: isForeign)
+            guard let snapshot = try look.proceed(proc, budget, isForeign: isForeign) else { return nil }
             switch CgroupExtent.judge(
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
             {
             case .own(let remainder) where remainder.isEmpty:
                 let judged = try JudgedCgroup(
-                    cgroup, members: snapshot.members, owner: owner, budget: budget)
+                    cgroup, members: snapshot.members, owner: owner, budget: self.budget)
                 if self.judged?.hasMembers(of: judged) != true { self.judged = judged }
                 return true
             case .own(let remainder):
@@ -184,81 +288,122 @@ public final class Suspender {
     }
 
     /// With the cgroup frozen and announced: whether it is still to be. If not, all go on, and the next stop is made
-    /// by signal.
-    public func verify(isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        defer { judged?.hold(proc: proc) }
-        guard case .freezer(let cgroup, isOurs: true) = means else { return true }
-        if isOwn(cgroup, isForeign) { return true }
+    /// by signal. nil: the budget is spent, ask again.
+    public func verify(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Bool? {
+        guard case .freezer(let cgroup, isOurs: true) = means else {
+            verification = nil
+            return true
+        }
+        var look = verification ?? CgroupLook(at: cgroup, main: main)
+        verification = nil
+        if look.cgroup != cgroup { look = CgroupLook(at: cgroup, main: main) }
+        guard let isOwn = isOwn(&look, budget, isForeign) else {
+            verification = look
+            return nil
+        }
+        if isOwn {
+            judged?.hold(proc: proc)
+            return true
+        }
         judged = nil
         release()
         return false
     }
 
     /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own.
-    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
-        prepare(isForeign: isForeign)
+    public func stop(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
+        var isNew = haveMeansChanged()
+        if case .none = means { isNew = true }
+        guard prepare(within: budget, isForeign: isForeign) else { return .interrupted }
+        if isNew, !isWrittenDown() { return .pending }
         if case .freezer(let cgroup, isOurs: true) = means {
             hasFrozen = true
             do throws(KernelFailure) {
                 try cgroup.freeze()
             } catch {
-                failures.append(error)
-                guard fallBack(isForeign) else { return .pending }
+                list.add(error)
+                return fallBack(budget, isForeign)
             }
         }
-        return proceed(isForeign: isForeign)
+        return proceed(within: budget, isForeign: isForeign)
     }
 
-    private func fallBack(_ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        useSignals(isForeign)
-        guard let failure = fellBack() else { return true }
-        failures.append(failure)
+    /// Goes on by signal, where the freezer does not do.
+    private func fallBack(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
+        means = .none
+        hasFrozen = false
+        hasBegun = true
+        guard useSignals(budget, isForeign) else { return .interrupted }
+        guard isWrittenDown() else { return .pending }
+        return proceed(within: budget, isForeign: isForeign)
+    }
+
+    /// Has it written down how it is stopped. Where that cannot be, nothing is done.
+    private func isWrittenDown() -> Bool {
+        unrecorded = fellBack()
+        if unrecorded == nil { return true }
         means = .none
         standing = []
-        isUnrecorded = true
         return false
     }
 
     /// Looks again, and goes on.
-    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
+    public func proceed(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
         switch means {
         case .none:
-            return stop(isForeign: isForeign)
+            return stop(within: budget, isForeign: isForeign)
         case .signals:
-            let progress = extent.stop(isForeign: isForeign)
-            for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
-            return progress == .complete ? .complete : .pending
+            let progress = extent.stop(within: budget, isForeign: isForeign)
+            list.add(extent.list)
+            switch progress {
+            case .complete: return .complete
+            case .pending: return .pending
+            case .interrupted: return .interrupted
+            }
         case .freezer(let cgroup, _):
-            return look(at: cgroup, isForeign)
+            return look(at: cgroup, budget, isForeign)
         }
     }
 
-    private func look(at cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
+    private func look(
+        at cgroup: Cgroup, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Progress {
         do throws(KernelFailure) {
             guard try cgroup.isFrozen() else { return .pending }
             return try cgroup.unfrozenDescendants().isEmpty ? .complete : .pending
         } catch {
             // It is gone, with all that were in it, or they were moved.
-            if !failures.contains(error) { failures.append(error) }
+            list.add(error)
             // Where it is there all the same, nobody else would thaw it.
             if isFreezeOurs, !thaw(cgroup) { return .pending }
-            guard fallBack(isForeign) else { return .pending }
-            return proceed(isForeign: isForeign)
+            return fallBack(budget, isForeign)
         }
     }
 
     /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped. A
-    /// cgroup that cannot be thawed, for want of descriptors, say, stays ours to thaw (`isFreezeOurs`): call again.
-    public func release(sparing spared: Set<ProcessIdentity> = []) {
+    /// cgroup that cannot be thawed, for want of descriptors, say, stays ours to thaw (`isFreezeOurs`): call again. So it
+    /// is when the budget is spent (false).
+    @discardableResult
+    public func release(
+        sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
+    ) -> Bool {
+        (search, verification, muster, hasBegun) = (nil, nil, nil, false)
         switch means {
-        case .freezer(let cgroup, isOurs: true): if hasFrozen, !thaw(cgroup) { return }
+        case .freezer(let cgroup, isOurs: true): if hasFrozen, !thaw(cgroup) { return true }
         case .none, .signals, .freezer(_, isOurs: false): break
         }
         means = .none
         hasFrozen = false
         standing = []
-        extent.release(sparing: spared)
-        for failure in extent.failures where !failures.contains(failure) { failures.append(failure) }
+        let isDone = extent.release(sparing: spared, within: budget)
+        list.add(extent.list)
+        return isDone
     }
 
     private func thaw(_ cgroup: Cgroup) -> Bool {
@@ -267,7 +412,7 @@ public final class Suspender {
             return true
         } catch {
             if error.isNoSuchCgroup { return true }
-            if !failures.contains(error) { failures.append(error) }
+            list.add(error)
             return false
         }
     }

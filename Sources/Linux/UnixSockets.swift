@@ -119,27 +119,6 @@ extension UnixSockets.Unread.Kind {
     }
 }
 
-extension Files {
-    /// The same as `numbers(in:)`, but no more than `most` of them: a process may have a million open files.
-    static func numbers(in path: String, atMost most: Int) throws(KernelFailure) -> [Int32] {
-        guard let directory = opendir(path) else {
-            throw KernelFailure(operation: "opendir", subject: path, errno: errno)
-        }
-        defer { closedir(directory) }
-        var found: [Int32] = []
-        errno = 0
-        while found.count < most, let entry = readdir(directory) {
-            let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
-                name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
-            }
-            if let number { found.append(number) }
-            errno = 0
-        }
-        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
-        return found
-    }
-}
-
 /// Which sockets processes have open, of whatever family.
 private struct OpenSockets {
     private(set) var owners: [UInt32: [ProcessIdentity]] = [:]

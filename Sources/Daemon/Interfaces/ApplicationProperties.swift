@@ -46,12 +46,23 @@ extension Daemon {
         }
     }
 
-    /// The resident sizes of its processes, in bytes. What they share is counted for each of them.
+    /// The resident sizes of its processes, in bytes, of the first ones where there are many. What they share is counted
+    /// for each of them.
     private func memoryUsage(of application: Application) -> UInt64 {
         guard let main = executor.registered[application.number]?.process else { return 0 }
-        return Extent.members(of: main, proc: proc, isForeign: executor.isForeign)
-            .reduce(0) { $0 + ((try? proc.residentBytes($1.pid)) ?? 0) }
+        let budget = turn.budget
+        var walk = ExtentWalk(from: main, limit: Self.mostMeasured)
+        let isWhole = walk.proceed(proc, budget, isForeign: executor.isForeign)
+        var sum: UInt64 = 0
+        for process in walk.found {
+            sum &+= (try? proc.residentBytes(process.pid)) ?? 0
+            if budget.spend(), !isWhole { break }
+        }
+        return sum
     }
+
+    /// More processes than an application has, but for one that means ill.
+    private static let mostMeasured = 256
 
     /// Why nothing can be done to it: it has executed a set-user-ID program since. nil: it has not.
     func strangersRights(of application: Application) -> String? {

@@ -15,6 +15,10 @@ final class Reclaimer {
     private let worker: Worker<Job, Outcome>?
     private var source: Source?
     private var ends: [ApplicationNumber: End] = [:]
+    /// As they were measured last.
+    private var sizes: [ApplicationNumber: UInt64] = [:]
+    private let retries: Retries<ApplicationNumber>
+    private let turn: Turn
     /// Whether an extent ends at a process; whether an application stands; how it is reached. Set by the daemon.
     var foreign: () -> Set<ProcessIdentity> = { [] }
     var stands: (Registered) -> Bool = { _ in false }
@@ -48,7 +52,9 @@ final class Reclaimer {
         loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer,
         now: @escaping () -> Microseconds,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
-    ) {
+    ) throws(BusFailure) {
+        retries = try Retries(loop: loop, now: now)
+        turn = Turn(loop, now)
         self.proc = proc
         self.journal = journal
         self.announcer = announcer
@@ -122,15 +128,22 @@ final class Reclaimer {
 
     // MARK: Ending
 
-    /// It is asked to end: from now on its end is measured.
+    /// It is asked to end: from now on its end is measured. Of one that has too many processes to be measured now, what
+    /// was measured last counts.
     func willEnd(_ application: Registered) {
-        willEnd(
-            application, Extent.members(of: application.process, proc: proc, isForeign: foreign().contains))
-    }
-
-    private func willEnd(_ application: Registered, _ members: [ProcessIdentity]) {
-        ends[application.number] = End(
-            begin: now(), bytes: Self.releasable(members, proc), available: available())
+        let budget = turn.budget
+        var walk = ExtentWalk(from: application.process)
+        var isWhole = walk.proceed(proc, budget, isForeign: foreign().contains)
+        var bytes: UInt64 = 0
+        for process in walk.found {
+            bytes &+= (try? proc.memory(of: process.pid))?.releasable ?? 0
+            if budget.spend(), process != walk.found.last {
+                isWhole = false
+                break
+            }
+        }
+        if !isWhole { bytes = max(bytes, sizes[application.number] ?? 0) }
+        ends[application.number] = End(begin: now(), bytes: bytes, available: available())
     }
 
     /// SIGKILL to all of a suspended application: if it still is, and still its user's.
@@ -144,21 +157,31 @@ final class Reclaimer {
             report(.spared(number, "it runs as another user"))
             return
         }
-        let isForeign = foreign().contains
-        let members = Extent.members(of: application.process, proc: proc, isForeign: isForeign)
-        willEnd(application, members)
+        willEnd(application)
         if let cgroup = ownCgroup(application) { liftLimits(of: cgroup) }
-        let failures = Extent.signal(
-            SIGKILL, to: application.process, owner: application.user, proc: proc, isForeign: isForeign)
-        for failure in failures where !failure.isNoSuchProcess {
+        // It stands: nobody forks meanwhile.
+        let extent = SignalledExtent(
+            SIGKILL, to: application.process, owner: application.user, proc: proc)
+        if goOn(ending: application, extent) == .settled { return }
+        retries.work(on: number, for: .max / 2) { [weak self] in
+            self?.goOn(ending: application, extent) ?? .settled
+        }
+    }
+
+    private func goOn(
+        ending application: Registered, _ extent: SignalledExtent
+    ) -> Retries<ApplicationNumber>.Outcome {
+        guard extent.proceed(turn.budget, isForeign: foreign().contains) else { return .soon }
+        for failure in extent.failures where !failure.isNoSuchProcess {
             journal.log(.notice, failure: "\(failure)", of: application)
         }
-        let pids = members.map(\.pid)
+        let pids = extent.members.map(\.pid)
         submit(.release) {
             // A process that has taken such an id meanwhile is not dying, and keeps its memory.
             for pid in pids { _ = (try? PidFD(pid: pid))?.releaseMemory() }
             return .released
         }
+        return .settled
     }
 
     private func liftLimits(of cgroup: Cgroup) {
@@ -201,7 +224,9 @@ final class Reclaimer {
         guard let worker else { return }
         for finished in worker.takeResults() {
             switch (finished.key, finished.value) {
-            case (_, .sizes(let sizes, let members)): report(.memoryMeasured(sizes, members: members))
+            case (_, .sizes(let sizes, let members)):
+                self.sizes = sizes
+                report(.memoryMeasured(sizes, members: members))
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
                 report(.pagedOut(number))
                 guard let application = find(number) else { continue }

@@ -16,10 +16,13 @@ extension Cgroup {
     public struct Descendants: Equatable, Sendable {
         /// Each after the one that it is in.
         public internal(set) var cgroups: [Cgroup] = []
-        /// Whether some are missing: there are more than `Extent.limit`, or one has a name that is no UTF-8,
-        /// so that we could look past what is in it.
+        /// Whether some are missing: there are more than `Cgroup.mostDescendants`, or one has a name that is no
+        /// UTF-8, so that we could look past what is in it.
         public internal(set) var isPartial = false
     }
+
+    /// So many cgroups below an application's are looked at; with more, it is stopped by signal.
+    public static let mostDescendants = 128
 
     /// All cgroups below it, from the directories. One that vanishes meanwhile is passed over.
     public func descendants() throws(KernelFailure) -> Descendants {
@@ -94,6 +97,7 @@ extension Cgroup {
                 processes.insert(pid)
             } else if !processes.contains(pid) {
                 found.isPartial = true
+                return false
             }
             return true
         }
@@ -112,10 +116,11 @@ extension Cgroup {
                 pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(validatingCString: $0) }
             }
             if name == "." || name == ".." { continue }
-            guard let name, found.cgroups.count < Extent.limit,
+            guard let name, found.cgroups.count < Cgroup.mostDescendants,
                 let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
             else {
                 found.isPartial = true
+                if found.cgroups.count >= Cgroup.mostDescendants { return }
                 continue
             }
             found.cgroups.append(child)

@@ -63,7 +63,7 @@ public enum CgroupExtent {
         for member in snapshot.members where !member.owner.isWholly(uid) {
             return .refused(.otherOwner(member.identity, member.owner, not: uid))
         }
-        let lines = Lines(snapshot, main: main)
+        var lines = Lines(snapshot, main: main)
         for member in snapshot.members {
             switch lines.origin(of: member, isForeign) {
             case .main: continue
@@ -141,6 +141,7 @@ private struct Lines {
 
     private let main: ProcessIdentity
     private let processes: [Int32: CgroupSnapshot.Process]
+    private var origins: [Int32: Origin] = [:]
 
     init(_ snapshot: CgroupSnapshot, main: ProcessIdentity) {
         self.main = main
@@ -151,14 +152,26 @@ private struct Lines {
     }
 
     /// Whom the process comes from: the nearest one upwards, itself included, that is `main` or foreign.
-    func origin(
+    mutating func origin(
         of process: CgroupSnapshot.Process, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Origin {
+        var line: [Int32] = []
+        let origin = follow(process, isForeign, &line)
+        // Of a long line each process is asked for: it is followed once.
+        for pid in line { origins[pid] = origin }
+        return origin
+    }
+
+    private func follow(
+        _ process: CgroupSnapshot.Process, _ isForeign: (ProcessIdentity) -> Bool, _ line: inout [Int32]
     ) -> Origin {
         var current = process
         // Torn facts could make a circle.
         for _ in 0...processes.count {
             if current.identity == main { return .main }
             if isForeign(current.identity) { return .foreign(current.identity) }
+            if let known = origins[current.identity.pid] { return known }
+            line.append(current.identity.pid)
             // A parent is older; a younger one has taken the id of one that is gone.
             guard let parent = processes[current.parent],
                 parent.identity.startTime <= current.identity.startTime

@@ -61,31 +61,73 @@ public struct CgroupSnapshot: Equatable, Sendable {
         of cgroup: Cgroup, main: ProcessIdentity, proc: Proc = Proc(),
         isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) {
+        var look = CgroupLook(at: cgroup, main: main)
+        var snapshot: CgroupSnapshot?
+        while snapshot == nil { snapshot = try look.proceed(proc, .unlimited, isForeign: isForeign) }
+        guard let snapshot else { preconditionFailure("a look that does not end") }
+        self = snapshot
+    }
+}
+
+/// A `CgroupSnapshot` in the making, piece by piece.
+struct CgroupLook {
+    let cgroup: Cgroup
+    private let main: ProcessIdentity
+    private var walk: ExtentWalk
+    private var found: Cgroup.Members?
+    private var look = Look()
+    private var members: [CgroupSnapshot.Process] = []
+    private var within: Set<Int32> = []
+    private var forebears: [CgroupSnapshot.Process] = []
+    private var outside: [ProcessIdentity] = []
+    /// How far each of the three has come.
+    private var next = (member: 0, line: 0, process: 0)
+
+    init(at cgroup: Cgroup, main: ProcessIdentity) {
+        self.cgroup = cgroup
+        self.main = main
+        walk = ExtentWalk(from: main)
+    }
+
+    /// Looks on; nil: the budget is spent. Throws what the initializer of `CgroupSnapshot` throws.
+    mutating func proceed(
+        _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
+    ) throws(KernelFailure) -> CgroupSnapshot? {
         // The extent first: who is born after it was walked is found in the cgroup, with its parents.
-        let extent = Extent.members(of: main, proc: proc, isForeign: isForeign)
-        let found = try cgroup.members()
-        var look = Look(proc: proc)
-        var members: [Process] = []
-        for pid in found.processes {
-            if let member = try look.at(pid) { members.append(member) }
+        guard walk.proceed(proc, budget, isForeign: isForeign) else { return nil }
+        let found: Cgroup.Members
+        if let known = self.found {
+            found = known
+        } else {
+            found = try cgroup.members()
+            self.found = found
         }
-        let within = Set(members.map(\.identity.pid))
-        var forebears: [Process] = []
-        for member in members {
-            var next = member.parent
-            while next > 0, !within.contains(next), !look.seen.contains(next) {
-                guard let forebear = try look.at(next) else { break }
-                forebears.append(forebear)
-                next = forebear.parent
+        while next.member < found.processes.count {
+            if let member = try look.at(found.processes[next.member], proc) {
+                members.append(member)
+                within.insert(member.identity.pid)
             }
+            next.member += 1
+            if budget.spend() { return nil }
         }
-        var outside: [ProcessIdentity] = []
-        for process in extent where !within.contains(process.pid) {
+        while next.line < members.count {
+            var above = members[next.line].parent
+            while above > 0, !within.contains(above), !look.seen.contains(above) {
+                guard let forebear = try look.at(above, proc) else { break }
+                forebears.append(forebear)
+                above = forebear.parent
+            }
+            next.line += 1
+        }
+        while next.process < walk.found.count {
+            let process = walk.found[next.process]
+            next.process += 1
+            guard !within.contains(process.pid) else { continue }
             // It may have ended, or have been born into the cgroup or moved there, since.
-            guard try look.isOutside(process, of: cgroup) else { continue }
-            outside.append(process)
+            if try look.isOutside(process, of: cgroup, proc) { outside.append(process) }
+            if budget.spend() { return nil }
         }
-        self.init(
+        return CgroupSnapshot(
             cgroup: cgroup, directoryOwner: try cgroup.owner(), members: members, forebears: forebears,
             outside: outside, unseen: found.unseen, isPartial: found.isPartial)
     }
@@ -93,15 +135,10 @@ public struct CgroupSnapshot: Equatable, Sendable {
 
 /// Looks at processes, each once.
 private struct Look {
-    let proc: Proc
     private(set) var seen: Set<Int32> = []
 
-    init(proc: Proc) {
-        self.proc = proc
-    }
-
     /// The process; nil if it is gone, or has ended and waits for its parent.
-    mutating func at(_ pid: Int32) throws(KernelFailure) -> CgroupSnapshot.Process? {
+    mutating func at(_ pid: Int32, _ proc: Proc) throws(KernelFailure) -> CgroupSnapshot.Process? {
         seen.insert(pid)
         do throws(KernelFailure) {
             let stat = try proc.stat(pid)
@@ -117,7 +154,9 @@ private struct Look {
         }
     }
 
-    func isOutside(_ process: ProcessIdentity, of cgroup: Cgroup) throws(KernelFailure) -> Bool {
+    func isOutside(
+        _ process: ProcessIdentity, of cgroup: Cgroup, _ proc: Proc
+    ) throws(KernelFailure) -> Bool {
         do throws(KernelFailure) {
             let place = try Cgroup.of(process.pid, in: cgroup.hierarchy, proc: proc)
             guard try proc.identity(of: process.pid) == process else { return false }

@@ -21,10 +21,41 @@ extension ResourceLedger {
         return lines.sorted()
     }
 
+    /// One value that is not as it was, whosever it is.
+    public struct Figure: Hashable, Sendable {
+        public let knob: ResourceKnob
+        /// What it was; 0 of one that somebody else has changed.
+        public let original: Int32
+        /// nil: somebody else has changed it.
+        public let written: Int32?
+
+        init(_ knob: ResourceKnob, original: Int32, written: Int32, isLeft: Bool) {
+            self.knob = knob
+            self.original = isLeft ? 0 : original
+            self.written = isLeft ? nil : written
+        }
+    }
+
+    /// What `entries` say, counted.
+    public var figures: [Figure: Int] {
+        var counts: [Figure: Int] = [:]
+        for (key, record) in records where record.isLeft || record.written != record.original {
+            let figure = Figure(
+                key.knob, original: record.original, written: record.written, isLeft: record.isLeft)
+            counts[figure, default: 0] += 1
+        }
+        for (knob, record) in weights where record.isLeft || record.written != record.original {
+            let figure = Figure(
+                knob, original: record.original, written: record.written, isLeft: record.isLeft)
+            counts[figure, default: 0] += 1
+        }
+        return counts
+    }
+
     /// Takes up what an earlier ledger of this application left behind. What is gone, or makes no sense, is
     /// passed over; what has neither the value that was written nor its own is left alone.
     public mutating func adopt(_ entries: [String]) {
-        for entry in entries.prefix(Extent.limit * ResourceKnob.ofProcesses.count) {
+        for entry in entries.prefix(Self.limit * ResourceKnob.allCases.count) {
             guard let space = entry.firstIndex(of: " "),
                 let knob = ResourceKnob(rawValue: String(entry[..<space]))
             else { continue }

@@ -2,7 +2,7 @@ import Glibc
 
 extension ResourceLedger {
     /// A value to be written, and what the record said before.
-    struct Change {
+    struct Change: Sendable {
         let key: Key
         let process: ProcessIdentity
         let value: Int32
@@ -10,28 +10,32 @@ extension ResourceLedger {
     }
 
     /// Looks at the extent and answers what is to be written; the records say already what will be then.
-    mutating func planProcesses(_ row: ResourceRow, _ isForeign: (ProcessIdentity) -> Bool) -> [Change] {
+    mutating func planProcesses(
+        _ row: ResourceRow, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) throws(Interrupted) -> [Change] {
         let knobs = knobsInPlay(row)
         guard !knobs.isEmpty else { return [] }
         var plan = Plan(now: Clock.bootTicks)
-        look(at: ownMembers(of: main, isForeign, &plan), knobs, row, &plan)
-        lookAtDeparted(knobs, isForeign, &plan)
+        let members = try ownMembers(of: main, budget, isForeign, &plan)
+        try look(at: members, knobs, row, budget, &plan)
+        try lookAtDeparted(knobs, budget, isForeign, &plan)
         unowned = plan.unowned
         // Who has left is forgotten with what is written now, who was not found has gone; unless it could not
         // be looked at, for want of descriptors, say: what it had is not forgotten for that.
-        let unseen = records.filter { key, record in
-            plan.records[key] == nil && !plan.unowned.contains(record.process) && mayLive(key.target)
+        var found = plan.records.filter { !plan.departed.contains($0.key) }
+        for (key, record) in records where plan.records[key] == nil {
+            if !plan.unowned.contains(record.process), mayLive(key.target) { found[key] = record }
+            if budget.spend() { throw Interrupted() }
         }
-        records = plan.records.filter { !plan.departed.contains($0.key) }.merging(unseen) { found, _ in found
-        }
+        records = found
         return plan.changes
     }
 
-    mutating func carryOut(_ changes: [Change]) {
+    mutating func carryOut(_ changes: inout ArraySlice<Change>, _ budget: Budget) -> Bool {
         var checked: ProcessIdentity?
         var refusal: KernelFailure?
         var thread: ProcessIdentity?
-        for change in changes {
+        while let change = changes.popFirst() {
             do throws(KernelFailure) {
                 if checked != change.process {
                     checked = change.process
@@ -48,11 +52,18 @@ extension ResourceLedger {
                     try proc.checkThread(target, of: change.process)
                     thread = target
                 }
-                try write(change)
+                if try read(change.key.knob, target) == change.before.written {
+                    try write(change)
+                } else {
+                    // Somebody has changed it since: the next look finds that.
+                    records[change.key] = change.before
+                }
             } catch {
                 fail(change, error)
             }
+            if budget.spend(), !changes.isEmpty { return false }
         }
+        return true
     }
 
     // MARK: Looking
@@ -65,7 +76,8 @@ extension ResourceLedger {
         var changes: [Change] = []
         var seen: Set<ProcessIdentity> = []
         var unowned: Set<ProcessIdentity> = []
-        var threads = 0
+        /// How many threads and processes were looked at.
+        var looks = 0
         /// One note for a process, however many threads it has.
         var told: Set<Key> = []
     }
@@ -78,8 +90,9 @@ extension ResourceLedger {
 
     /// The extent from a process on, without processes that are not wholly the owner's and what is below them.
     private mutating func ownMembers(
-        of first: ProcessIdentity, _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
-    ) -> [ProcessIdentity] {
+        of first: ProcessIdentity, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool,
+        _ plan: inout Plan
+    ) throws(Interrupted) -> [ProcessIdentity] {
         var refused: [ProcessIdentity: KernelFailure] = [:]
         func isOwn(_ process: ProcessIdentity) -> Bool {
             do throws(KernelFailure) {
@@ -92,7 +105,11 @@ extension ResourceLedger {
         }
         var members: [ProcessIdentity] = []
         if isOwn(first) {
-            members = Extent.members(of: first, proc: proc) { isForeign($0) || !isOwn($0) }
+            var walk = ExtentWalk(from: first, limit: Self.limit)
+            guard walk.proceed(proc, budget, isForeign: { isForeign($0) || !isOwn($0) }) else {
+                throw Interrupted()
+            }
+            members = walk.found
         }
         for (process, failure) in refused where plan.unowned.insert(process).inserted {
             if !unowned.contains(process) { note(.failed(failure)) }
@@ -101,25 +118,42 @@ extension ResourceLedger {
     }
 
     private mutating func look(
-        at processes: [ProcessIdentity], _ knobs: [ResourceKnob], _ row: ResourceRow, _ plan: inout Plan
-    ) {
+        at processes: [ProcessIdentity], _ knobs: [ResourceKnob], _ row: ResourceRow, _ budget: Budget,
+        _ plan: inout Plan
+    ) throws(Interrupted) {
         let hasThreadKnobs = knobs.contains(where: \.isOfThreads)
         for process in processes where plan.seen.insert(process).inserted {
-            if knobs.contains(.oom) { look(.oom, process, process, row, &plan) }
-            guard hasThreadKnobs, let threads = try? proc.threads(of: process.pid) else { continue }
+            // Whom we know is looked at however many there are by now: it may have to be put back.
+            let isKnown = contains(process)
+            if knobs.contains(.oom) {
+                guard take(isKnown, &plan) else { continue }
+                look(.oom, process, process, row, &plan)
+            }
+            if budget.spend() { throw Interrupted() }
+            guard hasThreadKnobs, isKnown || plan.looks < Self.limit,
+                let threads = try? proc.threads(of: process.pid, atMost: Self.limit + 1)
+            else { continue }
             for thread in threads {
-                guard plan.threads < Extent.limit else {
-                    if plan.threads == Extent.limit {
-                        plan.threads += 1
-                        note(.failed(tooMany))
-                    }
-                    return
-                }
-                plan.threads += 1
+                guard knobs.contains(.oom) && thread == process.pid || take(isKnown, &plan) else { break }
                 guard let target = identity(ofThread: thread, in: process) else { continue }
-                for knob in knobs where knob.isOfThreads { look(knob, target, process, row, &plan) }
+                for knob in knobs where knob.isOfThreads {
+                    let isNew = records[Key(knob: knob, target: target)] == nil
+                    if isNew, plan.looks >= Self.limit { continue }
+                    look(knob, target, process, row, &plan)
+                }
+                if budget.spend() { throw Interrupted() }
             }
         }
+    }
+
+    /// Accounts for one more to be looked at; false: they are too many.
+    private mutating func take(_ isKnown: Bool, _ plan: inout Plan) -> Bool {
+        if plan.looks < (isKnown ? 4 * Self.limit : Self.limit) {
+            plan.looks += 1
+            if plan.looks < Self.limit || isKnown { return true }
+        }
+        note(.failed(tooMany))
+        return false
     }
 
     private var tooMany: KernelFailure {
@@ -132,14 +166,15 @@ extension ResourceLedger {
 
     /// Those that we remember and that the extent no longer holds, with what is below them.
     private mutating func lookAtDeparted(
-        _ knobs: [ResourceKnob], _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
-    ) {
+        _ knobs: [ResourceKnob], _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool,
+        _ plan: inout Plan
+    ) throws(Interrupted) {
         let departed = Set(records.values.lazy.map(\.process)).subtracting(plan.seen)
         if departed.isEmpty { return }
         let members = plan.seen
         for process in departed {
-            let below = ownMembers(of: process, isForeign, &plan)
-            look(at: below, knobs, ResourceRow(), &plan)
+            let below = try ownMembers(of: process, budget, isForeign, &plan)
+            try look(at: below, knobs, ResourceRow(), budget, &plan)
         }
         for key in plan.records.keys where plan.records[key].map({ !members.contains($0.process) }) == true {
             plan.departed.insert(key)

@@ -2,7 +2,7 @@ import Glibc
 
 extension ResourceLedger {
     /// A weight to be written, and what the record said before.
-    struct WeightChange {
+    struct WeightChange: Sendable {
         let knob: ResourceKnob
         let value: Int32
         let before: CgroupRecord

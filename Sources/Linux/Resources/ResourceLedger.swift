@@ -8,7 +8,7 @@ import Glibc
 /// Threads and children inherit what their maker has, ours included. One that was not seen before, and has
 /// what its maker has of us, counts as one whose own values are its maker's; one that has something else
 /// while its maker has ours got it from somebody else.
-public struct ResourceLedger {
+public struct ResourceLedger: Sendable {
     /// Worth a line in the journal; each is told once.
     public enum Note: Equatable, Sendable, CustomStringConvertible {
         /// Somebody else changed what we had written.
@@ -106,32 +106,85 @@ public struct ResourceLedger {
         _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
         writeDown: (ResourceLedger) -> Void = { _ in }
     ) {
-        var processRow = row
-        if cgroup != nil {
-            processRow.nice = nil
-            processRow.ioClass = nil
-        }
-        let changes = planProcesses(processRow, isForeign)
-        let weightChanges = planWeights(row, cgroup)
-        if changes.isEmpty && weightChanges.isEmpty { return }
+        guard var changes = plan(row, cgroup: cgroup, isForeign: isForeign), !changes.isEmpty else { return }
         writeDown(self)
-        // The weights first: one write for all.
-        carryOut(weightChanges)
-        carryOut(changes)
+        carryOut(&changes)
     }
 
     /// Gives everything that we changed back what it had, whether or not the main process lives, and
     /// forgets it all.
     public mutating func putBack(isForeign: (ProcessIdentity) -> Bool) {
-        carryOut(planWeights(ResourceRow(), nil))
-        carryOut(planProcesses(ResourceRow(), isForeign))
+        if var changes = plan(ResourceRow(), isForeign: isForeign) { carryOut(&changes) }
+        forget()
+    }
+
+    /// What is to be written; to be carried out with `carryOut`.
+    public struct Changes: Sendable {
+        var weights: [WeightChange] = []
+        var processes: ArraySlice<Change> = []
+
+        /// Whether there is nothing to be written.
+        public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
+    }
+
+    /// The first half of `apply`: looks, and answers what is to be written; the ledger says already what will be then.
+    /// nil: the budget is spent, and this value is of no use any more.
+    public mutating func plan(
+        _ row: ResourceRow, cgroup: String? = nil, within budget: Budget = .unlimited,
+        isForeign: (ProcessIdentity) -> Bool
+    ) -> Changes? {
+        var processRow = row
+        if cgroup != nil {
+            processRow.nice = nil
+            processRow.ioClass = nil
+        }
+        do throws(Interrupted) {
+            let changes = try planProcesses(processRow, budget, isForeign)
+            return Changes(weights: planWeights(row, cgroup), processes: changes[...])
+        } catch {
+            return nil
+        }
+    }
+
+    /// The second half: writes, and takes out of the changes what was written. False: the budget is spent.
+    @discardableResult
+    public mutating func carryOut(_ changes: inout Changes, within budget: Budget = .unlimited) -> Bool {
+        // The weights first: one write for all.
+        carryOut(changes.weights)
+        changes.weights = []
+        return carryOut(&changes.processes, budget)
+    }
+
+    /// Forgets everything.
+    public mutating func forget() {
         records = [:]
         weights = [:]
         unowned = []
         lacking = []
     }
 
+    /// The budget is spent.
+    struct Interrupted: Error {}
+
+    /// The most threads and processes of an application that are looked at.
+    public static let limit = 512
+
+    /// One of each kind: thousands of children may be the matter for the same reason.
     mutating func note(_ note: Note) {
-        if notes.count < Self.notesLimit { notes.append(note) }
+        if notes.count < Self.notesLimit, !notes.contains(where: note.isLike) { notes.append(note) }
+    }
+}
+
+extension ResourceLedger.Note {
+    fileprivate func isLike(_ other: Self) -> Bool {
+        switch (self, other) {
+        case (.changedByOthers(let knob, _, _, let to), .changedByOthers(let other, _, _, let now)):
+            (knob, to) == (other, now)
+        case (.ownValue(let knob, _, let value), .ownValue(let other, _, let one)):
+            (knob, value) == (other, one)
+        case (.failed(let failure), .failed(let one)):
+            failure.operation == one.operation && failure.errno == one.errno
+        case (.changedByOthers, _), (.ownValue, _), (.failed, _): false
+        }
     }
 }

@@ -1,0 +1,282 @@
+import Glibc
+import Testing
+
+@testable import Linux
+
+extension SignalTests {
+    /// What takes long is done piece by piece: others have their turn, and the end is the same.
+    @Suite("Walks within a budget, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
+    struct BudgetTests {
+        let proc = Proc()
+
+        /// Whoever is forgotten is killed.
+        private final class Family {
+            var children: [Child] = []
+        }
+        private let alive = Family()
+
+        private func nobody(_: ProcessIdentity) -> Bool { false }
+
+        /// A process with so many children, each with one of its own.
+        private func family(_ count: Int = 20) throws -> (child: Child, main: ProcessIdentity) {
+            let child = try Child(
+                python: """
+                    for i in range(\(count)):
+                        if os.fork() == 0:
+                            os.fork()
+                            while True: signal.pause()
+                    while len(open('/proc/self/task/%d/children' % os.getpid()).read().split()) < \(count):
+                        pass
+                    say('on')
+                    while True: signal.pause()
+                    """)
+            alive.children.append(child)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            #expect(eventually { members(main).count == 2 * count + 1 })
+            return (child, main)
+        }
+
+        private func members(_ main: ProcessIdentity) -> [ProcessIdentity] {
+            Extent.members(of: main, proc: proc, isForeign: nobody)
+        }
+
+        private func isGone(_ process: ProcessIdentity) -> Bool {
+            guard let stat = try? proc.stat(process.pid), stat.startTime == process.startTime else {
+                return true
+            }
+            return stat.state == .zombie || stat.state == .dead
+        }
+
+        private func stopped(_ processes: [ProcessIdentity]) -> Int {
+            processes.count { (try? proc.isStopped($0)) == true }
+        }
+
+        @Test("a walk that is interrupted finds what one at once does")
+        func walk() throws {
+            let (_, main) = try family()
+            var walk = ExtentWalk(from: main)
+            var pieces = 1
+            while !walk.proceed(proc, Budget(steps: 3), isForeign: nobody) { pieces += 1 }
+            #expect(pieces > 10)
+            #expect(walk.found == members(main))
+        }
+
+        @Test("a stop yields, is continued, and all stand in the end")
+        func stop() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(extent.stop(within: Budget(steps: 3), isForeign: nobody) == .interrupted)
+            #expect(stopped(all) < all.count)
+            var pieces = 1
+            #expect(
+                eventually {
+                    pieces += 1
+                    return extent.proceed(within: Budget(steps: 3), isForeign: nobody) == .complete
+                })
+            #expect(pieces > 10)
+            #expect(stopped(all) == all.count)
+            #expect(Set(extent.stoppedByUs) == Set(all))
+            #expect(extent.failures == [])
+            // So does the release, the main process last.
+            #expect(!extent.release(within: Budget(steps: 3)))
+            #expect(extent.stoppedByUs.first == main)
+            while !extent.release(within: Budget(steps: 3)) {}
+            #expect(eventually { stopped(all) == 0 })
+            #expect(extent.stoppedByUs == [])
+        }
+
+        @Test("a stop that is taken back between two pieces leaves nobody stopped, and can be made again")
+        func takenBack() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            for pieces in 1...12 {
+                for _ in 0..<pieces { _ = extent.stop(within: Budget(steps: 4), isForeign: nobody) }
+                extent.release()
+                #expect(eventually { stopped(all) == 0 })
+            }
+            #expect(complete(extent))
+            // A stop that comes in the middle of a release finds those again that run already.
+            #expect(!extent.release(within: Budget(steps: 5)))
+            #expect(complete(extent))
+            #expect(stopped(all) == all.count)
+            #expect(Set(extent.stoppedByUs) == Set(all))
+            extent.release()
+        }
+
+        @Test("one that forks between the pieces is stopped whole")
+        func forking() throws {
+            let child = try Child(
+                python: """
+                    say('on')
+                    for i in range(200):
+                        if os.fork() == 0:
+                            while True: signal.pause()
+                    say('end')
+                    while True: signal.pause()
+                    """)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(eventually { extent.stop(within: Budget(steps: 2), isForeign: nobody) == .complete })
+            #expect(Set(extent.stoppedByUs) == Set(members(main)))
+            #expect(stopped(members(main)) == members(main).count)
+            extent.release()
+            #expect(try child.line() == "end")
+        }
+
+        @Test("a process with hundreds of threads is looked at in pieces, too")
+        func threads() throws {
+            let child = try Child(
+                python: """
+                    import threading
+                    threading.stack_size(65536)
+                    libc = ctypes.CDLL(None)
+                    for i in range(300): threading.Thread(target=libc.pause, daemon=True).start()
+                    say('on')
+                    while True: signal.pause()
+                    """)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            var pieces = 0
+            #expect(
+                eventually {
+                    pieces += 1
+                    return extent.stop(within: Budget(steps: 10), isForeign: nobody) == .complete
+                })
+            #expect(pieces > 30)
+            #expect(try proc.isStopped(main))
+            extent.release()
+        }
+
+        @Test("a kill reaches everybody, in pieces")
+        func kill() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(!extent.kill(within: Budget(steps: 3)))
+            #expect(!isGone(main))
+            while !extent.kill(within: Budget(steps: 3)) {}
+            for process in all { #expect(eventually { isGone(process) }) }
+            #expect(extent.failures == [])
+        }
+
+        @Test("a signal to all reaches everybody, in pieces")
+        func signal() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let extent = SignalledExtent(SIGSTOP, to: main, owner: getuid(), proc: proc)
+            var pieces = 1
+            while !extent.proceed(Budget(steps: 3), isForeign: nobody) { pieces += 1 }
+            #expect(pieces > 10)
+            #expect(Set(extent.members) == Set(all))
+            #expect(eventually { stopped(all) == all.count })
+            #expect(Extent.signal(SIGCONT, to: main, owner: getuid(), proc: proc, isForeign: nobody) == [])
+        }
+
+        @Test("how it is stopped is settled and written down before anybody is, in however many pieces")
+        func preparation() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            Glibc.kill(all[3].pid, SIGSTOP)
+            #expect(eventually { stopped(all) == 1 })
+            let suspender = Suspender(
+                proc: proc, hierarchy: nil, main: main, owner: getuid(), daemon: nil)
+            var stoppedWhenTold: [Int] = []
+            suspender.fellBack = {
+                stoppedWhenTold.append(stopped(all))
+                return nil
+            }
+            #expect(!suspender.prepare(within: Budget(steps: 3), isForeign: nobody))
+            #expect(suspender.isPreparing)
+            #expect(suspender.stoppedByUs == [])
+            #expect(eventually { suspender.stop(within: Budget(steps: 3), isForeign: nobody) == .complete })
+            #expect(stoppedWhenTold == [1])
+            #expect(!suspender.isPreparing)
+            #expect(suspender.standing == [all[3]])
+            #expect(stopped(all) == all.count)
+            while !suspender.release(within: Budget(steps: 3)) {}
+            #expect(eventually { stopped(all) == 1 })
+            // Taken back before it was settled, it has done nothing.
+            #expect(!suspender.prepare(within: Budget(steps: 3), isForeign: nobody))
+            suspender.release()
+            #expect(!suspender.isPreparing && !suspender.holdsAnybody)
+        }
+
+        @Test("what was prepared in pieces and cannot be written down is not begun, and can be later")
+        func unrecorded() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let suspender = Suspender(
+                proc: proc, hierarchy: nil, main: main, owner: getuid(), daemon: nil)
+            let failure = KernelFailure(operation: "write", subject: "holds/1", errno: ENOSPC)
+            suspender.fellBack = { failure }
+            var progress = Suspender.Progress.interrupted
+            while progress == .interrupted {
+                progress = suspender.stop(within: Budget(steps: 3), isForeign: nobody)
+            }
+            #expect(progress == .pending)
+            #expect(suspender.unrecorded == failure && suspender.failures == [failure])
+            #expect(!suspender.isBySignal && !suspender.holdsAnybody && suspender.standing == [])
+            #expect(stopped(all) == 0)
+            suspender.fellBack = { nil }
+            #expect(eventually { suspender.stop(within: Budget(steps: 3), isForeign: nobody) == .complete })
+            #expect(suspender.unrecorded == nil && suspender.isBySignal)
+            #expect(stopped(all) == all.count)
+            suspender.release()
+        }
+
+        @Test(
+            "thousands of children that are not ours are one failure",
+            .enabled(if: Machine.isRoot, "needs root"))
+        func failures() throws {
+            let child = try Child(
+                python: """
+                    for i in range(8):
+                        if os.fork() == 0:
+                            os.setresuid(65534, 65534, 65534)
+                            say(os.getpid())
+                            while True: signal.pause()
+                    while True: signal.pause()
+                    """)
+            for _ in 0..<8 { _ = try child.line() }
+            let main = try proc.identity(of: child.pid)
+            let first = members(main)[1]
+            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
+            #expect(complete(extent))
+            #expect(
+                extent.failures == [
+                    KernelFailure(
+                        operation: "check owner 0", subject: "process \(first) and others", errno: EPERM)
+                ])
+            extent.release()
+            for process in members(main) { Glibc.kill(process.pid, SIGKILL) }
+        }
+
+        @Test("a plan of resources that is given up leaves the ledger as it was; a write goes on")
+        func resources() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            var ledger = ResourceLedger(proc: proc, main: main, owner: getuid())
+            let row = ResourceRow(oomScoreAdjust: 300)
+            var copy = ledger
+            #expect(copy.plan(row, within: Budget(steps: 3), isForeign: nobody) == nil)
+            #expect(ledger.isEmpty)
+            guard var changes = ledger.plan(row, isForeign: nobody) else {
+                Issue.record("a plan without a bound was given up")
+                return
+            }
+            var pieces = 1
+            while !ledger.carryOut(&changes, within: Budget(steps: 5)) { pieces += 1 }
+            #expect(pieces > 3)
+            for process in all {
+                #expect(try OOMScoreAdjustment.read(process.pid, proc: proc) >= 300)
+            }
+            #expect(ledger.figures.values.reduce(0, +) == all.count)
+        }
+    }
+}
