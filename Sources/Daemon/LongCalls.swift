@@ -59,18 +59,22 @@ final class LongCalls {
 
     /// Whether a call has to wait; it comes again then.
     func holds(_ message: borrowing Message, of connection: Connection) throws(MethodError) -> Bool {
+        if jobs.isEmpty, returning.isEmpty { return false }
+        return try holds(Held(message), of: connection)
+    }
+
+    private func holds(_ held: Held, of connection: Connection) throws(MethodError) -> Bool {
         let name = connection.name
-        let isBack = leavesLine(message, name)
-        let isBusy = jobs.contains { $0.connection == name }
+        let isBack = leavesLine(held, name)
         if !isBack, returning[name] != nil {
             // Those that are on their way back came before it.
             try checkRoom(for: connection)
-            giveBack(Held(message), of: name)
+            giveBack(held, of: name)
             return true
         }
-        guard isBusy else { return false }
+        guard jobs.contains(where: { $0.connection == name }) else { return false }
         if !isBack { try checkRoom(for: connection) }
-        waiting[name, default: []].append(Held(message))
+        waiting[name, default: []].append(held)
         return true
     }
 
@@ -118,9 +122,9 @@ final class LongCalls {
         }
     }
 
-    private func leavesLine(_ message: borrowing Message, _ name: ConnectionName) -> Bool {
+    private func leavesLine(_ held: Held, _ name: ConnectionName) -> Bool {
         guard let line = returning[name],
-            let index = line.firstIndex(where: { $0.message.isSame(as: message) })
+            let index = line.firstIndex(where: { $0.message.isSame(as: held.message) })
         else { return false }
         returning[name]?.remove(at: index)
         if line.count == 1 { returning[name] = nil }

@@ -74,6 +74,18 @@ struct MemoryTests {
         #expect(failure { _ = try CgroupMemory(place("none", tree)) }?.isNoSuchFile == true)
     }
 
+    @Test("what a cgroup's end gives back, once for pages that several of its processes share, of made-up files")
+    func releasable() throws {
+        let tree = try MadeUpTree([
+            "a/memory.stat": "anon 4096\nfile 900\nanon_thp 7\n", "a/memory.swap.current": "8192\n",
+            "b/memory.stat": "anon 4096\nfile 900\n", "c/memory.stat": "file 900\n", "d/cgroup.procs": "",
+        ])
+        #expect(try place("a", tree).releasableMemory() == 12_288)
+        #expect(try place("b", tree).releasableMemory() == 4096, "without swap accounting")
+        #expect(failure { _ = try place("c", tree).releasableMemory() }?.errno == EBADMSG)
+        #expect(failure { _ = try place("d", tree).releasableMemory() }?.isNoSuchFile == true)
+    }
+
     @Test(
         "a cgroup's room below its limit, of the real controller",
         .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),

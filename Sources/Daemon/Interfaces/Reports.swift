@@ -184,9 +184,11 @@ final class WindowSet {
 
 /// A reporter's whole set of exemptions, in the same way.
 final class ExemptionSet {
+    private typealias Row = (pid: UInt32, reason: String)
+
     private let daemon: Daemon
     private let reporter: ReporterIdentity
-    private var rows: [(pid: UInt32, reason: String)] = []
+    private let rows: [Row]
     private let processes: NamedProcesses
     private var reports: [ExemptionReport]?
 
@@ -196,7 +198,22 @@ final class ExemptionSet {
     init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
         self.daemon = daemon
         self.reporter = reporter
-        var rows: [(pid: UInt32, reason: String)] = []
+        rows = try Self.rows(in: message)
+        for row in rows {
+            if row.pid == 0 {
+                throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
+            }
+            guard ExemptionReason.isValid(row.reason) else {
+                throw MethodError(
+                    .invalidArgs, "Exemption \"\(row.reason.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
+            }
+        }
+        processes = NamedProcesses(rows.map(\.pid), daemon)
+    }
+
+    /// Not in the initializer: Swift 6.0.3 crashes where an initializer that throws keeps a message of its own.
+    private static func rows(in message: borrowing Message) throws -> [Row] {
+        var rows: [Row] = []
         let message = message.retained()
         try message.withEntered(.array, "(us)") {
             while !message.atEnd {
@@ -209,17 +226,7 @@ final class ExemptionSet {
                 }
             }
         }
-        for row in rows {
-            if row.pid == 0 {
-                throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
-            }
-            guard ExemptionReason.isValid(row.reason) else {
-                throw MethodError(
-                    .invalidArgs, "Exemption \"\(row.reason.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
-            }
-        }
-        self.rows = rows
-        processes = NamedProcesses(rows.map(\.pid), daemon)
+        return rows
     }
 
     /// Takes it if it is short.

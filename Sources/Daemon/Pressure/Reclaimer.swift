@@ -71,13 +71,15 @@ final class Reclaimer {
 
     /// - Parameter parts: cgroups of which is to be told, too, who is in them.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
-        let applications = numbers.compactMap { number in find(number).map { (number, $0.process) } }
+        let applications = numbers.compactMap { number in
+            find(number).map { (number, $0.process, Self.frozenCgroup(of: $0)) }
+        }
         let (proc, foreign) = (proc, foreign())
         submit(.measure) {
             var sizes: [ApplicationNumber: UInt64] = [:]
             var members = parts.mapValues { _ in Set<ApplicationNumber>() }
-            for (number, process) in applications {
-                sizes[number] = Self.releasable(process, proc, foreign)
+            for (number, process, frozen) in applications {
+                sizes[number] = Self.releasable(process, frozen, proc, foreign)
                 for (source, part) in parts {
                     let own = try? Cgroup.of(process.pid, in: part.hierarchy, proc: proc)
                     if own?.isWithin(part) == true { members[source]?.insert(number) }
@@ -87,14 +89,17 @@ final class Reclaimer {
         }
     }
 
-    private static func releasable(
-        _ main: ProcessIdentity, _ proc: Proc, _ foreign: Set<ProcessIdentity>
-    ) -> UInt64 {
-        releasable(Extent.members(of: main, proc: proc, isForeign: foreign.contains), proc)
+    /// The cgroup that we have frozen it with, which holds its processes and no others.
+    private static func frozenCgroup(of application: Registered) -> Cgroup? {
+        application.suspender.isFreezeOurs ? application.suspender.frozen : nil
     }
 
-    private static func releasable(_ members: [ProcessIdentity], _ proc: Proc) -> UInt64 {
-        members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
+    private static func releasable(
+        _ main: ProcessIdentity, _ frozen: Cgroup?, _ proc: Proc, _ foreign: Set<ProcessIdentity>
+    ) -> UInt64 {
+        if let bytes = try? frozen?.releasableMemory() { return bytes }
+        let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+        return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
     }
 
     // MARK: Pushing out
@@ -128,9 +133,19 @@ final class Reclaimer {
 
     // MARK: Ending
 
-    /// It is asked to end: from now on its end is measured. Of one that has too many processes to be measured now, what
-    /// was measured last counts.
+    /// It is asked to end: from now on its end is measured.
     func willEnd(_ application: Registered) {
+        ends[application.number] = End(
+            begin: now(), bytes: releasable(application), available: available())
+    }
+
+    /// What its end would give back. Of one that has too many processes to be measured now, what was measured last counts.
+    private func releasable(_ application: Registered) -> UInt64 {
+        if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(application),
+            let bytes = try? cgroup.releasableMemory()
+        {
+            return bytes
+        }
         let budget = turn.budget
         var walk = ExtentWalk(from: application.process)
         var isWhole = walk.proceed(proc, budget, isForeign: foreign().contains)
@@ -142,8 +157,7 @@ final class Reclaimer {
                 break
             }
         }
-        if !isWhole { bytes = max(bytes, sizes[application.number] ?? 0) }
-        ends[application.number] = End(begin: now(), bytes: bytes, available: available())
+        return isWhole ? bytes : max(bytes, sizes[application.number] ?? 0)
     }
 
     /// SIGKILL to all of a suspended application: if it still is, and still its user's.

@@ -36,12 +36,4 @@ extension Cgroup {
         }
         return Reclaimed(asked: bytes, isWhole: isWhole, before: before, after: try memoryCurrent())
     }
-
-    /// `memory.current`: bytes that it and all below occupy.
-    public func memoryCurrent() throws(KernelFailure) -> UInt64 {
-        try readOnce("memory.current") { text in
-            var bytes = Bytes(text)
-            return bytes.unsigned()
-        }
-    }
 }
