@@ -497,7 +497,7 @@ public final class Daemon {
 
     private func arm() {
         let deadlines = [
-            core.machine.nextDeadline(), waiting.values.lazy.joined().map(\.until).min(),
+            core.machine.nextDeadline(), waiting.values.lazy.compactMap(\.first?.until).min(),
             unwritten.isEmpty ? nil : rewriteAt,
         ]
         if let next = deadlines.compactMap({ $0 }).min() {
@@ -516,6 +516,17 @@ public final class Daemon {
         let wantsHold: Bool
     }
 
+    /// Those that wait for one application are few: none waits for longer than `longestWait`.
+    private static let mostWaiting = 256
+
+    /// Before anything is ordered whose end a call would wait for.
+    func checkRoomToWait(for number: ApplicationNumber) throws(MethodError) {
+        guard (waiting[number]?.count ?? 0) < Self.mostWaiting else {
+            throw MethodError(
+                .limitsExceeded, "More than \(Self.mostWaiting) calls wait for application \(number)")
+        }
+    }
+
     /// Answers the call once the stop or continuation that was ordered has been seen.
     func answer(_ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool) {
         waiting[number, default: []].append(
@@ -529,8 +540,9 @@ public final class Daemon {
         let now = Self.now
         for (number, calls) in waiting {
             let isAtRest = machine.applications[number]?.isPending != true
+            // The first has waited longest.
+            guard isAtRest || calls.first.map({ $0.until <= now }) == true else { continue }
             let ready = calls.filter { isAtRest || $0.until <= now }
-            guard !ready.isEmpty else { continue }
             let rest = calls.filter { !isAtRest && $0.until > now }
             waiting[number] = rest.isEmpty ? nil : rest
             for entry in ready {

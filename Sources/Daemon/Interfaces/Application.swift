@@ -63,12 +63,14 @@ extension Daemon {
         [
             Method("Suspend") { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
+                try checkRoomToWait(for: application.number)
                 try perform(.suspend(application.number, holder: connection.holder))
                 stops.hurry(application.number)
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: true)
             },
             Method("Resume") { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
+                try checkRoomToWait(for: application.number)
                 try perform(.resume(application.number, holder: connection.holder))
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: false)
             },
