@@ -10,6 +10,12 @@ let settings: [SwiftSetting] = [
     .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
+// A million steps of the core take minutes unless it is optimized. Its assertions stay. scripts/test asks for it; a
+// package that depends on this one may have no such flags.
+let coreSettings =
+    Context.environment["APPSTATED_OPTIMIZED_CORE"] == nil
+    ? settings : settings + [.unsafeFlags(["-O", "-assert-config", "Debug"])]
+
 let package = Package(
     name: "appstated",
     products: [
@@ -22,7 +28,7 @@ let package = Package(
     ],
     targets: [
         .target(name: "AppStateContract", swiftSettings: settings),
-        .target(name: "LifeCycle", dependencies: ["AppStateContract"], swiftSettings: settings),
+        .target(name: "LifeCycle", dependencies: ["AppStateContract"], swiftSettings: coreSettings),
         .systemLibrary(
             name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .target(
@@ -88,7 +94,7 @@ let package = Package(
             name: "LinuxTests", dependencies: ["Linux", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
             name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract"],
-            swiftSettings: settings),
+            swiftSettings: coreSettings),
         .testTarget(
             name: "appstatectlTests", dependencies: ["TestSupport", "appstated", "appstatectl"],
             swiftSettings: settings),

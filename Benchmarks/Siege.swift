@@ -9,6 +9,9 @@ import TestSupport
 /// Each attack is this program again, as a user without any rights. The reader's round trips are measured while nothing
 /// happens, under each attack by itself, and under all of them at once. Beside each stands the same user's round trip to
 /// the bus: what the machine and the bus cost, whatever the daemon does.
+///
+/// System, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
+/// user's slice: who computes endlessly takes time from everybody, whatever daemon there is.
 extension Bench {
     /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
     private static let attacker: UInt32 = 5
@@ -20,8 +23,14 @@ extension Bench {
             print("\nNot measured: the siege, which needs root and setpriv.\n")
             return
         }
+        let shares = Shares()
+        if shares == nil {
+            print("\nWithout shares of the processors, for want of a cgroup: an attacker has as many as processes.\n")
+        }
+        shares?.enter(.system)
         let bus = try PrivateBus(policy: everything)
         let process = try start(daemon, bus, polling: false)
+        shares?.enter(.reader)
         let reader = try Reader(bus)
         // The worst for whoever looks at all applications: they are there before the quiet values are taken.
         let sleepers = try (0..<500).map { _ in try Child("sleep", ["1000"]) }
@@ -31,13 +40,13 @@ extension Bench {
         row("baseline: at rest, Get of a property of the daemon", quiet.daemon, nil, tail: true)
         row("baseline: at rest, a round trip to the bus", quiet.bus, nil, tail: true)
         for attack in Attack.allCases {
-            let attackers = [try begin(attack, bus)]
+            let attackers = [try begin(attack, bus, shares)]
             let times = try reader.read(for: seconds(10))
             row("\(attack.rawValue): Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
             row("\(attack.rawValue): a round trip to the bus", times.bus, quiet.bus, tail: true)
             end(attackers)
         }
-        let attackers = try Attack.allCases.map { try begin($0, bus) }
+        let attackers = try Attack.allCases.map { try begin($0, bus, shares) }
         let times = try reader.read(for: seconds(60))
         row("all at once: Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
         row("all at once: a round trip to the bus", times.bus, quiet.bus, tail: true)
@@ -51,7 +60,9 @@ extension Bench {
         ProcessInfo.processInfo.environment["APPSTATED_SIEGE_SECONDS"].flatMap { Int($0) } ?? usual
     }
 
-    private static func begin(_ attack: Attack, _ bus: PrivateBus) throws -> Child {
+    private static func begin(_ attack: Attack, _ bus: PrivateBus, _ shares: Shares?) throws -> Child {
+        shares?.enter(.attacker)
+        defer { shares?.enter(.reader) }
         // By its path: /proc/self/exe would be setpriv(1).
         let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
         let child = try Child(own, ["--attack", attack.rawValue, bus.address], uid: attacker)
@@ -77,6 +88,48 @@ extension Bench {
         print("\n| The daemon afterwards | KiB | of the unit's MemoryMax |\n| --- | --- | --- |")
         print("| resident now | \(now) | \(now * 100 / memoryLimit) % |")
         print("| resident at most | \(peak) | \(peak * 100 / memoryLimit) % |\n")
+    }
+}
+
+/// Three cgroups with the same weight.
+private final class Shares {
+    enum Party: String, CaseIterable {
+        case system
+        case reader
+        case attacker
+    }
+
+    private let root: String
+
+    /// Nil where this machine has no cgroups with the processor's controller that we may make.
+    init?() {
+        let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"]
+        guard let root = roots.first(where: { access($0 + "/cgroup.procs", W_OK) == 0 }) else { return nil }
+        self.root = root
+        for party in Party.allCases {
+            mkdir(directory(party), 0o755)
+            let weights = ["cpu.shares", "cpu.weight"].map { directory(party) + "/" + $0 }
+            guard weights.contains(where: { access($0, W_OK) == 0 }) else {
+                remove()
+                return nil
+            }
+        }
+    }
+
+    deinit {
+        try? "0".write(toFile: root + "/cgroup.procs", atomically: false, encoding: .utf8)
+        remove()
+    }
+
+    /// What is started from now on is of this party.
+    func enter(_ party: Party) {
+        try? "0".write(toFile: directory(party) + "/cgroup.procs", atomically: false, encoding: .utf8)
+    }
+
+    private func directory(_ party: Party) -> String { "\(root)/appstate-siege-\(party.rawValue)" }
+
+    private func remove() {
+        for party in Party.allCases { rmdir(directory(party)) }
     }
 }
 

@@ -264,7 +264,7 @@ struct FlowTests {
         for (path, _) in burst.applications {
             let answer = try app.ask(
                 "call \(path) \(BusNames.properties) Get s:\(BusNames.application) s:State")
-            #expect(answer == "\(try burst.live.property(path, "State"))")
+            #expect(try answer == "\(burst.live.property(path, "State"))")
         }
     }
 }

@@ -18,7 +18,7 @@ struct ManageTests {
         let suspend = try app.begin(Words.application(scene.path, "Suspend"), isInteractive: true)
         let question = try scene.question(1)
         #expect(question.action == Self.manage)
-        #expect(question.subject == (try app.ask("name")))
+        #expect(try question.subject == app.ask("name"))
         #expect(question.isInteractive)
         // Somebody else's property is read meanwhile, and nothing has happened.
         #expect(try scene.client.state(scene.path) == "background")

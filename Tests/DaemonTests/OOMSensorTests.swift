@@ -12,7 +12,8 @@ private let canTraceChoices = (try? OOMTrace.open()) != nil
 /// The kernel counts a kill, kills, and tells whom, in this order. The kills are real, at a cgroup's limit; the count is
 /// made up, so that an end may come before the kernel has told.
 @Suite(
-    "Whom the kernel's killer chose", .enabled(if: MemoryLimit.isAvailable, "\(MemoryLimit.whatIsMissing)"),
+    "Whom the kernel's killer chose",
+    .enabled(if: MemoryLimit.isAvailable, Comment(rawValue: MemoryLimit.whatIsMissing)),
     .enabled(
         if: canTraceChoices, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
 struct OOMSensorTests {

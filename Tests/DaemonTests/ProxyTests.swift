@@ -56,7 +56,7 @@ struct ProxyTests {
             for interface in own where interface != BusNames.objectManager {
                 let listed = rows.filter { $0.interface == interface && $0.words[1] != "interface" }
                 let names = Set(listed.map { "\($0.words[1]) \($0.words[0].dropFirst())" })
-                #expect(names == (try members(interface)), "\(interface)")
+                #expect(try names == members(interface), "\(interface)")
             }
         }
         let values = try rows(stage.daemon, stage.path).filter { $0.words[1] == "property" }
@@ -105,7 +105,7 @@ struct ProxyTests {
             let live = try Description.interfaces(in: text)
             #expect(Self.standard.union(own).isSubset(of: live.keys))
             for interface in own {
-                #expect(live[interface] == (try Description.documented(interface)), "\(interface)")
+                #expect(try live[interface] == Description.documented(interface), "\(interface)")
             }
         }
     }
@@ -127,7 +127,7 @@ struct ProxyTests {
                     BusNames.root, "--method", "\(BusNames.manager).Register", "org.example.Other",
                     "\(other.pid)", "{'suspension': <'never'>, 'background-modes': <@as []>}",
                 ])
-        #expect(path == "(objectpath '\(try stage.client.application(ofPID: other.pid))',)\n")
+        #expect(try path == "(objectpath '\(stage.client.application(ofPID: other.pid))',)\n")
     }
 
     // MARK: python3-dbus

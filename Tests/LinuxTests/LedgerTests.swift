@@ -162,8 +162,8 @@ struct LedgerTests {
         ledger.apply(ResourceRow(), isForeign: nobody)
         #expect(try Niceness.read(nicer) == own + 11)
         #expect(
-            ledger.takeNotes() == [
-                .ownValue(.nice, of: "process \(try proc.identity(of: nicer))", own + 11)
+            try ledger.takeNotes() == [
+                .ownValue(.nice, of: "process \(proc.identity(of: nicer))", own + 11)
             ])
         child.tell("child 4")
         let other = try #require(try child.numbers().first)

@@ -169,7 +169,7 @@ struct LockTraceTests {
             do {
                 let trace = try LockTrace.open()
                 numbers = trace.descriptors
-                #expect(numbers.count == (try CPUList.online().count))
+                #expect(try numbers.count == CPUList.online().count)
                 for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
             }
             for number in numbers {

@@ -36,10 +36,10 @@ struct ProcTests {
         let one = try Child.idle()
         let other = try Child.idle()
         let identity = try proc.identity(of: one.pid)
-        #expect(identity == (try proc.identity(of: one.pid)))
-        #expect(identity != (try proc.identity(of: other.pid)))
+        #expect(try identity == proc.identity(of: one.pid))
+        #expect(try identity != proc.identity(of: other.pid))
         #expect(identity.description == "\(one.pid)@\(identity.startTime)")
-        #expect(identity.startTime >= (try proc.identity(of: getpid()).startTime))
+        #expect(try identity.startTime >= proc.identity(of: getpid()).startTime)
     }
 
     @Test("a process that is gone gives ESRCH from every question")

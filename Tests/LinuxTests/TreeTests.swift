@@ -41,7 +41,7 @@ extension SignalTests {
             let grandchild = try child.numbers()[0]
             let line = proc.lineage(of: grandchild)
             #expect(line.prefix(3).map(\.pid) == [grandchild, child.pid, getpid()])
-            #expect(line[2] == (try proc.identity(of: getpid())))
+            #expect(try line[2] == proc.identity(of: getpid()))
             #expect(!line.contains { $0.pid <= 1 })
             #expect(proc.lineage(of: grandchild, limit: 2).count == 2)
             #expect(proc.lineage(of: 1) == [])

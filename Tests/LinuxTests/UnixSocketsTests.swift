@@ -129,7 +129,7 @@ struct UnixSocketsTests {
         #expect(answer.gaps == [])
         #expect(answer.unread.map(\.content) == [.bytes(13)])
         #expect(answer.unread.map(\.kind) == [.stream])
-        #expect(answer.unread.map(\.owners) == [[try proc.identity(of: child.pid)]])
+        #expect(try answer.unread.map(\.owners) == [[proc.identity(of: child.pid)]])
         #expect(answer.unread.map(\.peer) == [nil])
         kill(child.pid, SIGCONT)
         #expect(try child.line() == "second")
@@ -311,7 +311,7 @@ struct UnixSocketsTests {
         ])
         _ = try child.line()
         let answer = try unread(child)
-        #expect(answer.gaps == [.otherNetwork(try proc.identity(of: child.pid))])
+        #expect(try answer.gaps == [.otherNetwork(proc.identity(of: child.pid))])
         #expect(answer.unread == [])
         // What it has of ours is seen: its standard input.
         kill(child.pid, SIGSTOP)
@@ -336,9 +336,9 @@ struct UnixSocketsTests {
         let idle = try Child.idle()
         let answer = try unread(child, idle)
         #expect(
-            answer.gaps == [
-                .tooManyDescriptors(try proc.identity(of: child.pid)),
-                .tooManyDescriptors(try proc.identity(of: idle.pid)),
+            try answer.gaps == [
+                .tooManyDescriptors(proc.identity(of: child.pid)),
+                .tooManyDescriptors(proc.identity(of: idle.pid)),
             ])
     }
 }

@@ -277,20 +277,38 @@ final class Station {
         guard let path = message.path, let member = message.member, let interface = message.interface else {
             return
         }
+        let arguments: [String]
         do {
-            switch (interface, member) {
-            case (BusNames.application, "StateChanged"):
-                let (from, to) = (try message.readString(), try message.readString())
-                edges[path, default: []].append("\(from)→\(to)")
-            case (BusNames.manager, "ApplicationRemoved"):
-                let removed = try message.readObjectPath()
-                _ = (try message.readString(), try message.readUInt32())
-                removals[removed] = try message.readString()
-            default: break
-            }
-            try message.rewind()
+            arguments = try Self.arguments(of: message, "\(interface).\(member)")
         } catch {
-            edges[path, default: []].append("unreadable: \(error)")
+            arguments = ["unreadable", "\(error)"]
+        }
+        keep(path, arguments)
+    }
+
+    /// From where and to where; or who was removed, and why. Nothing of other signals.
+    ///
+    /// Apart from `keep`: Swift 6.0.3 crashes where a dictionary of `self` is changed while a message is borrowed.
+    private static func arguments(of message: borrowing Message, _ signal: String) throws -> [String] {
+        var arguments: [String] = []
+        if signal == "\(BusNames.application).StateChanged" {
+            arguments = [try message.readString(), try message.readString()]
+            try message.rewind()
+        } else if signal == "\(BusNames.manager).ApplicationRemoved" {
+            arguments = [try message.readObjectPath()]
+            try message.skip("su")
+            arguments.append(try message.readString())
+            try message.rewind()
+        }
+        return arguments
+    }
+
+    private func keep(_ path: String, _ arguments: [String]) {
+        guard let first = arguments.first, let last = arguments.last else { return }
+        if path == BusNames.root {
+            removals[first] = last
+        } else {
+            edges[path, default: []].append("\(first)→\(last)")
         }
     }
 }
