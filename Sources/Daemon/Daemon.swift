@@ -310,7 +310,7 @@ public final class Daemon {
         take(core.machine.relinquish(at: Self.now))
         isStepping = false
         step()
-        stops.finish()
+        executor.finish()
         resources.putBackAll()
         writeDownAll()
         loop.exit(code: code)
@@ -319,7 +319,7 @@ public final class Daemon {
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
-        stops.finish()
+        executor.finish()
         stops.close()
         loop.exit(code: code)
     }
@@ -339,7 +339,7 @@ public final class Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
-        stops.finish()
+        executor.finish()
         processes.dropStored()
         loop.exit(code: Self.anew)
     }

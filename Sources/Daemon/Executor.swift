@@ -52,6 +52,8 @@ final class Executor {
         stops.foreign = { [unowned self] in foreignProcesses }
         reclaimer.stands = { [unowned stops] in stops.stands($0.number, $0.process) == true }
         reclaimer.ownCgroup = { [unowned stops] in stops.ownCgroup(of: $0) }
+        reclaimer.killed = { [unowned stops] in stops.haveKilled($0) }
+        stops.isReclaiming = { [unowned reclaimer] in reclaimer.isKilling($0) }
     }
 
     /// Takes note of how an application is reached; before the effects of its registration.
@@ -144,6 +146,12 @@ final class Executor {
     /// Whether an extent ends at this process: it is an application of its own, or it is us.
     func isForeign(_ process: ProcessIdentity) -> Bool {
         foreignProcesses.contains(process)
+    }
+
+    /// Ends all stops, continuations and kills that were begun, however long it takes: the daemon ends.
+    func finish() {
+        stops?.finish()
+        reclaimer.finish()
     }
 
     // MARK: The end

@@ -29,6 +29,8 @@ final class Kills {
 
     /// One that does not stand by then, in vfork(2) or for want of CPU time, is killed as far as it is known.
     private static let patience: Microseconds = 2_000_000
+    /// So is one that somebody continues as fast as it is stopped.
+    private static let mostPieces = 1_024
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
@@ -55,7 +57,7 @@ final class Kills {
         let extent = StoppedExtent(proc: proc, main: main, owner: user)
         underWay[number] = Kill(application: application, means: .stopped(extent))
         if extent.stop(within: budget, isForeign: isForeign) == .complete { return finish(number) }
-        retries.work(on: number, for: Self.patience) { [weak self] in
+        retries.work(on: number, of: user, for: Self.patience, atMost: Self.mostPieces) { [weak self] in
             guard let self else { return .settled }
             switch extent.proceed(within: budget, isForeign: isForeign) {
             case .complete:
@@ -74,8 +76,10 @@ final class Kills {
 
     /// Kills now what is known of it: all of it stands, patience is over, or its main process has ended.
     func finish(_ number: ApplicationNumber) {
-        if isFinished(number, budget) { return retries.cancel(number) }
-        retries.work(on: number, for: .max / 2) { [weak self] in
+        guard let user = underWay[number]?.application.user, !isFinished(number, budget) else {
+            return retries.cancel(number)
+        }
+        retries.work(on: number, of: user) { [weak self] in
             guard let self, !isFinished(number, budget) else { return .settled }
             return .soon
         }
@@ -83,14 +87,23 @@ final class Kills {
 
     /// Kills all that were to be killed, however long it takes: the daemon ends.
     func finishAll() {
-        for number in underWay.keys { _ = isFinished(number, .unlimited) }
+        for (number, kill) in underWay {
+            if case .stopped(let extent) = kill.means {
+                // Whoever is not found by now is nobody's, once the main process has ended.
+                var rounds = 0
+                while extent.proceed(within: .unlimited, isForeign: isForeign) == .interrupted, rounds < 16 {
+                    rounds += 1
+                }
+            }
+            _ = isFinished(number, .unlimited)
+        }
     }
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
         guard let kill = underWay[number] else { return true }
         switch kill.means {
         case .stopped(let extent):
-            guard extent.kill(within: budget) else { return false }
+            guard extent.kill(within: budget, isForeign: isForeign) else { return false }
             log(extent.failures, of: kill.application)
         case .frozen(let extent):
             guard extent.proceed(budget, isForeign: isForeign) else { return false }

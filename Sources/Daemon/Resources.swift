@@ -203,7 +203,8 @@ final class Resources {
     private var budget: Budget { isEnding ? .unlimited : turn.budget }
 
     private func settleLater(_ number: ApplicationNumber) {
-        retries.work(on: number, for: .max / 2) { [weak self] in
+        guard let user = (applications[number] ?? leaving[number])?.user else { return }
+        retries.work(on: number, of: user) { [weak self] in
             guard let self else { return .settled }
             if let application = applications[number] ?? leaving[number] { settle(application) }
             return .settled
@@ -258,7 +259,7 @@ final class Resources {
         var changes = changes
         if carryOut(&changes, of: application) { return finish(application) }
         underWay[number] = .writing(changes)
-        retries.work(on: number, for: .max / 2) { [weak self] in
+        retries.work(on: number, of: application.user) { [weak self] in
             guard let self, case .writing(var changes)? = underWay[number],
                 let application = applications[number] ?? leaving[number]
             else { return .settled }

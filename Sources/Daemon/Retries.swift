@@ -5,8 +5,9 @@ import Linux
 /// Things that the kernel completes a little later without telling us: looked at again shortly after, ever
 /// less often, by one timer.
 ///
-/// Work whose amount a user decides is done here, too, piece by piece: one look takes no longer than a turn, and the
-/// longest due goes first.
+/// Work whose amount a user decides is done here, too, piece by piece: one look takes no longer than a turn. Users take
+/// turns, and in the long run the work for one takes a bounded share of the time. What was begun first is ended first,
+/// so that few things are half done at a time.
 final class Retries<Key: Hashable> {
     /// What became of one attempt.
     enum Outcome {
@@ -17,15 +18,28 @@ final class Retries<Key: Hashable> {
     }
 
     private struct Entry {
+        let user: UInt32
         var due: Microseconds
         var pause: Microseconds
         let begin: Microseconds
-        let end: Microseconds
+        /// Patience counts while there is nothing to do but wait.
+        let patience: Microseconds
+        var end: Microseconds
+        var pieces = 0
+        let mostPieces: Int
         /// Looks once more; answers whether it is settled.
         let attempt: () -> Outcome
         let givenUp: () -> Void
         /// Tells it from one that took its place.
         let serial: UInt64
+
+        /// The first of a user's goes first, unless it never ends.
+        var rank: (round: Int, serial: UInt64) { (pieces / 256, serial) }
+    }
+
+    private struct User {
+        var pace = Pace(credit: allowance * share)
+        var lastTurn: UInt64 = 0
     }
 
     /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
@@ -36,12 +50,17 @@ final class Retries<Key: Hashable> {
     private static var longestPause: Microseconds { 1_000_000 }
     /// With many to look at, each is looked at less often.
     private static var pauseForEach: Microseconds { 200 }
+    /// The share of the time that goes to one user's work, a tenth, once it has taken the allowance.
+    private static var share: Microseconds { 10 }
+    private static var allowance: Microseconds { 2_000_000 }
 
     private let loop: EventLoop
     private let now: () -> Microseconds
     private var timer: Timer?
     private var entries: [Key: Entry] = [:]
+    private var users: [UInt32: User] = [:]
     private var lastSerial: UInt64 = 0
+    private var lastTurn: UInt64 = 0
 
     init(loop: EventLoop, now: @escaping () -> Microseconds) throws(BusFailure) {
         self.loop = loop
@@ -53,27 +72,23 @@ final class Retries<Key: Hashable> {
 
     func contains(_ key: Key) -> Bool { entries[key] != nil }
 
-    /// Tries until `attempt` answers true or `patience` is over; takes the place of what was tried for
-    /// the key before.
+    /// Tries until `attempt` answers `.settled` or `patience` is over; takes the place of what was tried for the key
+    /// before.
     ///
-    /// - Parameter givenUp: called when patience was over before `attempt` answered true.
-    func start(
-        _ key: Key, for patience: Microseconds, _ attempt: @escaping () -> Bool,
-        givenUp: @escaping () -> Void = {}
-    ) {
-        work(on: key, for: patience, { attempt() ? .settled : .later }, givenUp: givenUp)
-    }
-
-    /// The same, for what is done piece by piece.
+    /// - Parameters:
+    ///   - user: whose work it is.
+    ///   - patience: how long it may go on answering `.later`.
+    ///   - pieces: how often it may answer `.soon`.
+    ///   - givenUp: called when either was over before it was settled.
     func work(
-        on key: Key, for patience: Microseconds, _ attempt: @escaping () -> Outcome,
-        givenUp: @escaping () -> Void = {}
+        on key: Key, of user: UInt32, for patience: Microseconds = .max / 2, atMost pieces: Int = .max,
+        _ attempt: @escaping () -> Outcome, givenUp: @escaping () -> Void = {}
     ) {
         let now = now()
         lastSerial += 1
         entries[key] = Entry(
-            due: now + Self.firstPause, pause: Self.firstPause, begin: now, end: now + patience,
-            attempt: attempt, givenUp: givenUp, serial: lastSerial)
+            user: user, due: now + Self.firstPause, pause: Self.firstPause, begin: now, patience: patience,
+            end: now + patience, mostPieces: pieces, attempt: attempt, givenUp: givenUp, serial: lastSerial)
         arm()
     }
 
@@ -84,29 +99,61 @@ final class Retries<Key: Hashable> {
     private func look() {
         let begin = now()
         let end = loop.now + Turn.length
-        let due = entries.filter { $0.value.due <= begin }.sorted { $0.value.due < $1.value.due }
-        for (key, entry) in due where entries[key]?.serial == entry.serial {
-            let outcome = entry.attempt()
-            let now = now()
-            let isSettled = outcome == .settled
-            if isSettled || now >= entry.end {
-                // The attempt may have put another in its place.
-                if entries[key]?.serial == entry.serial { entries[key] = nil }
-                if !isSettled { entry.givenUp() }
-            } else if entries[key]?.serial == entry.serial {
-                let eager = max(Self.eager.pause, Microseconds(entries.count) * Self.pauseForEach)
-                let longest = now - entry.begin < Self.eager.span ? eager : Self.longestPause
-                let pause = outcome == .soon ? Self.firstPause : min(entry.pause * 2, longest)
-                entries[key]?.pause = pause
-                entries[key]?.due = outcome == .soon ? now : now + pause
-            }
-            if now >= end { break }
+        var lines: [UInt32: [(key: Key, serial: UInt64)]] = [:]
+        let due = entries.filter { $0.value.due <= begin && dueOfUser($0.value.user) <= begin }
+        for (key, entry) in due.sorted(by: { $0.value.rank > $1.value.rank }) {
+            lines[entry.user, default: []].append((key, entry.serial))
         }
+        var turns = lines.keys.sorted { lastTurnOf($0) > lastTurnOf($1) }
+        while let user = turns.popLast() {
+            guard let next = lines[user]?.popLast() else { continue }
+            turns.insert(user, at: 0)
+            // Another attempt may have put something in its place.
+            guard entries[next.key]?.serial == next.serial else { continue }
+            attempt(next.key)
+            let now = now()
+            if now >= end { break }
+            if dueOfUser(user) > now { lines[user] = nil }
+        }
+        if entries.isEmpty { users = users.filter { !$0.value.pace.isSettled(at: begin) } }
         arm()
     }
 
+    private func attempt(_ key: Key) {
+        guard let entry = entries[key] else { return }
+        let before = now()
+        let outcome = entry.attempt()
+        let now = now()
+        lastTurn += 1
+        users[entry.user, default: User()].lastTurn = lastTurn
+        users[entry.user]?.pace.spend((now - before) * Self.share, at: now)
+        guard entries[key]?.serial == entry.serial else { return }
+        switch outcome {
+        case .settled:
+            entries[key] = nil
+        case .soon where entry.pieces < entry.mostPieces:
+            entries[key]?.pieces += 1
+            entries[key]?.pause = Self.firstPause
+            entries[key]?.due = now
+            entries[key]?.end = now + entry.patience
+        case .later where now < entry.end:
+            let eager = max(Self.eager.pause, Microseconds(entries.count) * Self.pauseForEach)
+            let longest = now - entry.begin < Self.eager.span ? eager : Self.longestPause
+            let pause = min(entry.pause * 2, longest)
+            entries[key]?.pause = pause
+            entries[key]?.due = now + pause
+        case .soon, .later:
+            entries[key] = nil
+            entry.givenUp()
+        }
+    }
+
+    private func dueOfUser(_ user: UInt32) -> Microseconds { users[user]?.pace.due ?? 0 }
+
+    private func lastTurnOf(_ user: UInt32) -> UInt64 { users[user]?.lastTurn ?? 0 }
+
     private func arm() {
-        if let due = entries.values.lazy.map(\.due).min() {
+        if let due = entries.values.lazy.map({ [self] in max($0.due, dueOfUser($0.user)) }).min() {
             timer?.arm(at: due)
         } else {
             timer?.disarm()

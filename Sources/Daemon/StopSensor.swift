@@ -371,8 +371,9 @@ final class StopSensor {
 
     private func waitForStop(_ number: ApplicationNumber, _ signal: Int32, by holder: String) {
         let patience = signal == SIGSTOP ? Self.longPatience : Self.shortPatience
-        retries.start(number, for: patience) { [weak self] in
-            self?.confirmStopped(number, signal, by: holder) ?? true
+        guard let user = application(number)?.user else { return }
+        retries.work(on: number, of: user, for: patience) { [weak self] in
+            self?.confirmStopped(number, signal, by: holder) ?? true ? .settled : .later
         }
     }
 

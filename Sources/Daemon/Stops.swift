@@ -35,6 +35,10 @@ final class Stops {
     private var verification: Timer?
     /// Those that are being let go, piece by piece.
     private var releases: [ApplicationNumber: Release] = [:]
+    /// Those that are to be let go should they outlive the SIGKILL that is under way: until then nobody may fork.
+    private var deferred: [ApplicationNumber: Release] = [:]
+    /// Stops of others that are being lifted, piece by piece.
+    private var continuing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
 
     /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
@@ -85,6 +89,8 @@ final class Stops {
     var foreign: () -> Set<ProcessIdentity> = { [] }
     /// Called before an application is stopped in another way than was written down; says why it could not be.
     var writeDown: (ApplicationNumber) -> KernelFailure? = { _ in nil }
+    /// Whether an application's processes are being killed for its memory.
+    var isReclaiming: (ApplicationNumber) -> Bool = { _ in false }
     /// Called when nobody of an application that was removed is held or to be killed any longer.
     var haveLetGo: (ApplicationNumber) -> Void = { _ in }
 
@@ -111,7 +117,7 @@ final class Stops {
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }
-        kills.done = { [weak self] in self?.noteLetGo($0) }
+        kills.done = { [weak self] in self?.haveKilled($0) }
         verification = try loop.timer { [weak self] in self?.verify() }
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks) { report(.objected($0, $1)) }
     }
@@ -149,7 +155,7 @@ final class Stops {
         let number = application.number
         application.suspender.fellBack = { [unowned self] in writeDown(number) }
         freezes?.watch(number, application.process)
-        held = held.filter { find($0)?.suspender.holdsAnybody == true }
+        held = held.filter { find($0)?.suspender.holdsAnybody == true || orders[$0] != nil }
         if let other = holder(of: application.process) {
             other.suspender.letGo(application.process)
             _ = writeDown(other.number)
@@ -230,10 +236,9 @@ final class Stops {
         held.insert(number)
         retries.cancel(number)
         releases[number] = nil
-        continuations.cancel(number)
         guard isAwaitingReleases(application) else { return beginStop(of: application) }
         _ = begin(number, .waiting)
-        retries.work(on: number, for: .max / 2) { [weak self] in
+        retries.work(on: number, of: application.user) { [weak self] in
             guard let self, let application = find(number) else { return .settled }
             if isAwaitingReleases(application) { return .later }
             beginStop(of: application)
@@ -241,9 +246,11 @@ final class Stops {
         }
     }
 
-    /// Whom a removed application of the same user still holds may be of this one now: two would hold him.
+    /// Whom a removed application of the same user still holds may be of this one now: two would hold him. And who is
+    /// still to be continued would be taken for one that somebody else wants stopped.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
-        releases.values.contains { $0.purpose == .removal && $0.application.user == application.user }
+        continuing[application.number] != nil
+            || releases.values.contains { $0.purpose == .removal && $0.application.user == application.user }
     }
 
     private func beginStop(of application: Registered) {
@@ -260,7 +267,9 @@ final class Stops {
     private func press(on application: Registered) {
         let number = application.number
         let isFreezing = application.suspender.frozen != nil
-        retries.work(on: number, for: isFreezing ? Self.longestFreeze : .max / 2) { [weak self] in
+        retries.work(
+            on: number, of: application.user, for: isFreezing ? Self.longestFreeze : .max / 2
+        ) { [weak self] in
             guard let self, let application = find(number) else { return .settled }
             let progress = application.suspender.proceed(within: turn, isForeign: isForeign)
             if isComplete(number, progress) { return .settled }
@@ -453,6 +462,7 @@ final class Stops {
 
     /// Ends all that was begun, however long it takes: the daemon ends.
     func finish() {
+        for number in continuing.keys { _ = goOn(continuing: number, .unlimited) }
         for (number, release) in releases where goOn(releasing: number, .unlimited) == .settled {
             haveReleased(release)
         }
@@ -473,10 +483,14 @@ final class Stops {
         let number = release.application.number
         retries.cancel(number)
         orders[number] = nil
+        if release.purpose != .removal, kills.isUnderWay(number) || isReclaiming(number) {
+            deferred[number] = release
+            return tell()
+        }
         releases[number] = release
         let isDone = goOn(releasing: number, turn) == .settled
         if !isDone {
-            retries.work(on: number, for: .max / 2) { [weak self] in
+            retries.work(on: number, of: release.application.user) { [weak self] in
                 guard let self, let release = releases[number] else { return .settled }
                 let outcome = goOn(releasing: number, turn)
                 if outcome == .settled { haveReleased(release) }
@@ -524,6 +538,12 @@ final class Stops {
         releases[number] != nil || kills.isUnderWay(number)
     }
 
+    /// All of its processes have SIGKILL, but for those that were out of reach.
+    func haveKilled(_ number: ApplicationNumber) {
+        if let release = deferred.removeValue(forKey: number), find(number) != nil { self.release(release) }
+        noteLetGo(number)
+    }
+
     private func noteLetGo(_ number: ApplicationNumber) {
         if find(number) == nil, !isLettingGo(number) { haveLetGo(number) }
     }
@@ -533,20 +553,26 @@ final class Stops {
         guard let application = find(number) else { return }
         let extent = SignalledExtent(
             SIGCONT, to: application.process, owner: application.user, proc: proc)
-        if goOn(continuing: number, extent) == .settled { return }
-        continuations.work(on: number, for: .max / 2) { [weak self] in
-            self?.goOn(continuing: number, extent) ?? .settled
+        continuing[number] = (application, extent)
+        if goOn(continuing: number, turn) == .settled { return }
+        continuations.work(on: number, of: application.user) { [weak self] in
+            guard let self else { return .settled }
+            return goOn(continuing: number, turn)
         }
     }
 
     private func goOn(
-        continuing number: ApplicationNumber, _ extent: SignalledExtent
+        continuing number: ApplicationNumber, _ budget: Budget
     ) -> Retries<ApplicationNumber>.Outcome {
-        guard let application = find(number) else { return .settled }
-        guard extent.proceed(turn, isForeign: isForeign) else { return .soon }
+        guard let (application, extent) = continuing[number] else { return .settled }
+        guard extent.proceed(budget, isForeign: isForeign) else { return .soon }
+        guard find(number) != nil else {
+            continuing[number] = nil
+            return .settled
+        }
         if let cgroup = freezes?.toldCgroup(of: number), !application.suspender.isFreezeOurs {
             // A freeze that holds others too is not this application's to lift.
-            switch application.suspender.ownCgroup(within: turn, isForeign) {
+            switch application.suspender.ownCgroup(within: budget, isForeign) {
             case .interrupted: return .soon
             case .found(cgroup):
                 do {
@@ -558,6 +584,7 @@ final class Stops {
                 report(.stopped(number, holder: "cgroup \(cgroup.name)"))
             }
         }
+        continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
         reportIfRunning(application)
         return .settled
@@ -566,13 +593,17 @@ final class Stops {
     /// Ends it by force, whole.
     func kill(_ number: ApplicationNumber) {
         guard let application = find(number) else { return }
+        if let release = releases.removeValue(forKey: number) {
+            retries.cancel(number)
+            deferred[number] = release
+        }
         kills.kill(application, isFrozen: freezes?.toldCgroup(of: number) != nil)
     }
 
     func remove(_ application: Registered) {
         let number = application.number
-        continuations.cancel(number)
         locks?.unwatch(number)
+        deferred[number] = nil
         freezes?.unwatch(number)
         // Whoever of it lives on must not stay stopped without a hold. Noted before the kill is done, lest it seem that
         // nobody is held any longer.
@@ -669,12 +700,15 @@ final class Stops {
 
     /// Takes up what an earlier daemon had stopped, or was about to.
     func adopt(_ application: Registered, _ holding: Holding) {
-        if let freeze = holding.freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
-            application.suspender.adopt(frozen: cgroup)
-        } else if holding.stop != nil || !holding.stopped.isEmpty {
+        held.insert(application.number)
+        // Both, where a stop with the freezer had begun in the middle of a release by signal.
+        if holding.stop != nil || !holding.stopped.isEmpty {
             application.suspender.adopt(
                 stopped: holding.stoppedProcesses(proc: proc, isForeign: isForeign),
                 standing: holding.stop?.standing ?? [])
+        }
+        if let freeze = holding.freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
+            application.suspender.adopt(frozen: cgroup)
         }
     }
 

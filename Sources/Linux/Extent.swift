@@ -83,7 +83,9 @@ public final class SignalledExtent {
             if signal == SIGKILL { held.reverse() }
         }
         while next < held.count {
-            send(to: held[next])
+            let process = held[next]
+            // It may have been registered since it was found.
+            if process.identity == main || !isForeign(process.identity) { send(to: process) }
             next += 1
             if next < held.count, budget.spend() { return false }
         }

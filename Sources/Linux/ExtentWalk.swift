@@ -3,9 +3,12 @@ struct Offspring {
     let parent: ProcessIdentity
     private enum Stage {
         case begin
-        case threads(ArraySlice<Int32>, Set<Int32>)
+        /// Threads to look at, where those after them are listed, and the children found so far.
+        case threads(ArraySlice<Int32>, next: Int?, Set<Int32>)
         case candidates(ArraySlice<Int32>)
     }
+    /// So many threads are listed at once: the kernel takes a microsecond or more for each.
+    private static let batch = 256
     private var stage = Stage.begin
     private var found: [ProcessIdentity] = []
 
@@ -18,13 +21,18 @@ struct Offspring {
         while true {
             switch stage {
             case .begin:
-                guard let threads = try? proc.threads(of: parent.pid) else { return [] }
-                stage = .threads(threads[...], [])
-            case .threads(var threads, var children):
+                stage = .threads([], next: 0, [])
+            case .threads(var threads, var next, var children):
                 // So that the set is not copied for each thread.
                 stage = .begin
                 var isSpent = false
                 var isListed = true
+                if threads.isEmpty, let place = next {
+                    guard
+                        let batch = try? proc.threads(of: parent.pid, from: place, atMost: Self.batch)
+                    else { return [] }
+                    (threads, next) = (batch.found[...], batch.next)
+                }
                 while !isSpent, isListed, let thread = threads.popFirst() {
                     isListed = proc.readChildren(of: thread, in: parent.pid, into: &children)
                     isSpent = budget.spend()
@@ -32,10 +40,10 @@ struct Offspring {
                 if !isListed {
                     // The kernel lists nobody's children: whoever has this parent is one.
                     stage = .candidates(((try? proc.processes()) ?? []).sorted()[...])
-                } else if threads.isEmpty {
+                } else if threads.isEmpty, next == nil {
                     stage = .candidates(children.sorted()[...])
                 } else {
-                    stage = .threads(threads, children)
+                    stage = .threads(threads, next: next, children)
                 }
                 if isSpent { return nil }
             case .candidates(var candidates):
@@ -69,6 +77,8 @@ public struct ExtentWalk {
     private var known: Set<ProcessIdentity> = []
     private var next = 0
     private var offspring: Offspring?
+    /// Children of the one before `next` that are still to be looked at.
+    private var born: ArraySlice<ProcessIdentity> = []
     private var isDone = false
 
     private let limit: Int
@@ -92,23 +102,27 @@ public struct ExtentWalk {
             found = [main]
             known = [main]
         }
-        while next < found.count {
-            var children = offspring ?? Offspring(of: found[next])
-            offspring = nil
-            guard let born = children.proceed(proc, budget) else {
-                offspring = children
-                return false
-            }
-            next += 1
-            for child in born where !known.contains(child) {
+        while next < found.count || !born.isEmpty {
+            while let child = born.popFirst() {
+                guard !known.contains(child) else { continue }
                 guard found.count < limit else {
                     isDone = true
                     return true
                 }
                 known.insert(child)
                 if !isForeign(child) { found.append(child) }
+                if budget.spend() { return false }
             }
-            if next < found.count, budget.spend() { return false }
+            guard next < found.count else { break }
+            var children = offspring ?? Offspring(of: found[next])
+            offspring = nil
+            guard let offspring = children.proceed(proc, budget) else {
+                self.offspring = children
+                return false
+            }
+            born = offspring[...]
+            next += 1
+            if next < found.count || !born.isEmpty, budget.spend() { return false }
         }
         isDone = true
         return true

@@ -95,10 +95,18 @@ enum Files {
 
     /// The entries of a directory whose names are numbers, in the order that the kernel gives, the first so many.
     static func numbers(in path: String, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
+        try numbers(in: path, from: 0, atMost: limit).found
+    }
+
+    /// The same from a place in the directory on (seekdir(3)), 0 for its beginning; `next` is nil once there are no more.
+    static func numbers(
+        in path: String, from place: Int, atMost limit: Int
+    ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
         guard let directory = opendir(path) else {
             throw KernelFailure(operation: "opendir", subject: path, errno: errno)
         }
         defer { closedir(directory) }
+        if place > 0 { seekdir(directory, place) }
         var found: [Int32] = []
         while true {
             errno = 0
@@ -107,10 +115,10 @@ enum Files {
                 name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
             }
             if let number { found.append(number) }
-            if found.count == limit { return found }
+            if found.count == limit { return (found, telldir(directory)) }
         }
         guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
-        return found
+        return (found, nil)
     }
 
     /// Writes a word to a file of the kernel's, which takes it in one write(2) or not at all.

@@ -48,6 +48,17 @@ extension Proc {
         }
     }
 
+    /// The threads of a process from a place in the list on, as `Files.numbers` says; `ESRCH` if it is gone.
+    func threads(
+        of pid: Int32, from place: Int, atMost limit: Int
+    ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
+        do throws(KernelFailure) {
+            return try Files.numbers(in: path(pid, "task"), from: place, atMost: limit)
+        } catch {
+            throw failure(error.operation, pid, "task", error.errno)
+        }
+    }
+
     func childrenByScan(of pid: Int32) throws(KernelFailure) -> [Int32] {
         var found: [Int32] = []
         for process in try processes() where process != pid {

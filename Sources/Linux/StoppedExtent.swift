@@ -57,6 +57,8 @@ public final class StoppedExtent {
         var phase: Phase
         /// Threads that were not yet seen to stand since the leading one does; nil: not looked at.
         var threads: ArraySlice<Int32>?
+        /// Where those after them are listed; nil: there are none.
+        var nextThreads: Int?
         /// While its children are being looked for, and while those that were found are still to be held.
         var offspring: Offspring?
         var born: ArraySlice<ProcessIdentity> = []
@@ -86,6 +88,8 @@ public final class StoppedExtent {
 
     /// After so many calls a member that does not stand is signalled again, and its children no longer wait.
     private static let patience = 32
+    /// So many threads are listed at once.
+    private static let batch = 256
     /// And not before so many microseconds: on a busy machine a child of vfork(2) takes long to its program.
     private static let leastPatience: UInt64 = 1_000_000
 
@@ -202,16 +206,23 @@ public final class StoppedExtent {
     }
 
     /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
-    /// none of them can fork. What is no longer wholly the owner's is continued instead, where we had stopped it. False:
-    /// the budget is spent, and those who are left are still members.
+    /// none of them can fork. What is no longer wholly the owner's, or an application of its own by now, is continued
+    /// instead, where we had stopped it. False: the budget is spent, and those who are left are still members.
     @discardableResult
-    public func kill(within budget: Budget = .unlimited) -> Bool {
+    public func kill(
+        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    ) -> Bool {
         forgetWork()
         // The kernel continues the stopped members of a process group when the last one dies that had a parent
         // outside of it (setpgid(2), "orphaned process group"): they would go on forking.
         while let member = held.popLast() {
             known.remove(member.process.identity)
             guard !member.hasLeft else { continue }
+            // It may have been registered since it was found.
+            if member.process.identity != main, isForeign(member.process.identity) {
+                if member.isOurs { takeBack(member) }
+                continue
+            }
             do throws(KernelFailure) {
                 try member.process.signal(SIGKILL, owner: owner, proc: proc)
             } catch {
@@ -343,25 +354,34 @@ public final class StoppedExtent {
         case .signalled(_, _, let isAwaited):
             if isAwaited {
                 // From the first look on at which the leading thread stands, none of them makes another.
-                let all = member.threads == nil ? try proc.threads(of: member.process.identity.pid) : []
-                var threads = member.threads ?? all[...]
-                while let thread = threads.first {
-                    guard proc.threadStands(thread, in: member.process.identity.pid) else {
-                        member.threads = threads
-                        return try press(member)
-                    }
-                    threads.removeFirst()
-                    if budget.spend(), !threads.isEmpty {
-                        member.threads = threads
-                        return .interrupted
-                    }
+                switch try threadsStand(of: member, budget) {
+                case true?: break
+                case false?: return try press(member)
+                case nil: return .interrupted
                 }
-                member.threads = nil
             }
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
         }
         return .settled
+    }
+
+    /// nil: the budget is spent.
+    private func threadsStand(of member: Member, _ budget: Budget) throws(KernelFailure) -> Bool? {
+        let pid = member.process.identity.pid
+        if member.threads == nil { (member.threads, member.nextThreads) = ([], 0) }
+        while true {
+            while let thread = member.threads?.first {
+                guard proc.threadStands(thread, in: pid) else { return false }
+                member.threads?.removeFirst()
+                if budget.spend() { return nil }
+            }
+            guard let place = member.nextThreads else { break }
+            let batch = try proc.threads(of: pid, from: place, atMost: Self.batch)
+            (member.threads, member.nextThreads) = (batch.found[...], batch.next)
+        }
+        member.threads = nil
+        return true
     }
 
     private func press(_ member: Member) throws(KernelFailure) -> Step {

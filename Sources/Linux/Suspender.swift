@@ -66,12 +66,18 @@ public final class Suspender {
     private var verification: CgroupLook?
     private var muster: (walk: ExtentWalk, next: Int)?
     private var hasBegun = false
+    /// When the freezer was chosen, and for how many microseconds nobody asks whether the choice still holds.
+    private var chosenAt: UInt64 = 0
+    private static let freshChoice: UInt64 = 5_000
 
     /// A look for the application's own cgroup.
     private struct Search {
         let here: Cgroup
         var candidates: ArraySlice<Cgroup>
         var look: CgroupLook?
+        /// When it was last gone on with. What was seen long before others were asked is seen anew.
+        var touched: UInt64 = 0
+        static let patience: UInt64 = 2_000_000
     }
 
     /// Stops nothing yet.
@@ -169,12 +175,28 @@ public final class Suspender {
             case .interrupted: return false
             case .found(let cgroup):
                 means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
+                chosenAt = Clock.monotonicMicroseconds
                 hasBegun = false
                 return true
             case .none: break
             }
         }
         return useSignals(budget, isForeign)
+    }
+
+    /// Between the choice and the deed others may have been asked, for half a minute: whoever is in the cgroup now need
+    /// not have been in it then.
+    private func forgetOutdatedChoice(_ isForeign: (ProcessIdentity) -> Bool) {
+        guard case .freezer(let cgroup, isOurs: true) = means, !hasFrozen,
+            Clock.monotonicMicroseconds > chosenAt + Self.freshChoice
+        else { return }
+        if let judged, judged.cgroup == cgroup,
+            judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
+        {
+            return
+        }
+        judged = nil
+        means = .none
     }
 
     /// Looks at what others have done to the cgroup since it was chosen.
@@ -233,7 +255,8 @@ public final class Suspender {
         }
         if here.isRoot { return .none }
         var search: Search
-        if let begun = self.search, begun.here == here {
+        let now = Clock.monotonicMicroseconds
+        if let begun = self.search, begun.here == here, now < begun.touched + Search.patience {
             search = begun
         } else {
             var candidates = [here]
@@ -254,6 +277,7 @@ public final class Suspender {
             case false?: search.candidates.removeFirst()
             case nil:
                 search.look = look
+                search.touched = now
                 self.search = search
                 return .interrupted
             }
@@ -267,6 +291,11 @@ public final class Suspender {
     ) -> Bool? {
         let cgroup = look.cgroup
         do throws(KernelFailure) {
+            // Before its processes are looked at: there may be thousands.
+            if let reason = CgroupExtent.reasonOfPlace(cgroup, try cgroup.owner(), owner, daemon) {
+                objection = "\(cgroup): \(reason)"
+                return false
+            }
             guard let snapshot = try look.proceed(proc, budget, isForeign: isForeign) else { return nil }
             switch CgroupExtent.judge(
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
@@ -317,6 +346,7 @@ public final class Suspender {
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
         var isNew = haveMeansChanged()
+        forgetOutdatedChoice(isForeign)
         if case .none = means { isNew = true }
         guard prepare(within: budget, isForeign: isForeign) else { return .interrupted }
         if isNew, !isWrittenDown() { return .pending }

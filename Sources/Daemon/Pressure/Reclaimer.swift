@@ -19,6 +19,10 @@ final class Reclaimer {
     private var sizes: [ApplicationNumber: UInt64] = [:]
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
+    /// Those that have more processes than can be killed in one event.
+    private var killing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
+    /// Called once all processes of such an application have SIGKILL.
+    var killed: (ApplicationNumber) -> Void = { _ in }
     /// Whether an extent ends at a process; whether an application stands; how it is reached. Set by the daemon.
     var foreign: () -> Set<ProcessIdentity> = { [] }
     var stands: (Registered) -> Bool = { _ in false }
@@ -177,15 +181,25 @@ final class Reclaimer {
         let extent = SignalledExtent(
             SIGKILL, to: application.process, owner: application.user, proc: proc)
         if goOn(ending: application, extent) == .settled { return }
-        retries.work(on: number, for: .max / 2) { [weak self] in
+        killing[number] = (application, extent)
+        retries.work(on: number, of: application.user) { [weak self] in
             self?.goOn(ending: application, extent) ?? .settled
         }
     }
 
+    /// Whether some of its processes are still to be killed: it must stand for so long, as nobody forks then.
+    func isKilling(_ number: ApplicationNumber) -> Bool { killing[number] != nil }
+
+    /// Kills all that were to be killed, however long it takes: the daemon ends.
+    func finish() {
+        for (application, extent) in killing.values { _ = goOn(ending: application, extent, .unlimited) }
+    }
+
     private func goOn(
-        ending application: Registered, _ extent: SignalledExtent
+        ending application: Registered, _ extent: SignalledExtent, _ budget: Budget? = nil
     ) -> Retries<ApplicationNumber>.Outcome {
-        guard extent.proceed(turn.budget, isForeign: foreign().contains) else { return .soon }
+        guard extent.proceed(budget ?? turn.budget, isForeign: foreign().contains) else { return .soon }
+        defer { if killing.removeValue(forKey: application.number) != nil { killed(application.number) } }
         for failure in extent.failures where !failure.isNoSuchProcess {
             journal.log(.notice, failure: "\(failure)", of: application)
         }

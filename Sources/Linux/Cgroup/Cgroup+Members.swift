@@ -29,7 +29,7 @@ extension Cgroup {
         var found = Descendants()
         try children(into: &found)
         var next = 0
-        while next < found.cgroups.count {
+        while next < found.cgroups.count, !found.isPartial {
             do throws(KernelFailure) {
                 try found.cgroups[next].children(into: &found)
             } catch {
@@ -119,9 +119,9 @@ extension Cgroup {
             guard let name, found.cgroups.count < Cgroup.mostDescendants,
                 let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
             else {
+                // Whoever makes one such name can make fifty thousand: the others are not looked for.
                 found.isPartial = true
-                if found.cgroups.count >= Cgroup.mostDescendants { return }
-                continue
+                return
             }
             found.cgroups.append(child)
         }

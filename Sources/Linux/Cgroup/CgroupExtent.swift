@@ -54,11 +54,13 @@ public enum CgroupExtent {
         _ snapshot: CgroupSnapshot, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?,
         isForeign: (ProcessIdentity) -> Bool
     ) -> Answer {
-        if let reason = reasonOfPlace(snapshot, uid, daemon) { return .refused(reason) }
+        if let reason = reasonOfPlace(snapshot.cgroup, snapshot.directoryOwner, uid, daemon) {
+            return .refused(reason)
+        }
+        if snapshot.isPartial { return .refused(.seenInPart) }
         guard snapshot.members.contains(where: { $0.identity == main }) else {
             return .refused(.mainOutside(main))
         }
-        if snapshot.isPartial { return .refused(.seenInPart) }
         if snapshot.unseen > 0 { return .refused(.unseenProcesses(snapshot.unseen)) }
         for member in snapshot.members where !member.owner.isWholly(uid) {
             return .refused(.otherOwner(member.identity, member.owner, not: uid))
@@ -79,17 +81,17 @@ public enum CgroupExtent {
         return .own(remainder: snapshot.outside)
     }
 
-    private static func reasonOfPlace(
-        _ snapshot: CgroupSnapshot, _ uid: UInt32, _ daemon: Cgroup?
+    /// Why it cannot be one, whoever is in it; nil where it may.
+    static func reasonOfPlace(
+        _ cgroup: Cgroup, _ directoryOwner: UInt32, _ uid: UInt32, _ daemon: Cgroup?
     ) -> Reason? {
-        let cgroup = snapshot.cgroup
         switch cgroup.purpose {
         case .root: return .rootCgroup
         case .session: return .sessionScope(cgroup.name)
         case .manager: return .notApplicationUnit(cgroup.name)
         case .any: break
         }
-        guard snapshot.directoryOwner == uid else { return .directoryOf(snapshot.directoryOwner, not: uid) }
+        guard directoryOwner == uid else { return .directoryOf(directoryOwner, not: uid) }
         if let daemon, daemon.isWithin(cgroup) { return .holdsDaemon(daemon) }
         return nil
     }

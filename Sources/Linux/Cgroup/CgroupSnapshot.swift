@@ -80,6 +80,11 @@ struct CgroupLook {
     private var within: Set<Int32> = []
     private var forebears: [CgroupSnapshot.Process] = []
     private var outside: [ProcessIdentity] = []
+    /// A session is some ten processes deep; whoever starts his application at the end of a chain of thousands has it
+    /// stopped by signal.
+    private static let mostForebears = 256
+    /// The next forebear, in the middle of a line.
+    private var above: Int32?
     /// How far each of the three has come.
     private var next = (member: 0, line: 0, process: 0)
 
@@ -102,6 +107,7 @@ struct CgroupLook {
             found = try cgroup.members()
             self.found = found
         }
+        if found.isPartial { return try snapshot(found) }
         while next.member < found.processes.count {
             if let member = try look.at(found.processes[next.member], proc) {
                 members.append(member)
@@ -111,12 +117,20 @@ struct CgroupLook {
             if budget.spend() { return nil }
         }
         while next.line < members.count {
-            var above = members[next.line].parent
+            var above = self.above ?? members[next.line].parent
             while above > 0, !within.contains(above), !look.seen.contains(above) {
+                guard forebears.count < Self.mostForebears else {
+                    return try snapshot(found, isPartial: true)
+                }
                 guard let forebear = try look.at(above, proc) else { break }
                 forebears.append(forebear)
                 above = forebear.parent
+                if budget.spend() {
+                    self.above = above
+                    return nil
+                }
             }
+            self.above = nil
             next.line += 1
         }
         while next.process < walk.found.count {
@@ -127,9 +141,15 @@ struct CgroupLook {
             if try look.isOutside(process, of: cgroup, proc) { outside.append(process) }
             if budget.spend() { return nil }
         }
-        return CgroupSnapshot(
+        return try snapshot(found)
+    }
+
+    private func snapshot(
+        _ found: Cgroup.Members, isPartial: Bool = false
+    ) throws(KernelFailure) -> CgroupSnapshot {
+        CgroupSnapshot(
             cgroup: cgroup, directoryOwner: try cgroup.owner(), members: members, forebears: forebears,
-            outside: outside, unseen: found.unseen, isPartial: found.isPartial)
+            outside: outside, unseen: found.unseen, isPartial: found.isPartial || isPartial)
     }
 }
 
