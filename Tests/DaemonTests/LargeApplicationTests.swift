@@ -100,6 +100,43 @@ struct LargeApplicationTests {
         }
     }
 
+    @Test("a Suspend while somebody else's stop is being lifted lets nobody be forgotten")
+    func lifted() throws {
+        defer { end() }
+        for _ in 0..<3 {
+            for process in all.reversed() { kill(process.pid, SIGSTOP) }
+            try client.wait(for: path, toBe: "suspended")
+            let resume = try begin("Resume")
+            try wait("the first continuation") { stopped < all.count }
+            try client.application(path, "Suspend")
+            _ = try resume.waitForExit()
+            try wait("the stop") { stopped == all.count }
+            try client.application(path, "Resume")
+            try wait("the release") { stopped == 0 }
+            #expect(try client.holds(path) == [])
+        }
+    }
+
+    @Test("one that is registered while what it is part of is being stopped runs, and so does its own end by force")
+    func registered() throws {
+        defer { end() }
+        for process in all.suffix(3) {
+            let call = try begin("Suspend")
+            try wait("the first stop") { stopped > 0 }
+            let inner = try client.register("org.example.Inner", process.pid)
+            _ = try call.waitForExit()
+            try client.wait(for: path, toBe: "suspended")
+            try wait("its own life") { try !proc.isStopped(process) }
+            #expect(try client.state(inner) == "background")
+            try client.application(path, "Resume")
+            try wait("the release") { stopped == 0 }
+        }
+        // They are applications of their own, and outlive what they were part of.
+        try client.terminate(path, force: true)
+        try client.waitForRemoval(of: path)
+        for process in all.suffix(3) { #expect(try !proc.isStopped(process)) }
+    }
+
     @Test("killed in the middle of a stop, or of a release: the next daemon continues everybody")
     func killed() throws {
         defer { end() }

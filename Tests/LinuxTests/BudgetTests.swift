@@ -129,7 +129,7 @@ extension SignalTests {
         }
 
         @Test("a process with hundreds of threads is looked at in pieces, too")
-        func threads() throws {
+        func threadsInLists() throws {
             let child = try Child(
                 python: """
                     import threading
@@ -164,6 +164,69 @@ extension SignalTests {
             while !extent.kill(within: Budget(steps: 3)) {}
             for process in all { #expect(eventually { isGone(process) }) }
             #expect(extent.failures == [])
+        }
+
+        @Test("a kill in pieces spares whoever becomes an application meanwhile, and lets it go on")
+        func killSparing() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let spared = all[5]
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(!extent.kill(within: Budget(steps: 3)) { _ in false })
+            while !extent.kill(within: Budget(steps: 3), isForeign: { $0 == spared }) {}
+            for process in all where process != spared { #expect(eventually { isGone(process) }) }
+            #expect(eventually { (try? proc.isStopped(spared)) == false })
+            #expect(!isGone(spared))
+        }
+
+        @Test("a signal in pieces spares whoever becomes an application meanwhile")
+        func signalSparing() throws {
+            let (_, main) = try family()
+            let all = members(main)
+            let spared = all[5]
+            let extent = SignalledExtent(SIGKILL, to: main, owner: getuid(), proc: proc)
+            #expect(!extent.proceed(Budget(steps: 3), isForeign: nobody))
+            var pieces = 0
+            // Registered once all are known.
+            while !extent.proceed(Budget(steps: 3), isForeign: { $0 == spared && extent.members.count == all.count }) {
+                pieces += 1
+            }
+            #expect(pieces > 10)
+            for process in all where process != spared { #expect(eventually { isGone(process) }) }
+            #expect(!isGone(spared))
+        }
+
+        @Test("a process with thousands of threads, each with a child, is walked whole")
+        func threads() throws {
+            let child = try Child(
+                python: """
+                    import threading
+                    # More than are listed at once.
+                    threading.stack_size(65536)
+                    def run(i):
+                        if i % 10 == 0 and os.fork() == 0:
+                            while True: signal.pause()
+                        gate.wait()
+                        while True: time.sleep(1000)
+                    gate = threading.Barrier(601)
+                    for i in range(600): threading.Thread(target=run, args=(i,), daemon=True).start()
+                    gate.wait()
+                    say('on')
+                    hold()
+                    """)
+            alive.children.append(child)
+            _ = try child.line()
+            let main = try proc.identity(of: child.pid)
+            var walk = ExtentWalk(from: main)
+            var pieces = 1
+            while !walk.proceed(proc, Budget(steps: 7), isForeign: nobody) { pieces += 1 }
+            #expect(walk.found.count == 61)
+            #expect(pieces > 80)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            #expect(stopped(walk.found) == 61)
+            extent.release()
         }
 
         @Test("a signal to all reaches everybody, in pieces")

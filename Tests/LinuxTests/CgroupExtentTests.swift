@@ -271,6 +271,31 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, proc.identity(of: child.pid)) == .refused(.seenInPart))
     }
 
+    @Test("one at the end of a chain of hundreds of parents is not frozen, and looked at in pieces")
+    func chain() throws {
+        let own = try TestCgroup()
+        let chain = try Child(
+            python: """
+                for i in range(400):
+                    if os.fork(): signal.pause()
+                say(os.getpid())
+                signal.pause()
+                """)
+        let last = try #require(Int32(try chain.line()))
+        try own.take(last)
+        let main = try Proc().identity(of: last)
+        var look = CgroupLook(at: own.cgroup, main: main)
+        var pieces = 0
+        var snapshot: CgroupSnapshot?
+        while snapshot == nil {
+            snapshot = try look.proceed(Proc(), Budget(steps: 10)) { _ in false }
+            pieces += 1
+        }
+        #expect(pieces > 20)
+        #expect(snapshot?.isPartial == true)
+        #expect(try judge(own, main) == .refused(.seenInPart))
+    }
+
     @Test("the answer holds once it is frozen: judged again, the tree that forks is the same")
     func frozen() throws {
         let own = try TestCgroup()

@@ -1,0 +1,111 @@
+import AppStateBus
+import Glibc
+import LifeCycle
+import Linux
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// Whose work is gone on with when, and for how long.
+@Suite("Work done piece by piece")
+struct RetriesTests {
+    private final class Bench {
+        let loop: EventLoop
+        let retries: Retries<Int>
+        /// What was gone on with, in order.
+        private(set) var pieces: [Int] = []
+        private(set) var ended: [String] = []
+
+        init() throws {
+            loop = try EventLoop()
+            retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds })
+        }
+
+        /// Work of so many pieces, each of which takes a turn.
+        func work(
+            _ key: Int, of user: UInt32, pieces count: Int, for patience: Microseconds = .max / 2,
+            atMost most: Int = .max
+        ) {
+            var left = count
+            retries.work(on: key, of: user, for: patience, atMost: most) { [unowned self] in
+                pieces.append(key)
+                let end = Clock.monotonicMicroseconds + Turn.length
+                while Clock.monotonicMicroseconds < end {}
+                left -= 1
+                guard left > 0 else {
+                    ended.append("\(key) settled")
+                    return .settled
+                }
+                return .soon
+            } givenUp: { [unowned self] in
+                ended.append("\(key) given up")
+            }
+        }
+
+        func run(until isDone: () -> Bool) throws {
+            let deadline = ContinuousClock.now + .seconds(60)
+            while !isDone() {
+                guard ContinuousClock.now < deadline else { throw TestFailure("still: \(pieces) \(ended)") }
+                try loop.runOnce(timeout: 1_000_000)
+            }
+        }
+    }
+
+    @Test("users take turns, however much work one of them has")
+    func turns() throws {
+        let bench = try Bench()
+        for key in 0..<50 { bench.work(key, of: 1, pieces: 1_000) }
+        bench.work(100, of: 2, pieces: 10)
+        try bench.run { !bench.ended.isEmpty }
+        #expect(bench.ended == ["100 settled"])
+        #expect(bench.pieces.count <= 22)
+    }
+
+    @Test("what a user began first is ended first, so that little is half done")
+    func depth() throws {
+        let bench = try Bench()
+        for key in 0..<5 { bench.work(key, of: 1, pieces: 4) }
+        try bench.run { bench.ended.count == 5 }
+        #expect(bench.pieces == (0..<5).flatMap { Array(repeating: $0, count: 4) })
+    }
+
+    @Test("what never ends does not keep the same user's other work waiting for ever")
+    func endless() throws {
+        let bench = try Bench()
+        bench.work(0, of: 1, pieces: .max)
+        bench.work(1, of: 1, pieces: 2)
+        try bench.run { !bench.ended.isEmpty }
+        #expect(bench.ended == ["1 settled"])
+    }
+
+    @Test("patience does not run out while there is something to do; the number of pieces does")
+    func patience() throws {
+        let bench = try Bench()
+        bench.work(0, of: 1, pieces: 20, for: 3 * Turn.length)
+        bench.work(1, of: 2, pieces: 20, atMost: 10)
+        try bench.run { bench.ended.count == 2 }
+        #expect(Set(bench.ended) == ["0 settled", "1 given up"])
+    }
+
+    @Test("what waits is given up when its patience is over")
+    func waiting() throws {
+        let bench = try Bench()
+        var ended = false
+        bench.retries.work(on: 0, of: 1, for: 2_000) { .later } givenUp: { ended = true }
+        try bench.run { ended }
+        #expect(bench.retries.isEmpty)
+    }
+
+    @Test("one user's work takes a tenth of the time in the long run")
+    func share() throws {
+        let bench = try Bench()
+        bench.work(0, of: 1, pieces: .max)
+        // The allowance first, and its tenth that comes back meanwhile.
+        let allowance = 2_400_000 / Int(Turn.length)
+        try bench.run { bench.pieces.count >= allowance }
+        let begin = Clock.monotonicMicroseconds
+        try bench.run { bench.pieces.count >= allowance + 20 }
+        #expect(Clock.monotonicMicroseconds - begin >= 20 * Turn.length * 5)
+    }
+}
