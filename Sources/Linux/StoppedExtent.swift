@@ -268,7 +268,7 @@ public final class StoppedExtent {
             let member = frontier[nextOfFrontier]
             if !member.hasLeft {
                 // In the middle of its children, it was looked at.
-                let step = member.isAmongChildren ? .settled : advance(member, budget)
+                let step = member.isAmongChildren ? .settled : advance(member, budget, isForeign)
                 switch step {
                 case .settled, .stubborn:
                     guard holdChildren(of: member, budget, isForeign) else { return false }
@@ -300,7 +300,7 @@ public final class StoppedExtent {
         while scanned < held.count {
             let member = held[scanned]
             if !member.hasLeft {
-                switch member.isAmongChildren ? .settled : advance(member, budget) {
+                switch member.isAmongChildren ? .settled : advance(member, budget, isForeign) {
                 case .settled:
                     guard holdChildren(of: member, budget, isForeign) else { return false }
                 case .changed, .waiting, .stubborn:
@@ -324,9 +324,15 @@ public final class StoppedExtent {
         hasProgressed = true
     }
 
-    private func advance(_ member: Member, _ budget: Budget) -> Step {
+    private func advance(
+        _ member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> Step {
         let process = member.process
         guard !process.hasExited else { return forget(member) }
+        // Registered between two pieces: whoever has our signal was let go then.
+        if case .found = member.phase, process.identity != main, isForeign(process.identity) {
+            return forget(member)
+        }
         do throws(KernelFailure) {
             switch try proc.state(of: process.identity) {
             case .stopped:

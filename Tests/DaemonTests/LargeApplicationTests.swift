@@ -117,7 +117,9 @@ struct LargeApplicationTests {
         }
     }
 
-    @Test("one that is registered while what it is part of is being stopped runs, and so does its own end by force")
+    @Test(
+        "one that is registered while what it is part of is being stopped runs, and so does its own end by force"
+    )
     func registered() throws {
         defer { end() }
         for process in all.suffix(3) {

@@ -92,7 +92,11 @@ struct RetriesTests {
     func waiting() throws {
         let bench = try Bench()
         var ended = false
-        bench.retries.work(on: 0, of: 1, for: 2_000) { .later } givenUp: { ended = true }
+        bench.retries.work(on: 0, of: 1, for: 2_000) {
+            .later
+        } givenUp: {
+            ended = true
+        }
         try bench.run { ended }
         #expect(bench.retries.isEmpty)
     }

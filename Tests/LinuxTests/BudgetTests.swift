@@ -166,6 +166,31 @@ extension SignalTests {
             #expect(extent.failures == [])
         }
 
+        @Test("a stop in pieces spares whoever becomes an application meanwhile")
+        func stopSparing() throws {
+            for steps in [3, 4, 5, 7] {
+                let (_, main) = try family()
+                let all = members(main)
+                let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+                var registered: Set<ProcessIdentity> = []
+                while extent.stop(within: Budget(steps: steps), isForeign: { registered.contains($0) })
+                    != .complete
+                {
+                    // Found, and without our signal yet.
+                    if registered.isEmpty,
+                        let found = extent.members.first(where: { !extent.holds($0) && $0 != main })
+                    {
+                        registered = [found]
+                    }
+                }
+                let spared = try #require(registered.first)
+                #expect(try !proc.isStopped(spared))
+                #expect(!extent.members.contains(spared))
+                #expect(stopped(all) >= all.count - 2)
+                extent.release()
+            }
+        }
+
         @Test("a kill in pieces spares whoever becomes an application meanwhile, and lets it go on")
         func killSparing() throws {
             let (_, main) = try family()
@@ -189,7 +214,9 @@ extension SignalTests {
             #expect(!extent.proceed(Budget(steps: 3), isForeign: nobody))
             var pieces = 0
             // Registered once all are known.
-            while !extent.proceed(Budget(steps: 3), isForeign: { $0 == spared && extent.members.count == all.count }) {
+            while !extent.proceed(
+                Budget(steps: 3), isForeign: { $0 == spared && extent.members.count == all.count })
+            {
                 pieces += 1
             }
             #expect(pieces > 10)
