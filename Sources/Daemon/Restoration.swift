@@ -63,6 +63,7 @@ extension Daemon {
             let isForeign = machine.applications[former.successor]?.foreignStop != nil
             release(former.entry, state, sparingMain: isForeign)
         }
+        resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
             Service.dropStored(name)
@@ -98,8 +99,7 @@ extension Daemon {
         else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
-        executor.enroll(application)
-        resources.adopt(state.resources(of: number.description).entries, for: application)
+        executor.enroll(application, adopting: state.resources(of: number.description).entries)
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)
         return number
