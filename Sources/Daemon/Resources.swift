@@ -32,6 +32,10 @@ final class Resources {
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
     /// Applications of an earlier daemon of which it had changed nothing.
     private var strangers: [Registered] = []
+    /// Those that the worker does not take now.
+    private var postponed: Set<ApplicationNumber> = []
+    private var recovery: Timer?
+    private var hasNoThread = false
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
@@ -55,6 +59,9 @@ final class Resources {
 
     /// Looks at large applications under way.
     private static let mostJobs = 64
+
+    /// Between two attempts to have something looked at, while there is no thread for it.
+    private static let recoveryPause: Microseconds = 100_000
 
     /// More ancestors than anybody's process has on a machine that works.
     private static let mostAncestors = 256
@@ -92,6 +99,7 @@ final class Resources {
         retries = try Retries(loop: loop, now: now)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
+        recovery = try loop.timer { [weak self] in self?.takePostponed(1) }
         // Without it, large applications are left as they are.
         worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
@@ -236,6 +244,7 @@ final class Resources {
         rows = [:]
         again = []
         awaited = [:]
+        postponed = []
         for application in Array(applications.values) + Array(leaving.values) { settle(application) }
     }
 
@@ -251,6 +260,8 @@ final class Resources {
             }
         } else if underWay[number] != nil || awaited[number] != nil {
             again.insert(number)
+            return
+        } else if postponed.contains(number) {
             return
         }
         let row = rows[number]
@@ -300,16 +311,43 @@ final class Resources {
             else { return nil }
             return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
         }
-        guard case .accepted? = submission else {
-            if case .failed(let failure)? = submission { journal.log(.warning, "\(failure)") }
-            if worker == nil { return finish(application) }
-            return settleLater(application.number)
+        switch submission {
+        case .accepted?:
+            hasNoThread = false
+            underWay[application.number] = .planning(job.number)
+            // The next may be as lucky.
+            takePostponed(1)
+        case .full?:
+            postpone(application.number)
+        case .failed(let failure)?:
+            if !hasNoThread {
+                journal.log(.warning, "the resources of large applications have to wait: \(failure)")
+            }
+            hasNoThread = true
+            postpone(application.number)
+        case nil:
+            finish(application)
         }
-        underWay[application.number] = .planning(job.number)
+    }
+
+    /// Until the worker has given back a result, and no longer than the pause.
+    private func postpone(_ number: ApplicationNumber) {
+        if postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
+        postponed.insert(number)
+    }
+
+    private func takePostponed(_ count: Int) {
+        for _ in 0..<count {
+            guard let number = postponed.popFirst() else { return }
+            settleLater(number)
+        }
+        if !postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
     }
 
     private func takeResults() {
-        for finished in worker?.takeResults() ?? [] {
+        let results = worker?.takeResults() ?? []
+        takePostponed(results.count)
+        for finished in results {
             let number = finished.key.application
             guard case .planning(finished.key.number)? = underWay[number] else { continue }
             underWay[number] = nil
