@@ -29,7 +29,7 @@ public final class Daemon {
     let gate: Gate
     let longCalls: LongCalls
     let core: Core
-    private let state: RuntimeState?
+    let state: RuntimeState?
     /// Of the bus that we are on.
     private var busID: String?
     private let source: Configuration.Source
@@ -37,10 +37,12 @@ public final class Daemon {
     let turn: Turn
     private var isStepping = false
     /// What is known of these could not be written down; when to try again.
-    private var unwritten: Set<ApplicationNumber> = []
-    private var rewriteAt: Microseconds = 0
+    var unwritten: Set<ApplicationNumber> = []
+    var rewriteAt: Microseconds = 0
     /// The effects of its end are being carried out.
-    private var leaving: ApplicationNumber?
+    private(set) var leaving: ApplicationNumber?
+    /// Those that were removed and are not let go yet.
+    var removed: [ApplicationNumber: Registered] = [:]
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     /// How many calls of each user wait until processes have been looked at.
@@ -66,8 +68,6 @@ public final class Daemon {
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer all the same.
     private static let longestWait: Microseconds = 500_000
 
-    /// Between two attempts to write down what could not be.
-    private static let rewritePause: Microseconds = 10_000_000
     private static let rewrittenAtOnce = 64
 
     /// Puts everything together; nothing is on the bus yet.
@@ -143,11 +143,12 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         stops.writeDown = { [unowned self] in writeDown($0) }
-        stops.haveLetGo = { [unowned self] in removeIfDone($0) }
-        resources.haveGivenBack = { [unowned self] in removeIfDone($0) }
+        stops.haveLetGo = { [unowned self] in forgetIfDone($0) }
+        resources.haveGivenBack = { [unowned self] in forgetIfDone($0) }
         resources.writeDown = { [unowned self] application, entries in
             application.resources = entries
-            state?.writeResources(application.number, entries)
+            let owner = RuntimeState.Owner(main: application.process, user: application.user)
+            state?.writeResources(application.number, owner, entries)
         }
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
@@ -416,53 +417,6 @@ public final class Daemon {
         carryOut(effects, without: refused)
     }
 
-    /// Answers which stops are not to be carried out, since they could not be written down, and why.
-    private func writeDown(_ effects: [Effect]) -> [ApplicationNumber: KernelFailure] {
-        let touched = core.machine.takeTouched()
-        guard let state else { return [:] }
-        for case .stop(let number, _) in effects { stops.prepare(number) }
-        state.noteLastNumber(machine.lastNumber)
-        state.writeFocus(machine.rememberedFocus)
-        var failures: [ApplicationNumber: KernelFailure] = [:]
-        // One that has ended keeps its file until its end was carried out: somebody may have to be continued.
-        for number in touched { failures[number] = writeDown(number) }
-        if failures.isEmpty { return [:] }
-        var refused: [ApplicationNumber: KernelFailure] = [:]
-        for case .stop(let number, _) in effects {
-            guard let failure = failures[number], let application = executor.registered[number],
-                !state.hasRecorded(number, Holding(of: application))
-            else { continue }
-            refused[number] = failure
-        }
-        return refused
-    }
-
-    private func writeDown(_ number: ApplicationNumber) -> KernelFailure? {
-        guard let state, var record = machine.record(of: number),
-            let application = executor.registered[number]
-        else {
-            unwritten.remove(number)
-            return nil
-        }
-        record.lines += application.recorded
-        let failure = state.write(number, record, Holding(of: application))
-        if failure == nil {
-            unwritten.remove(number)
-        } else {
-            unwritten.insert(number)
-            rewriteAt = Self.now + Self.rewritePause
-        }
-        return failure
-    }
-
-    private func writeDownAll() {
-        for (number, application) in executor.registered {
-            application.resources = []
-            state?.writeResources(number, [])
-            _ = writeDown(number)
-        }
-    }
-
     private func carryOut(_ effects: [Effect], without refused: [ApplicationNumber: KernelFailure]) {
         for effect in effects {
             if case .stop(let number, _) = effect, let failure = refused[number] {
@@ -473,26 +427,11 @@ public final class Daemon {
                 executor.carryOut(effect)
                 continue
             }
-            let suspender = executor.registered[number]?.suspender
             leaving = number
             executor.carryOut(effect)
             leaving = nil
-            if suspender?.isFreezeOurs == true {
-                // It cannot be thawed now: whoever comes after us tries it too.
-                state?.remove(number, isHeld: true)
-            } else {
-                removeIfDone(number)
-            }
+            forgetIfDone(number)
         }
-    }
-
-    /// Forgets an application that was removed, once all of it runs again and has its resources back: the next daemon
-    /// would not know whom to continue.
-    private func removeIfDone(_ number: ApplicationNumber) {
-        guard executor.registered[number] == nil, number != leaving, !stops.isLettingGo(number),
-            !resources.isGivingBack(number)
-        else { return }
-        state?.remove(number)
     }
 
     private func arm() {

@@ -57,13 +57,19 @@ final class Executor {
     }
 
     /// Takes note of how an application is reached; before the effects of its registration.
-    func enroll(_ application: Registered) {
+    ///
+    /// - Parameter entries: what an earlier daemon left to bring back what it had of its own; nil: it is new.
+    func enroll(_ application: Registered, adopting entries: [String]? = nil) {
         registered[application.number] = application
         numbers[application.process] = application.number
         foreignProcesses.insert(application.process)
         sensor.watch(application.number, application.process)
         stops?.watch(application)
-        resources.enroll(application)
+        if let entries {
+            resources.adopt(entries, for: application)
+        } else {
+            resources.enroll(application)
+        }
         pressure.noteUser(application.user)
     }
 

@@ -7,6 +7,10 @@ import Linux
 ///     freeze PATH INODE UID PID START      we froze this cgroup, or are about to: whose, and with which process
 ///     stop UID PID START [PID START]…      we stop this process and its descendants by signal; those stood before
 ///     stopped-process PID START UID        this one has our SIGSTOP
+///
+/// Those may be thousands. They stand in one file alone, and the application's own says that there are some:
+///
+///     stopped-processes
 struct Holding: Equatable {
     struct Freeze: Equatable {
         let path: String
@@ -76,7 +80,28 @@ struct Holding: Equatable {
         }
     }
 
+    /// All of it.
     var lines: [Record.Line] {
+        means
+            + stopped.map {
+                Record.Line("stopped-process", ProcessID($0.process).fields + [String($0.user)])
+            }
+    }
+
+    /// How, and not who.
+    var briefLines: [Record.Line] {
+        stopped.isEmpty ? means : means + [Record.Line("stopped-processes")]
+    }
+
+    /// Whether a line is one of `briefLines`.
+    static func isBrief(_ line: Record.Line) -> Bool {
+        ["freeze", "stop", "stopped-processes"].contains(line.key)
+    }
+
+    /// Whether a line tells of what is held.
+    static func isOne(_ line: Record.Line) -> Bool { isBrief(line) || line.key == "stopped-process" }
+
+    private var means: [Record.Line] {
         var lines: [Record.Line] = []
         if let freeze {
             let whose = [String(freeze.identifier ?? 0), String(freeze.user)] + ProcessID(freeze.main).fields
@@ -87,10 +112,6 @@ struct Holding: Equatable {
             lines.append(
                 Record.Line("stop", [String(stop.user)] + ProcessID(stop.main).fields + standing))
         }
-        for entry in stopped {
-            lines.append(
-                Record.Line("stopped-process", ProcessID(entry.process).fields + [String(entry.user)]))
-        }
         return lines
     }
 
@@ -99,7 +120,8 @@ struct Holding: Equatable {
         var both = self
         both.freeze = freeze ?? other.freeze
         both.stop = stop ?? other.stop
-        both.stopped += other.stopped.filter { !stopped.contains($0) }
+        let known = Set(stopped)
+        both.stopped += other.stopped.filter { !known.contains($0) }
         return both
     }
 }
@@ -154,7 +176,8 @@ extension Holding {
         let known = stopped.map(\.process).filter { $0 == stop?.main || !isForeign($0) }
         guard let stop else { return known }
         let members = Extent.members(of: stop.main, proc: proc, isForeign: isForeign)
-        return known + members.filter { !known.contains($0) && !stop.standing.contains($0) }
+        let others = Set(known + stop.standing)
+        return known + members.filter { !others.contains($0) }
     }
 
     /// Thaws and continues what is held, if it is still there and nobody else: a cgroup by its number, a process by its

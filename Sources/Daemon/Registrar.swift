@@ -123,7 +123,8 @@ extension Daemon {
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
         // What we stopped with another application is let go when it is one itself.
-        registration.stopped = subject.stat.state == .stopped && stops.holder(of: identity) == nil
+        registration.stopped =
+            subject.stat.state == .stopped && stops.holder(of: identity) == nil && !isBeingLetGo(identity)
 
         try track(identity, subject.descriptor)
         sessions.attend(to: registration.session)

@@ -17,14 +17,15 @@ extension RuntimeState.Found {
         return held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
     }
 
-    /// Whose it is, as far as that is told.
-    fileprivate var owner: (main: ProcessIdentity, user: UInt32)? {
-        if let stop = holding.stop { return (stop.main, stop.user) }
-        guard let record = application?.record,
-            let main = record.understood("process", { ProcessID(&$0) }).first,
-            let user = record.understood("user", { $0.number() as UInt32? }).first
-        else { return nil }
-        return (main.identity, user)
+    /// Gives its processes back what they had, those that live. Answers what is worth a line.
+    func giveBack(
+        _ left: RuntimeState.LeftResources, proc: Proc, isForeign: (ProcessIdentity) -> Bool
+    ) -> [ResourceLedger.Note] {
+        guard let owner = left.owner ?? owner, !left.entries.isEmpty else { return [] }
+        var ledger = ResourceLedger(proc: proc, main: owner.main, owner: owner.user)
+        ledger.adopt(left.entries)
+        ledger.putBack(isForeign: isForeign)
+        return ledger.takeNotes()
     }
 }
 
@@ -37,7 +38,8 @@ public enum Release {
         let proc = Proc()
         let found = state.found()
         let boot = (try? proc.bootID()) ?? ""
-        let mains = Set(found.compactMap { $0.owner?.main })
+        // Whoever is no application any more may be another one's.
+        let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
         var status: Int32 = 0
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
             let release = entry.release(proc: proc) { mains.contains($0) }
@@ -48,11 +50,8 @@ public enum Release {
                 status = 1
                 journal.log(.warning, "application \(entry.name) of a daemon that is gone: \(failure)")
             }
-            if let owner = entry.owner {
-                var ledger = ResourceLedger(proc: proc, main: owner.main, owner: owner.user)
-                ledger.adopt(state.resources(of: entry.name))
-                ledger.putBack { mains.contains($0) }
-            }
+            let left = entry.resources ?? state.resources(of: entry.name)
+            _ = entry.giveBack(left, proc: proc) { mains.contains($0) }
             if release.failures.isEmpty { state.noteReleased(entry) }
         }
         return status
@@ -68,12 +67,12 @@ extension RuntimeState {
         var record = former
         record.lines = former.lines.compactMap { line in
             switch line.key {
-            case "hold", "freeze", "stop", "stopped-process": nil
+            case "hold": nil
             case "enforcement": Record.Line("enforcement", "none", "request")
-            default: line
+            default: Holding.isOne(line) ? nil : line
             }
         }
-        writeResources(number, [])
+        removeResources(number)
         if write(number, record, Holding()) != nil { remove(named: entry.name) }
     }
 }

@@ -25,6 +25,17 @@ final class Resources {
     private var again: Set<ApplicationNumber> = []
     /// Those that have left us and do not have all back yet.
     private var leaving: [ApplicationNumber: Registered] = [:]
+    /// Who waits for whom: what a newcomer has may be what another one of its user was given, until that one has been
+    /// looked at without it, and it has its own back.
+    private var awaited: [ApplicationNumber: Set<ApplicationNumber>] = [:]
+    /// The newcomers among an application's processes, until they have their own back.
+    private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
+    /// Applications of an earlier daemon of which it had changed nothing.
+    private var strangers: [Registered] = []
+    /// Those that the worker does not take now.
+    private var postponed: Set<ApplicationNumber> = []
+    private var recovery: Timer?
+    private var hasNoThread = false
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
@@ -48,6 +59,12 @@ final class Resources {
 
     /// Looks at large applications under way.
     private static let mostJobs = 64
+
+    /// Between two attempts to have something looked at, while there is no thread for it.
+    private static let recoveryPause: Microseconds = 100_000
+
+    /// More ancestors than anybody's process has on a machine that works.
+    private static let mostAncestors = 256
 
     /// What each was given last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
@@ -82,6 +99,7 @@ final class Resources {
         retries = try Retries(loop: loop, now: now)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
+        recovery = try loop.timer { [weak self] in self?.takePostponed(1) }
         // Without it, large applications are left as they are.
         worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
@@ -118,17 +136,77 @@ final class Resources {
     /// A new application; it may have been part of another one's extent until now, and gets its own back from
     /// that first.
     func enroll(_ application: Registered) {
-        for (number, ledger) in ledgers where ledger.contains(application.process) {
-            if let other = applications[number] { update(other) }
-        }
         applications[application.number] = application
+        awaitMakers(of: application)
     }
 
-    /// Takes up what an earlier daemon left behind for it (`writeDown`); before its first update.
+    /// Has those look again who may have given a newcomer what it has; it is not looked at before they have.
+    private func awaitMakers(of application: Registered) {
+        let number = application.number
+        let makers = makers(of: application)
+        for maker in makers { departing[maker, default: []].insert(application.process) }
+        let others = ledgers.keys.filter { makers.contains($0) || mayHave(application, $0) }
+        if others.isEmpty { return }
+        awaited[number] = Set(others)
+        for other in others {
+            if let other = applications[other] {
+                update(other)
+            } else if let other = leaving[other] {
+                settle(other)
+            }
+        }
+    }
+
+    /// Whether a newcomer has, or is about to be given, what another application has. Only those of its user reach it:
+    /// nobody waits for what other users do.
+    private func mayHave(_ newcomer: Registered, _ number: ApplicationNumber) -> Bool {
+        guard number != newcomer.number, let other = applications[number] ?? leaving[number],
+            other.user == newcomer.user
+        else { return false }
+        if case .planning? = underWay[number] { return true }
+        return ledgers[number]?.contains(newcomer.process) == true
+    }
+
+    /// In whose extent a newcomer was until now, whether or not it was seen there: the nearest application above it, and
+    /// those between that have left us.
+    private func makers(of newcomer: Registered) -> Set<ApplicationNumber> {
+        var makers: Set<ApplicationNumber> = []
+        var process = newcomer.process
+        for _ in 0..<Self.mostAncestors {
+            guard let parent = try? proc.stat(process.pid).parent, parent > 0,
+                let above = try? proc.identity(of: parent)
+            else { break }
+            process = above
+            for former in leaving.values where former.process == process && former.user == newcomer.user {
+                makers.insert(former.number)
+            }
+            guard let maker = applications.values.first(where: { $0.process == process }) else { continue }
+            if maker.user == newcomer.user { makers.insert(maker.number) }
+            break
+        }
+        return makers
+    }
+
+    /// Takes up an application of an earlier daemon, with what that left behind for it (`writeDown`).
     func adopt(_ entries: [String], for application: Registered) {
-        var ledger = takeLedger(of: application)
-        ledger.adopt(entries)
-        keep(ledger, of: application)
+        applications[application.number] = application
+        if entries.isEmpty {
+            strangers.append(application)
+        } else {
+            var ledger = takeLedger(of: application)
+            ledger.adopt(entries)
+            keep(ledger, of: application)
+        }
+    }
+
+    /// All applications of the earlier daemon are there. What some of them have may still be another's: that daemon was
+    /// killed before they had their own.
+    func haveAdopted() {
+        for application in strangers {
+            awaitMakers(of: application)
+            if awaited[application.number] != nil { update(application) }
+        }
+        strangers = []
     }
 
     /// Gives an application what its present state says.
@@ -151,6 +229,8 @@ final class Resources {
         rows[number] = nil
         applications[number] = nil
         changed.remove(number)
+        // It waits for nobody: it was given nothing yet.
+        awaited[number] = nil
         leaving[number] = application
         settle(application)
     }
@@ -162,6 +242,9 @@ final class Resources {
     func putBackAll() {
         isEnding = true
         rows = [:]
+        again = []
+        awaited = [:]
+        postponed = []
         for application in Array(applications.values) + Array(leaving.values) { settle(application) }
     }
 
@@ -175,8 +258,10 @@ final class Resources {
             if case .writing(var changes)? = underWay.removeValue(forKey: number) {
                 _ = carryOut(&changes, of: application)
             }
-        } else if underWay[number] != nil {
+        } else if underWay[number] != nil || awaited[number] != nil {
             again.insert(number)
+            return
+        } else if postponed.contains(number) {
             return
         }
         let row = rows[number]
@@ -189,7 +274,8 @@ final class Resources {
         // Not in the ledger itself: a look that is given up leaves nothing behind.
         var planned = ledger
         if let changes = planned.plan(
-            row ?? ResourceRow(), cgroup: cgroup, within: budget, isForeign: isForeign)
+            row ?? ResourceRow(), cgroup: cgroup, departing: departing[number] ?? [], within: budget,
+            isForeign: isForeign)
         {
             ledger = planned
             keep(ledger, of: application)
@@ -217,23 +303,52 @@ final class Resources {
         lastJob += 1
         let job = Job(application: application.number, number: lastJob)
         let foreign = foreign()
+        let departing = departing[application.number] ?? []
         let submission = worker?.submit(job) {
             var ledger = ledger
-            guard let changes = ledger.plan(row, cgroup: cgroup, isForeign: foreign.contains) else {
-                return nil
-            }
+            guard
+                let changes = ledger.plan(
+                    row, cgroup: cgroup, departing: departing, isForeign: foreign.contains)
+            else { return nil }
             return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
         }
-        guard case .accepted? = submission else {
-            if case .failed(let failure)? = submission { journal.log(.warning, "\(failure)") }
-            if worker == nil { return finish(application) }
-            return settleLater(application.number)
+        switch submission {
+        case .accepted?:
+            hasNoThread = false
+            underWay[application.number] = .planning(job.number)
+            // The next may be as lucky.
+            takePostponed(1)
+        case .full?:
+            postpone(application.number)
+        case .failed(let failure)?:
+            if !hasNoThread {
+                journal.log(.warning, "the resources of large applications have to wait: \(failure)")
+            }
+            hasNoThread = true
+            postpone(application.number)
+        case nil:
+            finish(application)
         }
-        underWay[application.number] = .planning(job.number)
+    }
+
+    /// Until the worker has given back a result, and no longer than the pause.
+    private func postpone(_ number: ApplicationNumber) {
+        if postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
+        postponed.insert(number)
+    }
+
+    private func takePostponed(_ count: Int) {
+        for _ in 0..<count {
+            guard let number = postponed.popFirst() else { return }
+            settleLater(number)
+        }
+        if !postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
     }
 
     private func takeResults() {
-        for finished in worker?.takeResults() ?? [] {
+        let results = worker?.takeResults() ?? []
+        takePostponed(results.count)
+        for finished in results {
             let number = finished.key.application
             guard case .planning(finished.key.number)? = underWay[number] else { continue }
             underWay[number] = nil
@@ -283,10 +398,22 @@ final class Resources {
     private func finish(_ application: Registered) {
         let number = application.number
         if again.remove(number) != nil { return settleLater(number) }
+        departing[number] = nil
         if rows[number] == nil { ledgers[number]?.forget() }
-        guard leaving.removeValue(forKey: number) != nil else { return }
-        ledgers[number] = nil
-        haveGivenBack(number)
+        if leaving.removeValue(forKey: number) != nil {
+            ledgers[number] = nil
+            haveGivenBack(number)
+        }
+        goOn(after: number)
+    }
+
+    /// Those that have waited for an application to be looked at without them have their own now.
+    private func goOn(after number: ApplicationNumber) {
+        for (newcomer, others) in awaited where others.contains(number) {
+            let rest = others.subtracting([number])
+            awaited[newcomer] = rest.isEmpty ? nil : rest
+            if rest.isEmpty, again.remove(newcomer) != nil { settleLater(newcomer) }
+        }
     }
 
     /// Taken out, so that it is changed in place.

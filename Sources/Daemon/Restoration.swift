@@ -27,15 +27,15 @@ extension Daemon {
                 state.remove(named: entry.name)
                 continue
             }
-            guard entry.damage == nil, let record = entry.application?.record else {
-                dropped.append((entry, entry.damage))
+            if entry.isRemoved || entry.damage == nil, let owner = entry.owner,
+                let successor = successors[owner.main], successor != entry.number
+            {
+                giveOverResources(of: entry, to: successor, owner, state)
+                replaced.append((entry, successor))
                 continue
             }
-            if let process = Self.process(record), let successor = successors[process],
-                successor != entry.number
-            {
-                giveOverResources(entry.name, to: successor, state)
-                replaced.append((entry, successor))
+            guard entry.damage == nil, let record = entry.application?.record else {
+                dropped.append((entry, entry.damage))
                 continue
             }
             do {
@@ -52,7 +52,7 @@ extension Daemon {
         // Only now is it known where each extent ends.
         for (number, entry) in adopted {
             guard let application = executor.registered[number] else { continue }
-            let holding = Holding(entry.application?.record ?? Record())
+            let holding = entry.heldFurther
             stops.adopt(application, holding)
             if holding.isEmpty, entry.holds != nil {
                 letGo(entry, sparing: machine.applications[number]?.foreignStop != nil)
@@ -63,6 +63,7 @@ extension Daemon {
             let isForeign = machine.applications[former.successor]?.foreignStop != nil
             release(former.entry, state, sparingMain: isForeign)
         }
+        resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
             Service.dropStored(name)
@@ -98,33 +99,32 @@ extension Daemon {
         else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
         let number = try core.machine.restore(record)
-        executor.enroll(application)
-        resources.adopt(state.resources(of: number.description), for: application)
+        executor.enroll(application, adopting: state.resources(of: number.description).entries)
         trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
         processes.store(process)
         return number
     }
 
     /// Who a process is, by what was written down last.
-    private static func successors(_ found: [RuntimeState.Found]) -> [ProcessID: ApplicationNumber] {
-        var successors: [ProcessID: ApplicationNumber] = [:]
+    private static func successors(
+        _ found: [RuntimeState.Found]
+    ) -> [ProcessIdentity: ApplicationNumber] {
+        var successors: [ProcessIdentity: ApplicationNumber] = [:]
         for entry in found where entry.damage == nil {
-            guard let number = entry.number, let process = process(entry.application?.record) else {
-                continue
-            }
-            successors[process] = number
+            guard let number = entry.number, let main = entry.owner?.main else { continue }
+            successors[main] = number
         }
         return successors
     }
 
-    private static func process(_ record: Record?) -> ProcessID? {
-        record?.understood("process") { ProcessID(&$0) }.first
-    }
-
-    /// Its process had registered itself in its place, and the daemon was killed before it had ended.
-    private func giveOverResources(_ name: String, to successor: ApplicationNumber, _ state: RuntimeState) {
-        guard state.resources(of: successor.description).isEmpty else { return }
-        state.writeResources(successor, state.resources(of: name))
+    /// Its process had registered itself anew, and the daemon was killed before all was over.
+    private func giveOverResources(
+        of entry: RuntimeState.Found, to successor: ApplicationNumber, _ owner: RuntimeState.Owner,
+        _ state: RuntimeState
+    ) {
+        guard state.resources(of: successor.description).entries.isEmpty else { return }
+        let left = entry.resources ?? state.resources(of: entry.name)
+        state.writeResources(successor, owner, left.entries)
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
@@ -146,13 +146,20 @@ extension Daemon {
         (try? connections.connection(named: name)) != nil
     }
 
-    /// Nothing stays stopped for a reason that nobody remembers.
+    /// Nothing stays stopped for a reason that nobody remembers, nor with less than it had of its own.
     ///
     /// - Parameter why: it cannot be taken up; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
+        let left = entry.resources ?? state.resources(of: entry.name)
+        for note in entry.giveBack(left, proc: proc, isForeign: executor.isForeign) {
+            journal.log(.notice, "resources of application \(entry.name) of the daemon before: \(note)")
+        }
         let done = release(entry, state)
-        // Without a record it had ended, and was about to be forgotten.
-        guard let why, entry.application != nil || done != nil else { return }
+        if entry.isRemoved {
+            guard let done else { return }
+            return journal.log(.info, "application \(entry.name) had left the daemon before: \(done)")
+        }
+        guard let why else { return }
         journal.log(
             .error,
             "application \(entry.name) of the daemon before cannot be taken up: \(why); it runs on unmanaged"
@@ -172,8 +179,8 @@ extension Daemon {
 
     @discardableResult
     private func letGo(_ entry: RuntimeState.Found, sparing isSpared: Bool) -> Holding.Release {
-        let main = Self.process(entry.application?.record)?.identity ?? entry.holding.main
-        let release = entry.release(proc: proc, sparing: isSpared ? main : nil) { [executor] in
+        let main = isSpared ? entry.owner?.main : nil
+        let release = entry.release(proc: proc, sparing: main) { [executor] in
             executor.isForeign($0)
         }
         for failure in release.failures {

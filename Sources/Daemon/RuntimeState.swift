@@ -7,59 +7,34 @@ import Linux
 /// there before it is enforced and until it is lifted (§ 5).
 ///
 ///     RUNTIME_DIRECTORY/holds/N          whom we have frozen or stopped of application N: as long as we have
-///     RUNTIME_DIRECTORY/applications/N   what is known of application N
+///     RUNTIME_DIRECTORY/applications/N   what is known of application N: as long as it is one
 ///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
 ///     RUNTIME_DIRECTORY/focus            who has the focus and is not registered
 ///
-/// Each of the first two says whom to let go, and each says which boot it is of: whatever becomes of one file, the other
-/// is enough.
+/// Each of the first three says whose the processes are and which boot it is of. Of those who are held, the second says no
+/// more than how: it is written with each fact, and they may be thousands. Whatever becomes of one file, the others are
+/// enough.
 final class RuntimeState {
-    /// What was found of one application at the start.
-    struct Found {
-        let name: String
-        /// nil for a name that is no number, and so none of ours.
-        let number: ApplicationNumber?
-        var application: RecordFile.Reading?
-        var holds: RecordFile.Reading?
-
-        /// Whom to let go, as far as either file tells.
-        var holding: Holding {
-            let told = Holding(holds?.record ?? Record())
-            return told.with(Holding(application?.record ?? Record()))
-        }
-
-        /// Whether more may be held than is told: nothing that is whole says so.
-        var mayHoldMore: Bool {
-            guard damage != nil, holding.freeze == nil else { return false }
-            return holds?.damage != nil || application?.isFormer == true
-        }
-
-        /// Which boot it is of, as far as that is told.
-        var boot: String? {
-            for reading in [application, holds] {
-                if let boot = reading?.record["boot"]?.fields.first, !boot.isEmpty { return boot }
-            }
-            return nil
-        }
-
-        /// Why nobody could make an application of it; nil where nothing is wrong with it.
-        var damage: String? {
-            guard let application else { return "there is no record of it" }
-            if let damage = application.damage { return damage }
-            let number = application.record["number"]?.fields.first ?? ""
-            return number == name ? nil : "it says that it is application \(number)"
-        }
-    }
-
     private let directory: String
     private let journal: Journal
     private var written: [ApplicationNumber: [UInt8]] = [:]
-    private var writtenHolds: [ApplicationNumber: [UInt8]] = [:]
+    private var writtenHolds: [ApplicationNumber: WrittenHolds] = [:]
     private var lastNumber: UInt32?
     private var writtenFocus: [UInt8]?
     private var hasFailed = false
     private var origin: [Record.Line] = []
+
+    /// What one of `holds` says, and what the application's own file says of it, encoded once.
+    private struct WrittenHolds {
+        let holding: Holding
+        let brief: RecordFile.Lines
+
+        init(_ holding: Holding) {
+            self.holding = holding
+            brief = RecordFile.Lines(holding.briefLines)
+        }
+    }
 
     /// nil where there is no directory to write to: then nothing survives.
     init?(directory: String?, journal: Journal) {
@@ -96,30 +71,23 @@ final class RuntimeState {
     ///
     /// - Returns: why it could not be; nil: it stands there now.
     func write(_ number: ApplicationNumber, _ record: Record, _ holding: Holding) -> KernelFailure? {
-        let held = holding.lines
-        let bytes = RecordFile.bytes(Record(origin + held + record.lines))
-        let formerHolds = writtenHolds[number]
         do throws(KernelFailure) {
-            if !held.isEmpty {
-                let heldBytes = RecordFile.bytes(Record(origin + held))
-                if heldBytes != formerHolds {
-                    try WholeFile.write(heldBytes, to: holdsPath(number))
-                    writtenHolds[number] = heldBytes
-                }
-            }
+            let isFirst = writtenHolds[number] == nil
+            let brief = try writeHolds(number, holding)
+            let bytes = RecordFile.bytes([
+                RecordFile.Lines(origin), brief ?? RecordFile.Lines([]), RecordFile.Lines(record.lines),
+            ])
             if written[number] != bytes {
                 do throws(KernelFailure) {
                     try WholeFile.write(bytes, to: path(number))
                 } catch {
-                    takeBack(number, formerHolds)
+                    // The two files of an application tell of the same holds.
+                    if isFirst { removeHolds(number) }
                     throw error
                 }
                 written[number] = bytes
             }
-            if held.isEmpty, formerHolds != nil {
-                try WholeFile.remove(holdsPath(number))
-                writtenHolds[number] = nil
-            }
+            if brief == nil { try removeHoldsFile(number) }
             hasFailed = false
             return nil
         } catch {
@@ -128,39 +96,69 @@ final class RuntimeState {
         }
     }
 
-    /// The two files of an application tell of the same holds.
-    private func takeBack(_ number: ApplicationNumber, _ former: [UInt8]?) {
-        guard former == nil, writtenHolds.removeValue(forKey: number) != nil else { return }
-        attempt { () throws(KernelFailure) in try WholeFile.remove(holdsPath(number)) }
+    /// Writes down whom we hold, unless that stands there already. Answers what the application's own file says of it;
+    /// nil: we hold nobody, which has its file removed once the other one says so.
+    private func writeHolds(
+        _ number: ApplicationNumber, _ holding: Holding
+    ) throws(KernelFailure) -> RecordFile.Lines? {
+        if holding.isEmpty { return nil }
+        if let present = writtenHolds[number], present.holding == holding { return present.brief }
+        let bytes = RecordFile.bytes([RecordFile.Lines(origin), RecordFile.Lines(holding.lines)])
+        try WholeFile.write(bytes, to: holdsPath(number))
+        let present = WrittenHolds(holding)
+        writtenHolds[number] = present
+        return present.brief
+    }
+
+    private func removeHoldsFile(_ number: ApplicationNumber) throws(KernelFailure) {
+        guard writtenHolds[number] != nil else { return }
+        try WholeFile.remove(holdsPath(number))
+        writtenHolds[number] = nil
     }
 
     /// Whether both files of an application tell of just this already: an earlier daemon wrote them.
     func hasRecorded(_ number: ApplicationNumber, _ holding: Holding) -> Bool {
-        guard let application = written[number], let holds = writtenHolds[number] else { return false }
-        return [application, holds].allSatisfy { Holding(RecordFile.read($0).record) == holding }
+        guard let application = written[number], writtenHolds[number]?.holding == holding else {
+            return false
+        }
+        return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
     /// Writes down what gives an application's processes back what they had; of nothing, no file is left.
-    func writeResources(_ number: ApplicationNumber, _ entries: [String]) {
+    func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) {
+        guard !entries.isEmpty else { return removeResources(number) }
         attempt { () throws(KernelFailure) in
-            guard !entries.isEmpty else { return try WholeFile.remove(resourcesPath(number)) }
-            let record = Record(entries.map { Record.Line("resource", $0) })
+            var record = Record(origin)
+            if let owner { record.add("owner", [String(owner.user)] + ProcessID(owner.main).fields) }
+            record.lines += entries.map { Record.Line("resource", $0) }
             try WholeFile.write(RecordFile.bytes(record), to: resourcesPath(number))
         }
     }
 
-    /// Forgets an application that has ended.
-    ///
-    /// - Parameter isHeld: its cgroup could not be thawed; the next daemon tries again.
-    func remove(_ number: ApplicationNumber, isHeld: Bool = false) {
-        remove(named: number.description, isHeld: isHeld)
+    /// An application was removed: the next daemon knows whom to let go and what to give back, and no more.
+    func leave(_ number: ApplicationNumber, _ holding: Holding) {
+        attempt { () throws(KernelFailure) in _ = try writeHolds(number, holding) }
+        written[number] = nil
+        attempt { () throws(KernelFailure) in try WholeFile.remove(path(number)) }
+    }
+
+    /// We hold nobody of it any more.
+    func removeHolds(_ number: ApplicationNumber) {
+        attempt { () throws(KernelFailure) in try removeHoldsFile(number) }
+    }
+
+    /// All of it has back what it had.
+    func removeResources(_ number: ApplicationNumber) {
+        attempt { () throws(KernelFailure) in try WholeFile.remove(resourcesPath(number)) }
     }
 
     /// Removes what stands under this name.
+    ///
+    /// - Parameter isHeld: its cgroup could not be thawed; the next daemon tries again.
     func remove(named name: String, isHeld: Bool = false) {
         if let number = Self.number(name) {
             written[number] = nil
-            writtenHolds[number] = nil
+            if !isHeld { writtenHolds[number] = nil }
         }
         attempt { () throws(KernelFailure) in
             try WholeFile.remove("\(resources)/\(name)")
@@ -224,17 +222,24 @@ final class RuntimeState {
     }
 
     /// What `writeResources` wrote. Of a file that is damaged, what can be read.
-    func resources(of name: String) -> [String] {
-        guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return [] }
-        if FormerRecord.isOne(bytes) { return FormerRecord.resources(bytes) }
+    func resources(of name: String) -> LeftResources {
+        guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
+        if FormerRecord.isOne(bytes) { return LeftResources(entries: FormerRecord.resources(bytes)) }
         let reading = RecordFile.read(bytes)
         if let damage = reading.damage {
             journal.log(.error, "resources of application \(name) of the daemon before: \(damage)")
         }
-        return reading.record.understood("resource") { $0.text() }
+        let owner = reading.record.understood("owner") { fields -> Owner? in
+            guard let user: UInt32 = fields.number(), let main = ProcessID(&fields) else { return nil }
+            return Owner(main: main.identity, user: user)
+        }.first
+        let boot = reading.record["boot"]?.fields.first
+        return LeftResources(
+            boot: boot.flatMap { $0.isEmpty ? nil : $0 }, owner: owner,
+            entries: reading.record.understood("resource") { $0.text() })
     }
 
-    /// All applications that were written down, in the order of their numbers.
+    /// All applications of which something was written down, in the order of their numbers.
     func found() -> [Found] {
         var found: [String: Found] = [:]
         for (name, reading) in readings(in: applications) {
@@ -242,6 +247,10 @@ final class RuntimeState {
         }
         for (name, reading) in readings(in: holds) {
             found[name, default: Found(name: name, number: Self.number(name))].holds = reading
+        }
+        // They are long: read one by one, where there is an application of it.
+        for name in names(in: resources) where found[name]?.application == nil {
+            found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
         }
         // Of the version before.
         attempt { () throws(KernelFailure) in try WholeFile.remove(directory + "/bus") }
@@ -254,20 +263,30 @@ final class RuntimeState {
         UInt32(name).flatMap { String($0) == name ? ApplicationNumber($0) : nil }
     }
 
+    /// Without drafts of files that were being written when their writer was killed: those are removed.
+    private func names(in directory: String) -> [String] {
+        TextFile.names(inDirectory: directory).filter { name in
+            guard name.hasSuffix(".new") else { return true }
+            attempt { () throws(KernelFailure) in try WholeFile.remove("\(directory)/\(name)") }
+            return false
+        }
+    }
+
     private func readings(in directory: String) -> [(name: String, RecordFile.Reading)] {
         var found: [(String, RecordFile.Reading)] = []
-        for name in TextFile.names(inDirectory: directory) {
-            let path = "\(directory)/\(name)"
-            // The draft of a file that was being written when its writer was killed.
-            if name.hasSuffix(".new") {
-                attempt { () throws(KernelFailure) in try WholeFile.remove(path) }
-                continue
-            }
+        for name in names(in: directory) {
             do throws(KernelFailure) {
-                let bytes = try WholeFile.read(path)
-                found.append((name, FormerRecord.reading(bytes) ?? RecordFile.read(bytes)))
+                let bytes = try WholeFile.read("\(directory)/\(name)")
+                let reading = FormerRecord.reading(bytes) ?? RecordFile.read(bytes)
+                found.append((name, reading))
                 guard let number = Self.number(name) else { continue }
-                if directory == holds { writtenHolds[number] = bytes } else { written[number] = bytes }
+                if directory == holds {
+                    // One that is damaged says nothing that would not have to be written anew.
+                    let holding = reading.damage == nil ? Holding(reading.record) : Holding()
+                    writtenHolds[number] = WrittenHolds(holding)
+                } else {
+                    written[number] = bytes
+                }
             } catch {
                 found.append((name, RecordFile.Reading(Record(), damage: "\(error)")))
             }

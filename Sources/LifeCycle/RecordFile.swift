@@ -11,13 +11,30 @@ public enum RecordFile {
     public static let version = "2"
 
     /// The bytes of the file.
-    public static func bytes(_ record: Record) -> [UInt8] {
+    public static func bytes(_ record: Record) -> [UInt8] { bytes([Lines(record.lines)]) }
+
+    /// The bytes of a file of these lines, in this order.
+    public static func bytes(_ parts: [Lines]) -> [UInt8] {
         var bytes: [UInt8] = []
-        bytes.reserveCapacity(64 * (record.lines.count + 2))
+        bytes.reserveCapacity(parts.reduce(128) { $0 + $1.bytes.count })
         append(Record.Line("record", version), to: &bytes)
-        for line in record.lines { append(line, to: &bytes) }
-        append(Record.Line("end", String(record.lines.count)), to: &bytes)
+        for part in parts { bytes += part.bytes }
+        append(Record.Line("end", String(parts.reduce(0) { $0 + $1.count })), to: &bytes)
         return bytes
+    }
+
+    /// Lines as they stand in a file: those that are many and seldom change are not encoded anew for each file.
+    public struct Lines: Sendable {
+        fileprivate let bytes: [UInt8]
+        public let count: Int
+
+        public init(_ lines: [Record.Line]) {
+            var bytes: [UInt8] = []
+            bytes.reserveCapacity(64 * lines.count)
+            for line in lines { RecordFile.append(line, to: &bytes) }
+            self.bytes = bytes
+            count = lines.count
+        }
     }
 
     /// What was read of a file.
@@ -64,7 +81,7 @@ public enum RecordFile {
     private static let percent = UInt8(ascii: "%")
     private static let digits = Array("0123456789abcdef".utf8)
 
-    private static func append(_ line: Record.Line, to bytes: inout [UInt8]) {
+    fileprivate static func append(_ line: Record.Line, to bytes: inout [UInt8]) {
         let start = bytes.count
         bytes += line.key.utf8
         for field in line.fields {

@@ -11,14 +11,15 @@ extension ResourceLedger {
 
     /// Looks at the extent and answers what is to be written; the records say already what will be then.
     mutating func planProcesses(
-        _ row: ResourceRow, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
+        _ row: ResourceRow, _ newcomers: Set<ProcessIdentity>, _ budget: Budget,
+        _ isForeign: (ProcessIdentity) -> Bool
     ) throws(Interrupted) -> [Change] {
         let knobs = knobsInPlay(row)
         guard !knobs.isEmpty else { return [] }
         var plan = Plan(now: Clock.bootTicks)
         let members = try ownMembers(of: main, budget, isForeign, &plan)
         try look(at: members, knobs, row, budget, &plan)
-        try lookAtDeparted(knobs, budget, isForeign, &plan)
+        try lookAtDeparted(newcomers, knobs, budget, isForeign, &plan)
         unowned = plan.unowned
         // Who has left is forgotten with what is written now, who was not found has gone; unless it could not
         // be looked at, for want of descriptors, say: what it had is not forgotten for that.
@@ -164,12 +165,13 @@ extension ResourceLedger {
         thread == process.pid ? process : try? proc.identity(ofThread: thread, in: process.pid)
     }
 
-    /// Those that we remember and that the extent no longer holds, with what is below them.
+    /// Those that we remember, or that are known to have been there, and that the extent no longer holds, with what is below
+    /// them.
     private mutating func lookAtDeparted(
-        _ knobs: [ResourceKnob], _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool,
-        _ plan: inout Plan
+        _ newcomers: Set<ProcessIdentity>, _ knobs: [ResourceKnob], _ budget: Budget,
+        _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
     ) throws(Interrupted) {
-        let departed = Set(records.values.lazy.map(\.process)).subtracting(plan.seen)
+        let departed = newcomers.union(records.values.lazy.map(\.process)).subtracting(plan.seen)
         if departed.isEmpty { return }
         let members = plan.seen
         for process in departed {

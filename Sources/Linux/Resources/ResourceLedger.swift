@@ -129,8 +129,12 @@ public struct ResourceLedger: Sendable {
 
     /// The first half of `apply`: looks, and answers what is to be written; the ledger says already what will be then.
     /// nil: the budget is spent, and this value is of no use any more.
+    ///
+    /// - Parameter newcomers: processes that were of the extent until now, whether or not they were seen there: what they
+    ///   have inherited is taken back as from those that were.
     public mutating func plan(
-        _ row: ResourceRow, cgroup: String? = nil, within budget: Budget = .unlimited,
+        _ row: ResourceRow, cgroup: String? = nil, departing newcomers: Set<ProcessIdentity> = [],
+        within budget: Budget = .unlimited,
         isForeign: (ProcessIdentity) -> Bool
     ) -> Changes? {
         var processRow = row
@@ -139,7 +143,7 @@ public struct ResourceLedger: Sendable {
             processRow.ioClass = nil
         }
         do throws(Interrupted) {
-            let changes = try planProcesses(processRow, budget, isForeign)
+            let changes = try planProcesses(processRow, newcomers, budget, isForeign)
             return Changes(weights: planWeights(row, cgroup), processes: changes[...])
         } catch {
             return nil

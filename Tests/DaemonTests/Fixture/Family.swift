@@ -1,0 +1,64 @@
+import Glibc
+import Linux
+import TestSupport
+
+/// A process with hundreds of children: more than is stopped, continued or given its resources in one piece. All end when
+/// it is let go.
+final class Family {
+    let main: Child
+    /// The main process comes first.
+    let all: [ProcessIdentity]
+    private let proc = Proc()
+
+    static let isAvailable = TestDaemon.isAvailable && access("/usr/bin/python3", X_OK) == 0
+    static let whatIsMissing: String = TestDaemon.whatIsMissing + ", and python3"
+
+    init(_ count: Int = 400) throws {
+        main = try Child(
+            "/usr/bin/python3",
+            [
+                "-c",
+                """
+                import os, signal
+                for i in range(\(count)):
+                    if os.fork() == 0:
+                        while True: signal.pause()
+                print('on', flush=True)
+                while True: signal.pause()
+                """,
+            ])
+        _ = try main.waitForLine(containing: "on")
+        all = Extent.members(of: try proc.identity(of: main.pid), proc: proc) { _ in false }
+    }
+
+    deinit {
+        // Those who are stopped die, too.
+        for process in all where (try? proc.identity(of: process.pid)) == process {
+            kill(process.pid, SIGKILL)
+        }
+    }
+
+    var pid: Int32 { main.pid }
+
+    /// Those that live.
+    var living: [ProcessIdentity] {
+        all.filter { process in
+            guard let stat = try? proc.stat(process.pid), stat.identity == process else { return false }
+            return stat.state != .zombie && stat.state != .dead
+        }
+    }
+
+    var stopped: Int { all.count { (try? proc.isStopped($0)) == true } }
+
+    /// Looks every millisecond: nobody is told when others' processes have changed.
+    func wait(_ what: String, until done: () throws -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(120)
+        while try !done() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+            poll(nil, 0, 1)
+        }
+    }
+
+    /// How many have this nice value.
+    func count(nice: Int32) -> Int { living.count { (try? Niceness.read($0.pid)) == nice } }
+}

@@ -1,0 +1,65 @@
+import AppStateBus
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Of an application that is stopped process by process, the list of them is long: it is not written with each fact.
+@Suite(
+    "Files of those who are held", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+struct HoldingFileTests {
+    private let daemon: TestDaemon
+    private let client: Client
+    private let family: Family
+    private let path: String
+
+    init() throws {
+        daemon = try TestDaemon()
+        client = try daemon.subscriber()
+        family = try Family()
+        path = try client.register("org.example.Large", family.pid)
+        try client.application(path, "Suspend")
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    private func file(_ directory: String) -> String { "\(daemon.runtimeDirectory)/\(directory)/1" }
+
+    private func inode(_ path: String) throws -> UInt {
+        var information = stat()
+        guard stat(path, &information) == 0 else { throw TestFailure("stat \(path): \(errno)") }
+        return information.st_ino
+    }
+
+    @Test("a fact about it writes the short file, and not the long one")
+    func facts() throws {
+        #expect(try WholeFile.read(file("holds")).count > 40 * family.all.count)
+        #expect(try WholeFile.read(file("applications")).count < 4_096)
+        let before = (holds: try inode(file("holds")), application: try inode(file("applications")))
+        for isMinimized in [true, false, true] { try client.setMinimized(family.pid, isMinimized) }
+        #expect(try inode(file("holds")) == before.holds)
+        #expect(try inode(file("applications")) != before.application)
+        #expect(try WholeFile.read(file("applications")).count < 4_096)
+        // The next daemon knows all of them.
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try client.state(path) == "suspended")
+        #expect(family.stopped == family.all.count)
+        try client.application(path, "Resume")
+        try family.wait("the release") { family.stopped == 0 }
+    }
+
+    @Test("without the long file, all are found all the same", arguments: ["gone", "cut"])
+    func lost(_ how: String) throws {
+        try daemon.end(SIGKILL)
+        if how == "gone" {
+            unlink(file("holds"))
+        } else {
+            try WholeFile.write(Array(try WholeFile.read(file("holds")).prefix(2_000)), to: file("holds"))
+        }
+        try daemon.start()
+        #expect(try client.state(path) == "suspended")
+        try client.application(path, "Resume")
+        try family.wait("the release") { family.stopped == 0 }
+    }
+}
