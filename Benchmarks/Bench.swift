@@ -30,7 +30,7 @@ enum Bench {
         case "freezing": try freezing(daemon)
         case "waking": try waking(daemon)
         case "reclaiming": try reclaiming(daemon)
-        case "siege": try siege(daemon)
+        case "siege": try siege(daemon, only: CommandLine.arguments.dropFirst(2).first.flatMap(Attack.init))
         case let name?:
             print("bench: no part is called \(name); there are freezing, waking, reclaiming and siege")
             exit(2)

@@ -18,14 +18,16 @@ extension Bench {
     /// What MemoryMax= of the unit allows, in KiB.
     private static let memoryLimit = 256 << 10
 
-    static func siege(_ daemon: String) throws {
+    ///
+    /// - Parameter only: one attack alone, for whoever looks for what it costs.
+    static func siege(_ daemon: String, only: Attack? = nil) throws {
         guard getuid() == 0, Programs.inPath("setpriv") != nil else {
             print("\nNot measured: the siege, which needs root and setpriv.\n")
             return
         }
         let shares = Shares()
         if shares == nil {
-            print("\nWithout shares of the processors, for want of a cgroup: an attacker has as many as processes.\n")
+            print("\nWithout shares of the processors: no cgroup can be made.\n")
         }
         shares?.enter(.system)
         let bus = try PrivateBus(policy: everything)
@@ -39,13 +41,14 @@ extension Bench {
         let quiet = try reader.read(for: seconds(10))
         row("baseline: at rest, Get of a property of the daemon", quiet.daemon, nil, tail: true)
         row("baseline: at rest, a round trip to the bus", quiet.bus, nil, tail: true)
-        for attack in Attack.allCases {
+        for attack in only.map({ [$0] }) ?? Attack.allCases {
             let attackers = [try begin(attack, bus, shares)]
             let times = try reader.read(for: seconds(10))
             row("\(attack.rawValue): Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
             row("\(attack.rawValue): a round trip to the bus", times.bus, quiet.bus, tail: true)
             end(attackers)
         }
+        if only != nil { return try report(process) }
         let attackers = try Attack.allCases.map { try begin($0, bus, shares) }
         let times = try reader.read(for: seconds(60))
         row("all at once: Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)

@@ -6,13 +6,22 @@ import Linux
 extension Daemon {
     /// Between two attempts to write down what could not be.
     private static let rewritePause: Microseconds = 10_000_000
+    /// A desktop that starts reports hundreds of windows, and a record has all windows of its application in it.
+    private static let longestDelay: Microseconds = 20_000
 
     /// Answers which stops are not to be carried out, since they could not be written down, and why.
-    func writeDown(_ effects: [Effect]) -> [ApplicationNumber: KernelFailure] {
-        let touched = core.machine.takeTouched()
+    ///
+    /// - Parameter isLazy: what nobody is told of may be written a little later.
+    func writeDown(_ effects: [Effect], isLazy: Bool = false) -> [ApplicationNumber: KernelFailure] {
+        var touched = core.machine.takeTouched()
         guard let state else {
             for case .removed(let number, _) in effects { noteRemoval(of: number) }
             return [:]
+        }
+        if isLazy, effects.isEmpty {
+            if delayed.isEmpty { writeDelayedAt = Self.now + Self.longestDelay }
+            delayed.formUnion(touched)
+            touched = []
         }
         for case .stop(let number, _) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
@@ -32,7 +41,13 @@ extension Daemon {
         return refused
     }
 
+    /// Writes down what was put off; the first few of it, where the loop goes on.
+    func writeDelayed(atMost most: Int = .max) {
+        for number in delayed.prefix(most) { _ = writeDown(number) }
+    }
+
     func writeDown(_ number: ApplicationNumber) -> KernelFailure? {
+        delayed.remove(number)
         guard let state, var record = machine.record(of: number),
             let application = executor.registered[number]
         else {
@@ -62,6 +77,7 @@ extension Daemon {
     /// the next daemon finds of it.
     private func noteRemoval(of number: ApplicationNumber) {
         unwritten.remove(number)
+        delayed.remove(number)
         guard let application = executor.registered[number] else { return }
         removed[number] = application
         state?.leave(number, Holding(of: application))

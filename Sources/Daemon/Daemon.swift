@@ -39,6 +39,9 @@ public final class Daemon {
     /// What is known of these could not be written down; when to try again.
     var unwritten: Set<ApplicationNumber> = []
     var rewriteAt: Microseconds = 0
+    /// What is known of these has changed in a way that nobody was told of; when it is to be written down.
+    var delayed: Set<ApplicationNumber> = []
+    var writeDelayedAt: Microseconds = 0
     /// The effects of its end are being carried out.
     private(set) var leaving: ApplicationNumber?
     /// Those that were removed and are not let go yet.
@@ -320,6 +323,7 @@ public final class Daemon {
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
+        writeDelayed()
         executor.finish()
         stops.close()
         loop.exit(code: code)
@@ -340,6 +344,7 @@ public final class Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
+        writeDelayed()
         executor.finish()
         processes.dropStored()
         loop.exit(code: Self.anew)
@@ -387,7 +392,7 @@ public final class Daemon {
         }
         isStepping = true
         enroll(answer)
-        let refused = writeDown(effects)
+        let refused = writeDown(effects, isLazy: request.isOfWindows)
         answered(answer)
         carryOut(effects, without: refused)
         isStepping = false
@@ -404,6 +409,7 @@ public final class Daemon {
         if !unwritten.isEmpty, Self.now >= rewriteAt {
             for number in unwritten.prefix(Self.rewrittenAtOnce) where writeDown(number) != nil { break }
         }
+        if !delayed.isEmpty, Self.now >= writeDelayedAt { writeDelayed(atMost: 1) }
         executor.announceChanges()
         isStepping = false
         delivery.resyncReachable()
@@ -437,7 +443,7 @@ public final class Daemon {
     private func arm() {
         let deadlines = [
             core.machine.nextDeadline(), waiting.values.lazy.compactMap(\.first?.until).min(),
-            unwritten.isEmpty ? nil : rewriteAt,
+            unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : writeDelayedAt,
         ]
         if let next = deadlines.compactMap({ $0 }).min() {
             timer?.arm(at: next)

@@ -160,6 +160,16 @@ public enum Request: Equatable, Sendable {
     case replaceExemptions([ExemptionReport], ReporterIdentity)
     /// The same for so many processes at once. Answers `more` until all are.
     case replaceSomeExemptions([ExemptionReport], ReporterIdentity, atMost: Int)
+
+    /// Whether it tells of windows: a reporter tells it again where it was forgotten.
+    public var isOfWindows: Bool {
+        switch self {
+        case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .addWindows,
+            .dropWindows:
+            true
+        default: false
+        }
+    }
 }
 
 /// What a request gives back.

@@ -74,7 +74,7 @@ struct MemoryTests {
         #expect(failure { _ = try CgroupMemory(place("none", tree)) }?.isNoSuchFile == true)
     }
 
-    @Test("what a cgroup's end gives back, once for pages that several of its processes share, of made-up files")
+    @Test("what a cgroup's end gives back: pages that its processes share count once")
     func releasable() throws {
         let tree = try MadeUpTree([
             "a/memory.stat": "anon 4096\nfile 900\nanon_thp 7\n", "a/memory.swap.current": "8192\n",
