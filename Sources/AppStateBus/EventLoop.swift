@@ -8,6 +8,8 @@ public final class EventLoop {
     /// An event that kept the others waiting for longer than `longest`: for how long, in microseconds, and whose it was,
     /// the file that made the source, or the bus.
     public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
+    /// Called after each event, with the microseconds that it took.
+    public var dispatched: ((_ microseconds: UInt64) -> Void)?
     /// So long may one event take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
     /// Whose event is dispatched; nil: the bus's.
@@ -44,11 +46,13 @@ public final class EventLoop {
         place = nil
         let begin = now
         try check(sd_event_dispatch(pointer), "run", "the event loop")
-        if let overran {
+        if overran != nil || dispatched != nil {
             var time = timespec()
             clock_gettime(CLOCK_MONOTONIC, &time)
             let end = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
-            if end > begin + Self.longest { overran(end - begin, place.map { "\($0)" } ?? "the bus") }
+            let span = end > begin ? end - begin : 0
+            dispatched?(span)
+            if span > Self.longest { overran?(span, place.map { "\($0)" } ?? "the bus") }
         }
         return true
     }

@@ -35,6 +35,7 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let turn: Turn
+    let background: Background
     private var isStepping = false
     /// What is known of these could not be written down; when to try again.
     var unwritten: Set<ApplicationNumber> = []
@@ -97,7 +98,9 @@ public final class Daemon {
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
-        longCalls = try LongCalls(loop: loop, bus: bus, now: { Self.now })
+        let background = try Background(loop: loop, now: { Self.now })
+        self.background = background
+        longCalls = try LongCalls(loop: loop, bus: bus, now: { Self.now }, background: background)
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
@@ -111,7 +114,7 @@ public final class Daemon {
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
         resources = try Resources(
-            loop: loop, proc: proc, journal: journal, now: { Self.now },
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background,
             state: { core.application($0)?.state })
         resources.configure(configuration.resources, configuration.settings.mode)
         let pressure = PressureSensor(loop: loop, proc: proc, journal: journal, report: core.report)
@@ -123,12 +126,13 @@ public final class Daemon {
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let reclaimer = try Reclaimer(
             loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },
+            background: background,
             available: { [unowned pressure] in pressure.available }, report: core.report)
         let executor = Executor(
             proc: proc, processes: processes, sensor: sensor, announcer: announcer, resources: resources,
             reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure, journal: journal)
         let stops = try Stops(
-            loop: loop, proc: proc, journal: journal, now: { Self.now },
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background,
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
             isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
         executor.use(stops)
@@ -156,7 +160,9 @@ public final class Daemon {
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
-        listings.timer = try loop.timer { [unowned self] in listings.turn() }
+        listings.timer = try loop.timer { [unowned self] in
+            background.run(listings) { [unowned self] in listings.turn() }
+        }
         if journal.logs(.debug) {
             var next: Microseconds = 0
             loop.overran = { span, place in

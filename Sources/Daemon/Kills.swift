@@ -34,13 +34,13 @@ final class Kills {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        isForeign: @escaping (ProcessIdentity) -> Bool
+        background: Background, isForeign: @escaping (ProcessIdentity) -> Bool
     ) throws(BusFailure) {
         turn = Turn(loop, now)
         self.proc = proc
         self.isForeign = isForeign
         self.journal = journal
-        retries = try Retries(loop: loop, now: now)
+        retries = try Retries(loop: loop, now: now, background: background)
     }
 
     /// Begins to stop it; kills it once it stands, or at the end of patience. What is frozen takes no stop, and

@@ -29,8 +29,8 @@ final class Listings {
     static let mostBytes = 24 << 20
     /// Answers that wait, of one user.
     private static let mostOfUser = 64
-    /// What a slice may take. The rule for all that we do is 5 ms.
-    private static let slice: Microseconds = 2_000
+    /// What a slice may take: others wait for no longer than for some ten calls of their own.
+    private static let slice: Microseconds = 500
     /// So many rows are of one moment, however long they take: whoever follows StateChanged begins with them.
     private static let mostRowsAtOnce = 512
     /// While the bus does not take what was written already, no more is.

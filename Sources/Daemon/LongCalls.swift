@@ -20,15 +20,24 @@ final class LongCalls {
 
     private final class Held {
         let message: Message
+        let user: UInt32
+        /// It was given back once, and had to wait again.
+        var hasReturned = false
 
-        init(_ message: borrowing Message) { self.message = message.retained() }
+        init(_ message: borrowing Message, _ user: UInt32) {
+            self.message = message.retained()
+            self.user = user
+        }
     }
 
-    /// How long steps may keep the loop, and how long others then have it to themselves.
-    private static let slice: Microseconds = 1_000
-    private static let rest: Microseconds = 1_000
+    /// How long steps may keep the loop.
+    private static let slice: Microseconds = 300
     /// More calls of one user do not wait.
-    private static let mostHeld = 64
+    private static let mostHeld = 128
+    /// Nor do calls with more arguments.
+    private static let mostBytes = 65_536
+    /// Between two looks whether calls can be given back.
+    private static let pause: Microseconds = 500
 
     private let bus: Bus
     private let now: () -> Microseconds
@@ -42,11 +51,27 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
+    private var share = CallShare()
+    /// Whose call is being handled.
+    private var caller: UInt32?
+    /// Gives back calls of users who had taken more than their share.
+    private var shareTimer: Timer?
 
-    init(loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds) throws(BusFailure) {
+    init(
+        loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, background: Background
+    ) throws(BusFailure) {
         self.bus = bus
         self.now = now
-        timer = try loop.timer { [weak self] in self?.work() }
+        timer = try loop.timer { [weak self] in
+            guard let self else { return }
+            background.run(self) { [weak self] in self?.work() }
+        }
+        shareTimer = try loop.timer { [weak self] in self?.giveBackNext() }
+        loop.dispatched = { [unowned self] span in
+            guard let user = caller else { return }
+            caller = nil
+            share.spend(span, of: user, at: self.now())
+        }
     }
 
     /// Begins a job of a connection that has none.
@@ -59,23 +84,56 @@ final class LongCalls {
 
     /// Whether a call has to wait; it comes again then.
     func holds(_ message: borrowing Message, of connection: Connection) throws(MethodError) -> Bool {
-        if jobs.isEmpty, returning.isEmpty { return false }
-        return try holds(Held(message), of: connection)
+        caller = connection.user
+        if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
+        let isLarge = message.isLarger(than: Self.mostBytes)
+        return try holds(Held(message, connection.user), isLarge, of: connection)
     }
 
-    private func holds(_ held: Held, of connection: Connection) throws(MethodError) -> Bool {
+    private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
+
+    private func holds(
+        _ held: Held, _ isLarge: Bool, of connection: Connection
+    ) throws(MethodError) -> Bool {
         let name = connection.name
         let isBack = leavesLine(held, name)
-        if !isBack, returning[name] != nil {
+        if !isBack, waiting[name] == nil, returning[name] != nil {
             // Those that are on their way back came before it.
-            try checkRoom(for: connection)
+            try checkRoom(for: connection, isLarge)
             giveBack(held, of: name)
             return true
         }
-        guard jobs.contains(where: { $0.connection == name }) else { return false }
-        if !isBack { try checkRoom(for: connection) }
-        waiting[name, default: []].append(held)
+        let mustWait = jobs.contains { $0.connection == name } || isOverdrawn(connection.user)
+        guard mustWait || !isBack && waiting[name] != nil else { return false }
+        if !isBack { try checkRoom(for: connection, isLarge) }
+        // Those that come back were the first, in the order in which they come.
+        held.hasReturned = isBack
+        let line = waiting[name] ?? []
+        let place = isBack ? line.prefix(while: \.hasReturned).count : line.count
+        waiting[name, default: []].insert(held, at: place)
+        armShare()
         return true
+    }
+
+    /// One call of each connection that has no job and whose user has a share left: then it is seen what that took.
+    private func giveBackNext() {
+        let now = now()
+        let idle = waiting.keys.filter { name in !jobs.contains { $0.connection == name } }
+        for name in idle where returning[name] == nil {
+            guard let held = waiting[name]?.first, share.due(of: held.user) <= now else { continue }
+            waiting[name]?.removeFirst()
+            if waiting[name]?.isEmpty == true { waiting[name] = nil }
+            giveBack(held, of: name)
+        }
+        armShare()
+    }
+
+    private func armShare() {
+        let idle = waiting.filter { entry in !jobs.contains { $0.connection == entry.key } }
+        guard let due = idle.values.lazy.compactMap(\.first).map({ [self] in share.due(of: $0.user) }).min()
+        else { return }
+        // Those on their way back come first.
+        shareTimer?.arm(at: max(due, now() + Self.pause))
     }
 
     func departed(_ name: ConnectionName) {
@@ -91,9 +149,12 @@ final class LongCalls {
             let job = jobs[index]
             lastTurn += 1
             turns[job.user] = lastTurn
-            if job.step() { finish(job) }
+            let begin = now()
+            let isDone = job.step()
+            share.spend(now() - begin, of: job.user, at: now())
+            if isDone { finish(job) }
         } while now() - begin < Self.slice
-        if !jobs.isEmpty { timer?.arm(at: now() + Self.rest) }
+        if !jobs.isEmpty { timer?.arm(at: now()) }
     }
 
     /// Users take turns.
@@ -131,12 +192,17 @@ final class LongCalls {
         return true
     }
 
-    private func checkRoom(for connection: Connection) throws(MethodError) {
-        let name = connection.name
-        let held = (waiting[name]?.count ?? 0) + (returning[name]?.count ?? 0)
-        guard held < Self.mostHeld else {
+    private func checkRoom(for connection: Connection, _ isLarge: Bool) throws(MethodError) {
+        let user = connection.user
+        let held = [waiting, returning].reduce(0) { sum, lines in
+            sum + lines.values.reduce(0) { $0 + ($1.first?.user == user ? $1.count : 0) }
+        }
+        guard held < Self.mostHeld, !isLarge else {
             throw MethodError(
-                .limitsExceeded, "More than \(Self.mostHeld) calls of \(name) wait for one before them")
+                .limitsExceeded,
+                isLarge
+                    ? "A call of more than \(Self.mostBytes) bytes cannot wait for those before it"
+                    : "More than \(Self.mostHeld) calls of user \(user) wait for those before them")
         }
     }
 }

@@ -90,13 +90,14 @@ final class Resources {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
+        background: Background,
         state: @escaping (ApplicationNumber) -> LifeCycleState?
     ) throws(BusFailure) {
         self.proc = proc
         self.now = now
         self.journal = journal
         self.state = state
-        retries = try Retries(loop: loop, now: now)
+        retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
         recovery = try loop.timer { [weak self] in self?.takePostponed(1) }

@@ -62,10 +62,17 @@ final class Retries<Key: Hashable> {
     private var lastSerial: UInt64 = 0
     private var lastTurn: UInt64 = 0
 
-    init(loop: EventLoop, now: @escaping () -> Microseconds) throws(BusFailure) {
+    /// - Parameter background: whom the work gives way to, where it is work that a user can make much of.
+    init(
+        loop: EventLoop, now: @escaping () -> Microseconds, background: Background? = nil
+    ) throws(BusFailure) {
         self.loop = loop
         self.now = now
-        timer = try loop.timer { [weak self] in self?.look() }
+        timer = try loop.timer { [weak self] in
+            guard let self else { return }
+            guard let background else { return look() }
+            background.run(self) { [weak self] in self?.look() }
+        }
     }
 
     var isEmpty: Bool { entries.isEmpty }
@@ -163,10 +170,11 @@ final class Retries<Key: Hashable> {
 
 /// How long one event may keep the others waiting.
 final class Turn {
-    /// Less than half of the 5 ms that nobody may be made to wait: what else the event costs is beside it.
-    static let length: Microseconds = 2_000
+    /// A tenth of the 5 ms that nobody may be made to wait: what else the event costs is beside it, and a call that
+    /// waits for a few of these takes some times as long as on a quiet daemon, not a hundred times.
+    static let length: Microseconds = 500
     /// So many steps are free: what is small is done at once on a busy machine, too.
-    private static let least = 32
+    private static let least = 16
 
     private let loop: EventLoop
     private let now: () -> Microseconds

@@ -46,8 +46,8 @@ final class StopSensor {
     var detectionChanged: () -> Void = {}
 
     /// How long looks may keep the loop, and how long others then have it to themselves.
-    private static let slice: Microseconds = 1_000
-    private static let rest: Microseconds = 1_000
+    private static let slice: Microseconds = 300
+    private static let rest: Microseconds = 700
     /// A burst wakes us so many times, and then once in each interval.
     private static let wakeUps = 512
     private static let wakeUpInterval: Microseconds = 5_000

@@ -96,6 +96,7 @@ final class Stops {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
+        background: Background,
         find: @escaping (ApplicationNumber) -> Registered?,
         application: @escaping (ApplicationNumber) -> Application?,
         isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
@@ -110,10 +111,11 @@ final class Stops {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         turns = Turn(loop, now)
-        retries = try Retries(loop: loop, now: now)
-        continuations = try Retries(loop: loop, now: now)
+        retries = try Retries(loop: loop, now: now, background: background)
+        continuations = try Retries(loop: loop, now: now, background: background)
         looks = try Looks(loop: loop, name: "appstated-look", now: now)
-        kills = try Kills(loop: loop, proc: proc, journal: journal, now: now, isForeign: isForeign)
+        kills = try Kills(
+            loop: loop, proc: proc, journal: journal, now: now, background: background, isForeign: isForeign)
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
             self?.freezeChanged($0)
         }

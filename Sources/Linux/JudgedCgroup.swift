@@ -49,6 +49,9 @@ final class JudgedCgroup {
     private static let mostLookedAt = 512
     private static let mostHeld = 128
 
+    /// Whether `isUnchanged` can tell.
+    var isSmall: Bool { members.count <= Self.mostLookedAt }
+
     /// Holds the members, so that the next look is quick; not while somebody waits.
     func hold(proc: Proc) {
         guard held.isEmpty, members.count <= Self.mostHeld, budget.take(members.count) else { return }
@@ -68,7 +71,7 @@ final class JudgedCgroup {
 
     /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's.
     func isUnchanged(main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        guard members.count <= Self.mostLookedAt, (try? cgroup.identifier()) == identifier,
+        guard isSmall, (try? cgroup.identifier()) == identifier,
             (try? cgroup.owner()) == owner,
             let now = try? cgroup.members(), !now.isPartial, now.unseen == 0
         else { return false }

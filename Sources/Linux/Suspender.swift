@@ -78,6 +78,9 @@ public final class Suspender {
         /// When it was last gone on with. What was seen long before others were asked is seen anew.
         var touched: UInt64 = 0
         static let patience: UInt64 = 2_000_000
+        /// How often it was looked at anew, since somebody had changed while it was looked at in pieces.
+        var repetitions = 0
+        static let mostRepetitions = 3
     }
 
     /// Stops nothing yet.
@@ -273,8 +276,19 @@ public final class Suspender {
             var look = search.look ?? CgroupLook(at: cgroup, main: main)
             search.look = nil
             switch isOwn(&look, budget, isForeign) {
-            case true?: return .found(cgroup)
-            case false?: search.candidates.removeFirst()
+            case true?:
+                // In pieces: who was seen first may be another's by now.
+                guard search.touched > 0, let judged, judged.isSmall,
+                    !judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
+                else { return .found(cgroup) }
+                self.judged = nil
+                search.repetitions += 1
+                if search.repetitions > Search.mostRepetitions {
+                    objection = "\(cgroup): its processes change while they are looked at"
+                    search.candidates.removeFirst()
+                }
+            case false?:
+                search.candidates.removeFirst()
             case nil:
                 search.look = look
                 search.touched = now

@@ -118,7 +118,7 @@ struct MemoryReturnTests {
         .enabled(if: Machine.hasPython, "needs python3"))
     func realReclaim() throws {
         let limit = try MemoryLimit(bytes: 128 << 20)
-        let tree = try MadeUpTree(["mark": ""])
+        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
         let child = try Child(
             python: """
                 sys.stdin.readline()

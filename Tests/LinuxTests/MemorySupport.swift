@@ -25,7 +25,7 @@ final class Staller {
     private let tree: MadeUpTree
 
     init() throws {
-        tree = try MadeUpTree(["mark": ""])
+        tree = try MadeUpTree(["mark": ""], isOnDisk: true)
         limit = try MemoryLimit(bytes: 16 << 20)
         child = try Child(
             python: """

@@ -151,10 +151,10 @@ func eventually(_ condition: () throws -> Bool) rethrows -> Bool {
 final class MadeUpTree {
     let root: String
 
-    init(_ files: [String: String]) throws {
-        root =
-            FileManager.default.temporaryDirectory
-            .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
+    /// - Parameter isOnDisk: /tmp may be a tmpfs, whose pages the kernel never has to read again.
+    init(_ files: [String: String], isOnDisk: Bool = false) throws {
+        let place = isOnDisk ? URL(fileURLWithPath: "/var/tmp") : FileManager.default.temporaryDirectory
+        root = place.appendingPathComponent("linux-tests-\(UUID().uuidString)").path
         for (name, text) in files {
             let file = URL(fileURLWithPath: root).appendingPathComponent(name)
             try FileManager.default.createDirectory(

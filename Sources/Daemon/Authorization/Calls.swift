@@ -16,6 +16,7 @@ extension Daemon {
     /// - Returns: whether it was dealt with: refused, or held until polkit has answered.
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
+        background.noteCall()
         let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
         let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
         // Before anything is made of it: a stranger's megabytes are not worth reading.

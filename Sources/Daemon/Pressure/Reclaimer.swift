@@ -54,10 +54,10 @@ final class Reclaimer {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer,
-        now: @escaping () -> Microseconds,
+        now: @escaping () -> Microseconds, background: Background,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) throws(BusFailure) {
-        retries = try Retries(loop: loop, now: now)
+        retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         self.proc = proc
         self.journal = journal
