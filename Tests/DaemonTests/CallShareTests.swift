@@ -1,0 +1,64 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import TestSupport
+import Testing
+
+@testable import Daemon
+
+/// How much of the daemon's time one user's calls may take.
+@Suite("The share of a user's calls")
+struct CallShareTests {
+    @Test("a second at once, then a fifth of the time; root has no bound, and users are counted apart")
+    func share() {
+        var share = CallShare()
+        var now: Microseconds = 1_000_000_000
+        // Less than its fifth.
+        for _ in 0..<10_000 {
+            share.spend(1_000, of: 5, at: now)
+            now += 6_000
+        }
+        #expect(share.due(of: 5) <= now)
+        // All the time.
+        var taken: Microseconds = 0
+        while share.due(of: 5) <= now {
+            share.spend(1_000, of: 5, at: now)
+            now += 1_000
+            taken += 1_000
+        }
+        #expect((1_000_000...1_300_000).contains(taken))
+        taken = 0
+        let begin = now
+        while now < begin + 100_000_000 {
+            now = max(now, share.due(of: 5))
+            share.spend(1_000, of: 5, at: now)
+            now += 1_000
+            taken += 1_000
+        }
+        #expect((19_000_000...21_000_000).contains(taken))
+        #expect(share.due(of: 6) <= now)
+        share.spend(1_000_000_000, of: 0, at: now)
+        #expect(share.due(of: 0) <= now)
+    }
+
+    @Test(
+        "who never stops calling is answered in order, and others meanwhile",
+        .enabled(if: Scripts.haveGI, "needs python3-gi"),
+        .enabled(if: Scripts.othersCanRun, "needs root, setpriv, and programs that another user can run"))
+    func order() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let caller = try Scripts.start("caller.py", ["4000"], on: daemon.bus, uid: App.nobody)
+        try caller.waitForLine(containing: "begun")
+        let path = try client.application(ofPID: caller.pid)
+        var answers = 0
+        while !caller.output.contains("done"), caller.advance() == nil {
+            _ = try client.state(path)
+            answers += 1
+        }
+        #expect(caller.output.contains("done in order 0"), "\(caller.output)")
+        #expect(answers > 100)
+        // The last was to restore it.
+        #expect(try client.explain(path)["minimized"] == .bool(false))
+    }
+}
