@@ -153,7 +153,10 @@ extension Daemon {
 
     /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.
     private func lookAgain(at process: ProcessID) {
-        guard let number = machine.application(of: process)?.number else { return }
+        guard let number = machine.application(of: process)?.number,
+            // That it stands is our doing, and over before long: nobody else's hold.
+            let registered = executor.registered[number], !isBeingLetGo(registered.process)
+        else { return }
         stops.freezeChanged(number)
         sensor.look(at: number)
     }

@@ -174,7 +174,7 @@ final class Turn {
     /// waits for a few of these takes some times as long as on a quiet daemon, not a hundred times.
     static let length: Microseconds = 500
     /// So many steps are free: what is small is done at once on a busy machine, too.
-    private static let least = 16
+    private static let least = 64
 
     private let loop: EventLoop
     private let now: () -> Microseconds

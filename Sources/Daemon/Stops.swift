@@ -588,7 +588,8 @@ final class Stops {
         }
         continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
-        reportIfRunning(application)
+        // Somebody wants it stopped by now: that it runs for a moment is no continuation of another's.
+        if orders[number]?.phase != .waiting { reportIfRunning(application) }
         return .settled
     }
 

@@ -102,6 +102,7 @@ struct StopTests {
         let writer = open(fifo, O_RDWR | O_CLOEXEC)
         defer { close(writer) }
         try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["signal "])
+        // Whose signal it was may be known by then.
+        #expect(try client.holds(path).map { $0.prefix(7) } == ["signal "])
     }
 }
