@@ -8,12 +8,17 @@ final class LongCalls {
     private final class Job {
         let connection: ConnectionName
         let user: UInt32
+        /// Whether later calls of the connection wait for it.
+        let holdsCalls: Bool
         /// Does a little; answers whether that was all.
         let step: () -> Bool
 
-        init(_ connection: ConnectionName, _ user: UInt32, _ step: @escaping () -> Bool) {
+        init(
+            _ connection: ConnectionName, _ user: UInt32, holdsCalls: Bool, _ step: @escaping () -> Bool
+        ) {
             self.connection = connection
             self.user = user
+            self.holdsCalls = holdsCalls
             self.step = step
         }
     }
@@ -36,6 +41,8 @@ final class LongCalls {
     private static let mostHeld = 128
     /// Nor do calls with more arguments.
     private static let mostBytes = 65_536
+    /// A machine that was paused is nobody's fault.
+    private static let mostCharged: Microseconds = 20_000
     /// Between two looks whether calls can be given back.
     private static let pause: Microseconds = 500
 
@@ -70,15 +77,15 @@ final class LongCalls {
         loop.dispatched = { [unowned self] span in
             guard let user = caller else { return }
             caller = nil
-            share.spend(span, of: user, at: self.now())
+            share.spend(min(span, Self.mostCharged), of: user, at: self.now())
         }
     }
 
-    /// Begins a job of a connection that has none.
+    /// Begins a job of a connection that has none which holds its calls.
     ///
     /// - Parameter step: called again and again until it answers true, unless the connection leaves before.
-    func begin(_ connection: Connection, _ step: @escaping () -> Bool) {
-        jobs.append(Job(connection.name, connection.user, step))
+    func begin(_ connection: Connection, holdsCalls: Bool = true, _ step: @escaping () -> Bool) {
+        jobs.append(Job(connection.name, connection.user, holdsCalls: holdsCalls, step))
         timer?.arm(at: now())
     }
 
@@ -88,6 +95,10 @@ final class LongCalls {
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
         let isLarge = message.isLarger(than: Self.mostBytes)
         return try holds(Held(message, connection.user), isLarge, of: connection)
+    }
+
+    private func isBusy(_ name: ConnectionName) -> Bool {
+        jobs.contains { $0.connection == name && $0.holdsCalls }
     }
 
     private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
@@ -103,7 +114,7 @@ final class LongCalls {
             giveBack(held, of: name)
             return true
         }
-        let mustWait = jobs.contains { $0.connection == name } || isOverdrawn(connection.user)
+        let mustWait = isBusy(name) || isOverdrawn(connection.user)
         guard mustWait || !isBack && waiting[name] != nil else { return false }
         if !isBack { try checkRoom(for: connection, isLarge) }
         // Those that come back were the first, in the order in which they come.
@@ -118,7 +129,7 @@ final class LongCalls {
     /// One call of each connection that has no job and whose user has a share left: then it is seen what that took.
     private func giveBackNext() {
         let now = now()
-        let idle = waiting.keys.filter { name in !jobs.contains { $0.connection == name } }
+        let idle = waiting.keys.filter { !isBusy($0) }
         for name in idle where returning[name] == nil {
             guard let held = waiting[name]?.first, share.due(of: held.user) <= now else { continue }
             waiting[name]?.removeFirst()
@@ -129,7 +140,7 @@ final class LongCalls {
     }
 
     private func armShare() {
-        let idle = waiting.filter { entry in !jobs.contains { $0.connection == entry.key } }
+        let idle = waiting.filter { !isBusy($0.key) }
         guard let due = idle.values.lazy.compactMap(\.first).map({ [self] in share.due(of: $0.user) }).min()
         else { return }
         // Those on their way back come first.
@@ -145,21 +156,24 @@ final class LongCalls {
     private func work() {
         let begin = now()
         repeat {
-            guard let index = nextJob() else { return }
+            guard let index = nextJob() else { break }
             let job = jobs[index]
             lastTurn += 1
             turns[job.user] = lastTurn
             let begin = now()
             let isDone = job.step()
-            share.spend(now() - begin, of: job.user, at: now())
+            share.spend(min(now() - begin, Self.mostCharged), of: job.user, at: now())
             if isDone { finish(job) }
         } while now() - begin < Self.slice
-        if !jobs.isEmpty { timer?.arm(at: now()) }
+        if let due = jobs.lazy.map({ [self] in share.due(of: $0.user) }).min() {
+            timer?.arm(at: max(due, now()))
+        }
     }
 
     /// Users take turns.
     private func nextJob() -> Int? {
-        jobs.indices.min { left, right in
+        let now = now()
+        return jobs.indices.filter { share.due(of: jobs[$0].user) <= now }.min { left, right in
             (turns[jobs[left].user] ?? 0, left) < (turns[jobs[right].user] ?? 0, right)
         }
     }
@@ -171,6 +185,7 @@ final class LongCalls {
 
     private func finish(_ job: Job) {
         forget(job)
+        guard job.holdsCalls else { return }
         for held in waiting.removeValue(forKey: job.connection) ?? [] { giveBack(held, of: job.connection) }
     }
 

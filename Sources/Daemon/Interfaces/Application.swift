@@ -76,7 +76,7 @@ extension Daemon {
             },
             Method("CanSuspend", out: [("objections", "as")]) { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
-                answer(call.deferred(), lookingAt: application, for: connection.user) {
+                answer(call.deferred(), lookingAt: application, for: connection) {
                     try $0.append(strings: $2)
                 }
             },
@@ -100,7 +100,7 @@ extension Daemon {
             Method("Explain", out: [("explanation", "a{sv}")]) { [unowned self] call in
                 let connection = try caller()
                 let application = try visibleApplication(at: call.path, to: connection)
-                answer(call.deferred(), lookingAt: application, for: connection.user) {
+                answer(call.deferred(), lookingAt: application, for: connection) {
                     [unowned self] in
                     try $0.appendDictionary(explanation(of: $1, $2))
                 }

@@ -76,14 +76,15 @@ extension Daemon {
     /// Answers a call once the application's processes have been looked at.
     ///
     /// - Parameters:
-    ///   - user: the caller's.
+    ///   - connection: the caller's. Several may wait for one look: each answer is written in a turn of its own, on its
+    ///     caller's share.
     ///   - append: gets the application as it is then, and what speaks against suspending it: what the life cycle
     ///     knows, and what the look has found.
     func answer(
-        _ call: PendingCall, lookingAt application: Application, for user: UInt32,
+        _ call: PendingCall, lookingAt application: Application, for connection: Connection,
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
     ) {
-        let number = application.number
+        let (number, user) = (application.number, connection.user)
         guard let registered = executor.registered[number] else {
             return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
         }
@@ -96,18 +97,30 @@ extension Daemon {
         lookingCalls[user, default: 0] += 1
         stops.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
             lookingCalls[user] = lookingCalls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
-            guard let application = machine.applications[number] else {
-                return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
+            longCalls.begin(connection, holdsCalls: false) { [unowned self] in
+                guard let application = machine.applications[number] else {
+                    call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
+                    return true
+                }
+                let objections = objections(to: application, answer)
+                call.reply { message in try append(message, application, objections) }
+                return true
             }
-            var objections = machine.objections(to: number)
-            if let stranger = strangersRights(of: application) { objections.append(stranger) }
-            switch answer {
-            case .success(.objections(let found)): objections += found.reasons
-            case .success: break
-            case .failure(let failure): objections.append(failure.description)
-            }
-            call.reply { message in try append(message, application, objections) }
         }
+    }
+
+    /// What the life cycle knows, and what a look has found.
+    private func objections(
+        to application: Application, _ answer: Looks<LookSubject, LookFinding>.Answer
+    ) -> [String] {
+        var objections = machine.objections(to: application.number)
+        if let stranger = strangersRights(of: application) { objections.append(stranger) }
+        switch answer {
+        case .success(.objections(let found)): objections += found.reasons
+        case .success: break
+        case .failure(let failure): objections.append(failure.description)
+        }
+        return objections
     }
 
     /// How many calls of one user wait for looks at most.
