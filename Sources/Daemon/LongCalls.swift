@@ -39,6 +39,8 @@ final class LongCalls {
     private static let slice: Microseconds = 300
     /// More calls of one user do not wait.
     private static let mostHeld = 128
+    /// But so many of each connection do: one program must not shut out the others of its user.
+    private static let ownPlaces = 4
     /// Nor do calls with more arguments.
     private static let mostBytes = 65_536
     /// A machine that was paused is nobody's fault.
@@ -212,7 +214,8 @@ final class LongCalls {
         let held = [waiting, returning].reduce(0) { sum, lines in
             sum + lines.values.reduce(0) { $0 + ($1.first?.user == user ? $1.count : 0) }
         }
-        guard held < Self.mostHeld, !isLarge else {
+        let own = (waiting[connection.name]?.count ?? 0) + (returning[connection.name]?.count ?? 0)
+        guard held < Self.mostHeld || own < Self.ownPlaces, !isLarge else {
             throw MethodError(
                 .limitsExceeded,
                 isLarge
