@@ -262,6 +262,9 @@ final class Station {
 
     func forget() { edges = [:] }
 
+    /// How often signals were withheld, because nobody read them: a walk may have gaps then.
+    private(set) var resyncs = 0
+
     func wait(_ what: String, until done: () throws -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(120)
         while try !done() {
@@ -299,13 +302,17 @@ final class Station {
             try message.skip("su")
             arguments.append(try message.readString())
             try message.rewind()
+        } else if signal == "\(BusNames.manager).Resync" {
+            arguments = ["Resync"]
         }
         return arguments
     }
 
     private func keep(_ path: String, _ arguments: [String]) {
         guard let first = arguments.first, let last = arguments.last else { return }
-        if path == BusNames.root {
+        if arguments == ["Resync"] {
+            resyncs += 1
+        } else if path == BusNames.root {
             removals[first] = last
         } else {
             edges[path, default: []].append("\(first)→\(last)")
