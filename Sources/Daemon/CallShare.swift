@@ -6,6 +6,8 @@ struct CallShare {
     private static let share: Microseconds = 5
     /// What the calls of one user may take at once: a desktop that starts has much to tell.
     private static let allowance: Microseconds = 1_000_000
+    /// What one piece is charged at most: a machine that was paused is nobody's fault.
+    private static let mostCharged: Microseconds = 20_000
 
     private var paces: [UInt32: Pace] = [:]
 
@@ -16,6 +18,7 @@ struct CallShare {
     mutating func spend(_ time: Microseconds, of user: UInt32, at now: Microseconds) {
         if user == 0 { return }
         if paces[user] == nil { paces = paces.filter { !$0.value.isSettled(at: now) } }
-        paces[user, default: Pace(credit: Self.allowance * Self.share)].spend(time * Self.share, at: now)
+        paces[user, default: Pace(credit: Self.allowance * Self.share)]
+            .spend(min(time, Self.mostCharged) * Self.share, at: now)
     }
 }

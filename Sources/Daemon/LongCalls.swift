@@ -43,8 +43,6 @@ final class LongCalls {
     private static let ownPlaces = 4
     /// Nor do calls with more arguments.
     private static let mostBytes = 65_536
-    /// A machine that was paused is nobody's fault.
-    private static let mostCharged: Microseconds = 20_000
     /// Between two looks whether calls can be given back.
     private static let pause: Microseconds = 500
 
@@ -79,7 +77,7 @@ final class LongCalls {
         loop.dispatched = { [unowned self] span in
             guard let user = caller else { return }
             caller = nil
-            share.spend(min(span, Self.mostCharged), of: user, at: self.now())
+            share.spend(span, of: user, at: self.now())
         }
     }
 
@@ -164,7 +162,7 @@ final class LongCalls {
             turns[job.user] = lastTurn
             let begin = now()
             let isDone = job.step()
-            share.spend(min(now() - begin, Self.mostCharged), of: job.user, at: now())
+            share.spend(now() - begin, of: job.user, at: now())
             if isDone { finish(job) }
         } while now() - begin < Self.slice
         if let due = jobs.lazy.map({ [self] in share.due(of: $0.user) }).min() {

@@ -41,11 +41,7 @@ extension Proc {
 
     /// The threads of a process, the first so many; `ESRCH` if it is gone.
     func threads(of pid: Int32, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
-        do throws(KernelFailure) {
-            return try Files.numbers(in: path(pid, "task"), atMost: limit)
-        } catch {
-            throw failure(error.operation, pid, "task", error.errno)
-        }
+        try threads(of: pid, from: 0, atMost: limit).found
     }
 
     /// The threads of a process from a place in the list on, as `Files.numbers` says; `ESRCH` if it is gone.

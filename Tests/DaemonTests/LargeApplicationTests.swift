@@ -9,47 +9,29 @@ import Testing
 /// nobody stays stopped for a reason that nobody knows.
 @Suite(
     "Applications of many processes",
-    .enabled(
-        if: App.isAvailable && access("/usr/bin/python3", X_OK) == 0,
-        Comment(rawValue: TestDaemon.whatIsMissing + ", and python3")))
+    .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
 struct LargeApplicationTests {
     private let proc = Proc()
     private let daemon: TestDaemon
     private let client: Client
-    private let child: Child
-    private let all: [ProcessIdentity]
+    private let family: Family
     private let path: String
     private static let count = 400
 
     init() throws {
         daemon = try TestDaemon()
         client = try daemon.subscriber()
-        child = try Child(
-            "/usr/bin/python3",
-            [
-                "-c",
-                """
-                import os, signal, sys
-                for i in range(\(Self.count)):
-                    if os.fork() == 0:
-                        while True: signal.pause()
-                print('on', flush=True)
-                while True: signal.pause()
-                """,
-            ])
-        _ = try child.waitForLine(containing: "on")
-        let main = try proc.identity(of: child.pid)
-        all = Extent.members(of: main, proc: proc) { _ in false }
-        path = try client.register("org.example.Large", child.pid)
+        family = try Family(Self.count)
+        path = try client.register("org.example.Large", family.pid)
         try client.wait(for: path, toBe: "background")
     }
 
-    private func end() {
-        // Those who are stopped die, too.
-        for process in all { kill(process.pid, SIGKILL) }
-    }
+    private var all: [ProcessIdentity] { family.all }
+    private var stopped: Int { family.stopped }
 
-    private var stopped: Int { all.count { (try? proc.isStopped($0)) == true } }
+    private func wait(_ what: String, until done: () throws -> Bool) throws {
+        try family.wait(what, until: done)
+    }
 
     /// Calls, and does not wait for the answer.
     private func begin(_ member: String) throws -> Child {
@@ -62,17 +44,8 @@ struct LargeApplicationTests {
             environment: daemon.bus.environment)
     }
 
-    private func wait(_ what: String, until done: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
-        while try !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
-            poll(nil, 0, 1)
-        }
-    }
-
     @Test("others are answered while it is being stopped, and all of it stands in the end")
     func others() throws {
-        defer { end() }
         #expect(all.count == Self.count + 1)
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
@@ -89,7 +62,6 @@ struct LargeApplicationTests {
 
     @Test("Resume in the middle of a stop leaves nobody stopped")
     func resumed() throws {
-        defer { end() }
         for _ in 0..<3 {
             let call = try begin("Suspend")
             try wait("the first stop") { stopped > 0 }
@@ -102,7 +74,6 @@ struct LargeApplicationTests {
 
     @Test("a Suspend while somebody else's stop is being lifted lets nobody be forgotten")
     func lifted() throws {
-        defer { end() }
         for _ in 0..<3 {
             for process in all.reversed() { kill(process.pid, SIGSTOP) }
             try client.wait(for: path, toBe: "suspended")
@@ -121,7 +92,6 @@ struct LargeApplicationTests {
         "one that is registered while what it is part of is being stopped runs, and so does its own end by force"
     )
     func registered() throws {
-        defer { end() }
         for process in all.suffix(3) {
             let call = try begin("Suspend")
             try wait("the first stop") { stopped > 0 }
@@ -141,7 +111,6 @@ struct LargeApplicationTests {
 
     @Test("killed in the middle of a stop, or of a release: the next daemon continues everybody")
     func killed() throws {
-        defer { end() }
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
         try daemon.end(SIGKILL)
@@ -160,7 +129,6 @@ struct LargeApplicationTests {
 
     @Test("an end by force, and an end in good order, in the middle of a stop")
     func ended() throws {
-        defer { end() }
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
         try daemon.end(SIGTERM)

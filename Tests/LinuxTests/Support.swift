@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 
 @testable import Linux
 
@@ -24,12 +25,7 @@ final class Child {
         }
         posix_spawn_file_actions_adddup2(&actions, its.rawValue, 0)
         posix_spawn_file_actions_adddup2(&actions, its.rawValue, 1)
-        // Whoever started the tests may ignore some signals, as nohup(1) does.
-        var signals = sigset_t()
-        sigfillset(&signals)
-        sigdelset(&signals, SIGKILL)
-        sigdelset(&signals, SIGSTOP)
-        posix_spawnattr_setsigdefault(&attributes, &signals)
+        setDefaultSignals(&attributes)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF))
         posix_spawnattr_setpgroup(&attributes, 0)
         var pointers = arguments.map { strdup($0) }

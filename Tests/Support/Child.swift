@@ -1,5 +1,5 @@
 import Foundation
-import Glibc
+public import Glibc
 
 /// A program that a test runs: its output is caught, and it is killed when it is let go.
 public final class Child {
@@ -63,11 +63,7 @@ public final class Child {
         var signals = sigset_t()
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
-        // Whoever started the tests may ignore some, as nohup(1) does.
-        sigfillset(&signals)
-        sigdelset(&signals, SIGKILL)
-        sigdelset(&signals, SIGSTOP)
-        posix_spawnattr_setsigdefault(&attributes, &signals)
+        setDefaultSignals(&attributes)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
         var pid: pid_t = 0
         let name = command[0]
@@ -232,4 +228,14 @@ private func withStrings<Result>(
         }
     }
     return body(copies)
+}
+
+/// For a program that is started with POSIX_SPAWN_SETSIGDEF: whoever started the tests may ignore some signals, as
+/// nohup(1) does.
+public func setDefaultSignals(_ attributes: inout posix_spawnattr_t) {
+    var signals = sigset_t()
+    sigfillset(&signals)
+    sigdelset(&signals, SIGKILL)
+    sigdelset(&signals, SIGSTOP)
+    posix_spawnattr_setsigdefault(&attributes, &signals)
 }
