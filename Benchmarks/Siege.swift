@@ -10,8 +10,9 @@ import TestSupport
 /// happens, under each attack by itself, and under all of them at once. Beside each stands the same user's round trip to
 /// the bus: what the machine and the bus cost, whatever the daemon does.
 ///
-/// System, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
-/// user's slice: who computes endlessly takes time from everybody, whatever daemon there is.
+/// The bus, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
+/// user's slice, and the daemon has the share that its unit asks for: who computes endlessly takes time from everybody,
+/// whatever daemon there is.
 extension Bench {
     /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
     private static let attacker: UInt32 = 5
@@ -29,8 +30,9 @@ extension Bench {
         if shares == nil {
             print("\nWithout shares of the processors: no cgroup can be made.\n")
         }
-        shares?.enter(.system)
+        shares?.enter(.bus)
         let bus = try PrivateBus(policy: everything)
+        shares?.enter(.daemon)
         let process = try start(daemon, bus, polling: false)
         shares?.enter(.reader)
         let reader = try Reader(bus)
@@ -96,12 +98,16 @@ extension Bench {
     }
 }
 
-/// Three cgroups with the same weight.
+/// A cgroup for each party.
 private final class Shares {
     enum Party: String, CaseIterable {
-        case system
+        case bus
+        case daemon
         case reader
         case attacker
+
+        /// Out of 10,000, 100 being what a unit has that does not say; the daemon's is CPUWeight= of its unit.
+        var weight: Int { self == .daemon ? 1_000 : 100 }
     }
 
     private let root: String
@@ -113,8 +119,13 @@ private final class Shares {
         self.root = root
         for party in Party.allCases {
             mkdir(directory(party), 0o755)
-            let weights = ["cpu.shares", "cpu.weight"].map { directory(party) + "/" + $0 }
-            guard weights.contains(where: { access($0, W_OK) == 0 }) else {
+            // 1,024 shares of the first hierarchy are the weight 100 of the second.
+            let weights = [("cpu.shares", party.weight * 1_024 / 100), ("cpu.weight", party.weight)]
+            let isSet = weights.contains { file, weight in
+                let path = directory(party) + "/" + file
+                return (try? "\(weight)".write(toFile: path, atomically: false, encoding: .utf8)) != nil
+            }
+            guard isSet else {
                 remove()
                 return nil
             }

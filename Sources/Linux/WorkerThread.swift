@@ -120,6 +120,8 @@ final class WorkerThread: @unchecked Sendable {
 
     private func run() {
         _ = clinux_set_thread_name(name)
+        // The deciding thread has the process's share of the processors first (sched(7), "The nice value").
+        _ = clinux_setpriority(0, 19)
         while let job = next() { job() }
     }
 
