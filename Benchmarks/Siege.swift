@@ -11,8 +11,8 @@ import TestSupport
 /// the bus: what the machine and the bus cost, whatever the daemon does.
 ///
 /// The bus, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
-/// user's slice, and the daemon has the share that its unit asks for: who computes endlessly takes time from everybody,
-/// whatever daemon there is.
+/// user's slice, and so has the daemon, whose unit is beside those slices: who computes endlessly takes time from
+/// everybody, whatever daemon there is.
 extension Bench {
     /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
     private static let attacker: UInt32 = 5
@@ -98,16 +98,13 @@ extension Bench {
     }
 }
 
-/// A cgroup for each party.
+/// A cgroup for each party, all with the same weight.
 private final class Shares {
     enum Party: String, CaseIterable {
         case bus
         case daemon
         case reader
         case attacker
-
-        /// Out of 10,000, 100 being what a unit has that does not say; the daemon's is CPUWeight= of its unit.
-        var weight: Int { self == .daemon ? 1_000 : 100 }
     }
 
     private let root: String
@@ -119,13 +116,8 @@ private final class Shares {
         self.root = root
         for party in Party.allCases {
             mkdir(directory(party), 0o755)
-            // 1,024 shares of the first hierarchy are the weight 100 of the second.
-            let weights = [("cpu.shares", party.weight * 1_024 / 100), ("cpu.weight", party.weight)]
-            let isSet = weights.contains { file, weight in
-                let path = directory(party) + "/" + file
-                return (try? "\(weight)".write(toFile: path, atomically: false, encoding: .utf8)) != nil
-            }
-            guard isSet else {
+            let weights = ["cpu.shares", "cpu.weight"].map { directory(party) + "/" + $0 }
+            guard weights.contains(where: { access($0, W_OK) == 0 }) else {
                 remove()
                 return nil
             }

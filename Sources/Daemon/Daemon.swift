@@ -53,7 +53,7 @@ public final class Daemon {
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
     private(set) lazy var listings = Listings(
-        bus: bus, announcer: announcer, core: core,
+        bus: bus, announcer: announcer, core: core, share: background.share,
         find: { [unowned self] in executor.registered[$0] },
         visible: { [unowned self] in visibleNumbers(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
@@ -98,12 +98,14 @@ public final class Daemon {
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
-        let background = try Background(loop: loop, now: { Self.now })
+        let share = WorkShare()
+        let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
-        longCalls = try LongCalls(loop: loop, bus: bus, now: { Self.now }, background: background)
+        longCalls = try LongCalls(loop: loop, bus: bus, now: { Self.now }, share: share, background: background)
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
-            loop: loop, proc: proc, now: { Self.now }, application: core.application, report: core.report)
+            loop: loop, proc: proc, now: { Self.now }, share: share, application: core.application,
+            report: core.report)
         delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
             guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                 let application = core.application(number)

@@ -68,6 +68,7 @@ final class Listings {
     private let bus: Bus
     private let announcer: Announcer
     private let core: Core
+    private let share: WorkShare
     private let find: (ApplicationNumber) -> Registered?
     private let visible: (Connection) -> [ApplicationNumber]
     private let maySee: (Application, Connection) -> Bool
@@ -84,7 +85,7 @@ final class Listings {
     }
 
     init(
-        bus: Bus, announcer: Announcer, core: Core,
+        bus: Bus, announcer: Announcer, core: Core, share: WorkShare,
         find: @escaping (ApplicationNumber) -> Registered?,
         visible: @escaping (Connection) -> [ApplicationNumber],
         maySee: @escaping (Application, Connection) -> Bool
@@ -92,6 +93,7 @@ final class Listings {
         self.bus = bus
         self.announcer = announcer
         self.core = core
+        self.share = share
         self.find = find
         self.visible = visible
         self.maySee = maySee
@@ -128,7 +130,12 @@ final class Listings {
     // MARK: Turns
 
     func turn() {
-        guard let listing = queue.first else { return }
+        guard let listing = next() else { return armWhenDue() }
+        let start = Clock.monotonicMicroseconds
+        defer {
+            let end = Clock.monotonicMicroseconds
+            share.spend(end - start, of: listing.connection.user, at: end)
+        }
         if listing.draft == nil {
             guard bus.queuedMessages <= Self.mostQueued else { return rearm(after: Self.pause) }
             changes = [:]
@@ -142,6 +149,24 @@ final class Listings {
             letOthersGoFirst(before: listing.connection.user)
         }
         if !queue.isEmpty { rearm(after: 0) }
+    }
+
+    /// The first of a user who has a share left. One at a time has bytes: what another has begun is begun anew.
+    private func next() -> Listing? {
+        let now = Clock.monotonicMicroseconds
+        guard let index = queue.firstIndex(where: { share.due(of: $0.connection.user) <= now }) else {
+            return nil
+        }
+        guard index > 0 else { return queue[0] }
+        queue[0].draft = nil
+        changes = [:]
+        queue.insert(queue.remove(at: index), at: 0)
+        return queue[0]
+    }
+
+    private func armWhenDue() {
+        let due = queue.lazy.map { [share] in share.due(of: $0.connection.user) }.min()
+        if let due { timer?.arm(at: due) }
     }
 
     /// A user whose turn it was waits for the others.

@@ -58,16 +58,17 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
-    private var share = CallShare()
+    private let share: WorkShare
     /// Whose call is being handled.
     private var caller: UInt32?
     /// Gives back calls of users who had taken more than their share.
     private var shareTimer: Timer?
 
     init(
-        loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, background: Background
+        loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, share: WorkShare, background: Background
     ) throws(BusFailure) {
         self.bus = bus
+        self.share = share
         self.now = now
         timer = try loop.timer { [weak self] in
             guard let self else { return }

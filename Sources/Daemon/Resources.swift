@@ -97,7 +97,7 @@ final class Resources {
         self.now = now
         self.journal = journal
         self.state = state
-        retries = try Retries(loop: loop, now: now, background: background)
+        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
         recovery = try loop.timer { [weak self] in self?.takePostponed(1) }

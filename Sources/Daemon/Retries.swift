@@ -37,11 +37,6 @@ final class Retries<Key: Hashable> {
         var rank: (round: Int, serial: UInt64) { (pieces / 256, serial) }
     }
 
-    private struct User {
-        var pace = Pace(credit: allowance * share)
-        var lastTurn: UInt64 = 0
-    }
-
     /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
     private static var firstPause: Microseconds { 100 }
     /// A busy machine takes milliseconds: so long looks are close together.
@@ -50,24 +45,26 @@ final class Retries<Key: Hashable> {
     private static var longestPause: Microseconds { 1_000_000 }
     /// With many to look at, each is looked at less often.
     private static var pauseForEach: Microseconds { 200 }
-    /// The share of the time that goes to one user's work, a tenth, once it has taken the allowance.
-    private static var share: Microseconds { 10 }
-    private static var allowance: Microseconds { 2_000_000 }
 
     private let loop: EventLoop
     private let now: () -> Microseconds
     private var timer: Timer?
     private var entries: [Key: Entry] = [:]
-    private var users: [UInt32: User] = [:]
+    private let share: WorkShare
+    /// When each user had the last turn.
+    private var turns: [UInt32: UInt64] = [:]
     private var lastSerial: UInt64 = 0
     private var lastTurn: UInt64 = 0
 
-    /// - Parameter background: whom the work gives way to, where it is work that a user can make much of.
+    /// - Parameters:
+    ///   - share: what each user's work may take.
+    ///   - background: whom the work gives way to, where it is work that a user can make much of.
     init(
-        loop: EventLoop, now: @escaping () -> Microseconds, background: Background? = nil
+        loop: EventLoop, now: @escaping () -> Microseconds, share: WorkShare, background: Background? = nil
     ) throws(BusFailure) {
         self.loop = loop
         self.now = now
+        self.share = share
         timer = try loop.timer { [weak self] in
             guard let self else { return }
             guard let background else { return look() }
@@ -107,22 +104,22 @@ final class Retries<Key: Hashable> {
         let begin = now()
         let end = loop.now + Turn.length
         var lines: [UInt32: [(key: Key, serial: UInt64)]] = [:]
-        let due = entries.filter { $0.value.due <= begin && dueOfUser($0.value.user) <= begin }
+        let due = entries.filter { $0.value.due <= begin && share.due(of: $0.value.user) <= begin }
         for (key, entry) in due.sorted(by: { $0.value.rank > $1.value.rank }) {
             lines[entry.user, default: []].append((key, entry.serial))
         }
-        var turns = lines.keys.sorted { lastTurnOf($0) > lastTurnOf($1) }
-        while let user = turns.popLast() {
+        var users = lines.keys.sorted { (turns[$0] ?? 0) > (turns[$1] ?? 0) }
+        while let user = users.popLast() {
             guard let next = lines[user]?.popLast() else { continue }
-            turns.insert(user, at: 0)
+            users.insert(user, at: 0)
             // Another attempt may have put something in its place.
             guard entries[next.key]?.serial == next.serial else { continue }
             attempt(next.key)
             let now = now()
             if now >= end { break }
-            if dueOfUser(user) > now { lines[user] = nil }
+            if share.due(of: user) > now { lines[user] = nil }
         }
-        if entries.isEmpty { users = users.filter { !$0.value.pace.isSettled(at: begin) } }
+        if entries.isEmpty { turns = [:] }
         arm()
     }
 
@@ -132,8 +129,8 @@ final class Retries<Key: Hashable> {
         let outcome = entry.attempt()
         let now = now()
         lastTurn += 1
-        users[entry.user, default: User()].lastTurn = lastTurn
-        users[entry.user]?.pace.spend((now - before) * Self.share, at: now)
+        turns[entry.user] = lastTurn
+        share.spend(now - before, of: entry.user, at: now)
         guard entries[key]?.serial == entry.serial else { return }
         switch outcome {
         case .settled:
@@ -155,12 +152,8 @@ final class Retries<Key: Hashable> {
         }
     }
 
-    private func dueOfUser(_ user: UInt32) -> Microseconds { users[user]?.pace.due ?? 0 }
-
-    private func lastTurnOf(_ user: UInt32) -> UInt64 { users[user]?.lastTurn ?? 0 }
-
     private func arm() {
-        if let due = entries.values.lazy.map({ [self] in max($0.due, dueOfUser($0.user)) }).min() {
+        if let due = entries.values.lazy.map({ [self] in max($0.due, share.due(of: $0.user)) }).min() {
             timer?.arm(at: due)
         } else {
             timer?.disarm()

@@ -98,7 +98,7 @@ final class StopSensor {
     var detection: StopDetection { trace == nil ? .polling : .events }
 
     init(
-        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds,
+        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare,
         application: @escaping (ApplicationNumber) -> Application?, report: @escaping (Fact) -> Void
     ) throws(BusFailure) {
         self.loop = loop
@@ -107,7 +107,7 @@ final class StopSensor {
         self.application = application
         self.report = report
         stands = { try? proc.isStopped($1) }
-        retries = try Retries(loop: loop, now: now)
+        retries = try Retries(loop: loop, now: now, share: share)
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
         drainTimer = try loop.timer { [weak self] in self?.drain() }
         workTimer = try loop.timer { [weak self] in self?.work() }

@@ -111,8 +111,8 @@ final class Stops {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         turns = Turn(loop, now)
-        retries = try Retries(loop: loop, now: now, background: background)
-        continuations = try Retries(loop: loop, now: now, background: background)
+        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
+        continuations = try Retries(loop: loop, now: now, share: background.share, background: background)
         looks = try Looks(loop: loop, name: "appstated-look", now: now)
         kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: now, background: background, isForeign: isForeign)

@@ -140,17 +140,21 @@ extension Machine {
         if window.minimized { flags += "m" }
         if window.orphaned { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
-        let whose =
-            window.session.fields + [
-                String(window.reporterUser), flags, Self.beginning(of: window.appID),
-                Self.beginning(of: window.title),
-            ]
-        return name + whose + window.lineage.flatMap(\.fields)
+        // Of a thousand windows, each is written whenever one of them changes.
+        var fields = name
+        fields.reserveCapacity(8 + 2 * window.lineage.count)
+        fields += window.session.fields
+        fields.append(String(window.reporterUser))
+        fields.append(flags)
+        fields.append(Self.beginning(of: window.appID))
+        fields.append(Self.beginning(of: window.title))
+        for process in window.lineage { fields += process.fields }
+        return fields
     }
 
     /// Enough to know a window by: a record is written whenever one of its windows changes.
     private static func beginning(of text: String) -> String {
-        String(String.UnicodeScalarView(text.unicodeScalars.prefix(128)))
+        text.utf8.count <= 128 ? text : String(String.UnicodeScalarView(text.unicodeScalars.prefix(128)))
     }
 
     private mutating func take(_ entry: RestoredWindow) {

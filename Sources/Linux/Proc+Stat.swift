@@ -1,7 +1,7 @@
 import Glibc
 
 extension Proc {
-    /// `/proc/PID/stat`, as far as field 22.
+    /// `/proc/PID/stat`, as far as field 22, of the leading thread.
     public struct Stat: Equatable, Sendable {
         /// What the leading thread does: field 3.
         public enum State: Equatable, Sendable {
@@ -91,11 +91,12 @@ extension Proc {
         }
     }
 
-    /// Reads `/proc/PID/stat` once, without an allocation beyond the name; also of a thread's id.
+    /// Reads `/proc/PID/task/PID/stat` once; also of a thread's id. These fields are the same in `/proc/PID/stat`, but
+    /// for that the kernel adds up the times of all threads, of which there may be thousands.
     ///
     /// Throws `ESRCH` where there is no such process, `EBADMSG` for a line that is cut off.
     public func stat(_ pid: Int32) throws(KernelFailure) -> Stat {
-        try readOnce(pid, "stat") { Stat(parsing: $0) }
+        try readOnce(pid, "task/\(pid)/stat") { Stat(parsing: $0) }
     }
 
     /// Whether the process is stopped by a signal (`T`): its leading thread, or where that has exited and

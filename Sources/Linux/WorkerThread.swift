@@ -120,9 +120,16 @@ final class WorkerThread: @unchecked Sendable {
 
     private func run() {
         _ = clinux_set_thread_name(name)
-        // The deciding thread has the process's share of the processors first (sched(7), "The nice value").
-        _ = clinux_setpriority(0, 19)
+        giveWay()
         while let job = next() { job() }
+    }
+
+    /// The deciding thread has the process's share of the processors first (sched(7), "The nice value"). And since a
+    /// thread with a long time slice is preempted by whoever wakes up with a shorter one, nobody on the machine waits
+    /// for a tick while a job computes (Documentation/scheduler/sched-eevdf.rst of the kernel).
+    private func giveWay() {
+        let slice: UInt64 = 100_000_000
+        if clinux_set_own_scheduling(10, slice) < 0 { _ = clinux_setpriority(0, 10) }
     }
 
     /// The next job; nil once there was none for long enough, or nobody wants any.

@@ -19,7 +19,7 @@ struct RetriesTests {
 
         init() throws {
             loop = try EventLoop()
-            retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds })
+            retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds }, share: WorkShare())
         }
 
         /// Work of so many pieces, each of which takes a turn.
@@ -101,15 +101,15 @@ struct RetriesTests {
         #expect(bench.retries.isEmpty)
     }
 
-    @Test("one user's work takes a tenth of the time in the long run")
+    @Test("one user's work takes a fifth of the time in the long run")
     func share() throws {
         let bench = try Bench()
         bench.work(0, of: 1, pieces: .max)
-        // The allowance first, and its tenth that comes back meanwhile.
-        let allowance = 2_400_000 / Int(Turn.length)
+        // The allowance first, and its fifth that comes back meanwhile.
+        let allowance = Int(WorkShare.allowance * 14 / 10 / Turn.length)
         try bench.run { bench.pieces.count >= allowance }
         let begin = Clock.monotonicMicroseconds
         try bench.run { bench.pieces.count >= allowance + 20 }
-        #expect(Clock.monotonicMicroseconds - begin >= 20 * Turn.length * 5)
+        #expect(Clock.monotonicMicroseconds - begin >= 20 * Turn.length * 3)
     }
 }

@@ -30,7 +30,7 @@ struct StopSensorTests {
             loop = try EventLoop()
             pipe = try PipeEnds()
             sensor = try StopSensor(
-                loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead },
+                loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead }, share: WorkShare(),
                 application: { [unowned self] in machine.applications[$0] },
                 report: { [unowned self] in facts.append($0) })
             sensor?.stands = { [unowned self] _, _ in

@@ -53,7 +53,7 @@ struct CgroupBytesTests {
 
     @Test("a path that is not UTF-8 is refused: with its bytes replaced it would be another's")
     func notText() throws {
-        let tree = try MadeUpTree(["8/stat": "8 (x) S 1\n"])
+        let tree = try MadeUpTree(["8/task/8/stat": "8 (x) S 1\n"])
         let file = open(tree.root + "/8/cgroup", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
         #expect(file >= 0)
         let line = Array("0::/a/".utf8) + [0xFF, 0x0A]

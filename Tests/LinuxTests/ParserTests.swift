@@ -67,19 +67,18 @@ struct ParserTests {
             VmPeak:\t  100 kB
             """
         let tree = try MadeUpTree([
-            "8/stat": "8 (x) R 1 8",
+            "8/task/8/stat": "8 (x) R 1 8",
             "8/status": status,
             "8/statm": "100 25 3\n",
             "8/cgroup": "12:cpu:/a\n0::/user.slice/a:b c\n",
-            "9/stat": "",
+            "9/task/9/stat": "",
             "9/status": "Name:\tx\nTgid:\t9\n",
             "9/statm": "100",
             "9/cgroup": "12:cpu:/a\n",
             "10/other": "",
-            "11/stat": "11 (p) S 1 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n",
-            "11/task/11/stat": "",
-            "12/stat": "12 (c) S 11 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 200 20\n",
-            "13/stat": "13 (c) S 12 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 150 20\n",
+            "11/task/11/stat": "11 (p) S 1 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n",
+            "12/task/12/stat": "12 (c) S 11 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 200 20\n",
+            "13/task/13/stat": "13 (c) S 12 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 150 20\n",
             "13/task/13/children": "14 15 ",
         ])
         let proc = Proc(root: tree.root)

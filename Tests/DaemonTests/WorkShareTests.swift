@@ -6,12 +6,12 @@ import Testing
 
 @testable import Daemon
 
-/// How much of the daemon's time one user's calls may take.
-@Suite("The share of a user's calls")
-struct CallShareTests {
-    @Test("a second at once, then a fifth of the time; root has no bound, and users are counted apart")
+/// How much of the daemon's time goes to one user.
+@Suite("The share of one user's work")
+struct WorkShareTests {
+    @Test("half a second at once, then a fifth of the time; root has no bound, and users are counted apart")
     func share() {
-        var share = CallShare()
+        let share = WorkShare()
         var now: Microseconds = 1_000_000_000
         // Less than its fifth.
         for _ in 0..<10_000 {
@@ -26,7 +26,7 @@ struct CallShareTests {
             now += 1_000
             taken += 1_000
         }
-        #expect((1_000_000...1_300_000).contains(taken))
+        #expect((WorkShare.allowance...WorkShare.allowance * 13 / 10).contains(taken))
         taken = 0
         let begin = now
         while now < begin + 100_000_000 {
