@@ -73,12 +73,12 @@ public struct Message: ~Copyable {
         try check(sd_bus_message_rewind(pointer, 1), "rewind", subject)
     }
 
-    /// Whether the arguments are more than so many bytes, about as they lie on the wire. A message that cannot
-    /// be walked over is.
-    public borrowing func isLarger(than limit: Int) -> Bool {
+    /// How many bytes the arguments are, about as they lie on the wire; nil: more than `limit`, or the message cannot be
+    /// walked over.
+    public borrowing func size(atMost limit: Int) -> Int? {
         var left = limit
         let result = csystemd_message_weigh(pointer, &left)
-        return sd_bus_message_rewind(pointer, 1) < 0 || result != 0
+        return sd_bus_message_rewind(pointer, 1) < 0 || result != 0 ? nil : limit - left
     }
 
     /// Keeps a call that no handler gets to see, to answer it later, once.

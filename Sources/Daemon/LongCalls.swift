@@ -26,11 +26,14 @@ final class LongCalls {
     private final class Held {
         let message: Message
         let user: UInt32
+        /// Of its arguments, in bytes.
+        let size: Int
         /// It was given back once, and had to wait again.
         var hasReturned = false
 
-        init(_ message: borrowing Message, _ user: UInt32) {
+        init(_ message: borrowing Message, _ size: Int, _ user: UInt32) {
             self.message = message.retained()
+            self.size = size
             self.user = user
         }
     }
@@ -41,8 +44,8 @@ final class LongCalls {
     private static let mostHeld = 128
     /// But so many of each connection do: one program must not shut out the others of its user.
     private static let ownPlaces = 4
-    /// Nor do calls with more arguments.
-    private static let mostBytes = 65_536
+    /// Nor do calls of one user with more arguments together: two sets of windows that are as large as they may be.
+    private static let mostBytes = 2 << 20
     /// Between two looks whether calls can be given back.
     private static let pause: Microseconds = 500
 
@@ -91,11 +94,14 @@ final class LongCalls {
     }
 
     /// Whether a call has to wait; it comes again then.
-    func holds(_ message: borrowing Message, of connection: Connection) throws(MethodError) -> Bool {
+    ///
+    /// - Parameter size: of its arguments, in bytes.
+    func holds(
+        _ message: borrowing Message, of size: Int, from connection: Connection
+    ) throws(MethodError) -> Bool {
         caller = connection.user
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
-        let isLarge = message.isLarger(than: Self.mostBytes)
-        return try holds(Held(message, connection.user), isLarge, of: connection)
+        return try holds(Held(message, size, connection.user), from: connection)
     }
 
     private func isBusy(_ name: ConnectionName) -> Bool {
@@ -104,20 +110,18 @@ final class LongCalls {
 
     private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
 
-    private func holds(
-        _ held: Held, _ isLarge: Bool, of connection: Connection
-    ) throws(MethodError) -> Bool {
+    private func holds(_ held: Held, from connection: Connection) throws(MethodError) -> Bool {
         let name = connection.name
         let isBack = leavesLine(held, name)
         if !isBack, waiting[name] == nil, returning[name] != nil {
             // Those that are on their way back came before it.
-            try checkRoom(for: connection, isLarge)
+            try checkRoom(for: held, from: connection)
             giveBack(held, of: name)
             return true
         }
         let mustWait = isBusy(name) || isOverdrawn(connection.user)
         guard mustWait || !isBack && waiting[name] != nil else { return false }
-        if !isBack { try checkRoom(for: connection, isLarge) }
+        if !isBack { try checkRoom(for: held, from: connection) }
         // Those that come back were the first, in the order in which they come.
         held.hasReturned = isBack
         let line = waiting[name] ?? []
@@ -208,18 +212,20 @@ final class LongCalls {
         return true
     }
 
-    private func checkRoom(for connection: Connection, _ isLarge: Bool) throws(MethodError) {
+    private func checkRoom(for held: Held, from connection: Connection) throws(MethodError) {
         let user = connection.user
-        let held = [waiting, returning].reduce(0) { sum, lines in
-            sum + lines.values.reduce(0) { $0 + ($1.first?.user == user ? $1.count : 0) }
-        }
+        let ofUser = [waiting, returning].flatMap(\.values).joined().filter { $0.user == user }
         let own = (waiting[connection.name]?.count ?? 0) + (returning[connection.name]?.count ?? 0)
-        guard held < Self.mostHeld || own < Self.ownPlaces, !isLarge else {
+        guard ofUser.count < Self.mostHeld || own < Self.ownPlaces else {
+            throw MethodError(
+                .limitsExceeded, "More than \(Self.mostHeld) calls of user \(user) wait for those before them"
+            )
+        }
+        guard ofUser.reduce(held.size, { $0 + $1.size }) <= Self.mostBytes else {
             throw MethodError(
                 .limitsExceeded,
-                isLarge
-                    ? "A call of more than \(Self.mostBytes) bytes cannot wait for those before it"
-                    : "More than \(Self.mostHeld) calls of user \(user) wait for those before them")
+                "Calls of user \(user) that wait for those before them have more than \(Self.mostBytes) bytes"
+            )
         }
     }
 }

@@ -151,7 +151,7 @@ struct LimitTests {
         let client = try daemon.client()
         let processes = try (0..<40).map { _ in try Child("sleep", ["1000"]) }
         let paths = try processes[..<20].map { try client.register("org.example.App", $0.pid) }
-        func set(_ numbers: Range<UInt64>) throws -> Message {
+        func set(_ numbers: Range<UInt64>, title: String = "") throws -> Message {
             let call = try client.bus.newCall(
                 destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
                 member: "ReplaceWindows")
@@ -160,7 +160,9 @@ struct LimitTests {
                     try call.withContainer(.struct, "tua{sv}") {
                         try call.append(number)
                         try call.append(UInt32(processes[Int(number) % 40].pid))
-                        try call.appendDictionary([("visible", .bool(number % 3 == 0))])
+                        try call.appendDictionary([
+                            ("visible", .bool(number % 3 == 0)), ("title", .string(title)),
+                        ])
                     }
                 }
             }
@@ -190,9 +192,12 @@ struct LimitTests {
         try begin("early", update("early"))
         try begin("list", list)
         try begin("second", set(0..<300))
+        // They wait together, however large they are.
+        try begin("large", set(0..<800, title: String(repeating: "x", count: 200)))
+        try begin("third", set(0..<300))
         try begin("late", update("late"))
-        try client.wait("the answers") { answers.count == 5 }
-        #expect(answers == ["first", "early", "list", "second", "late"])
+        try client.wait("the answers") { answers.count == 7 }
+        #expect(answers == ["first", "early", "list", "second", "large", "third", "late"])
         guard case .strings(let windows)? = try client.explain(paths[0])["windows"] else {
             throw TestFailure("Explain tells of no windows")
         }

@@ -20,7 +20,7 @@ extension Daemon {
         let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
         let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
         // Before anything is made of it: a stranger's megabytes are not worth reading.
-        if message.isLarger(than: limit) {
+        guard let size = message.size(atMost: limit) else {
             message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
             return true
         }
@@ -36,7 +36,7 @@ extension Daemon {
             return true
         }
         do {
-            if try longCalls.holds(message, of: connection) { return true }
+            if try longCalls.holds(message, of: size, from: connection) { return true }
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true
             }
