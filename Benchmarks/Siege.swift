@@ -30,6 +30,8 @@ extension Bench {
         if shares == nil {
             print("\nWithout shares of the processors: no cgroup can be made.\n")
         }
+        let before = processorTime()
+        defer { reportSteal(since: before) }
         shares?.enter(.bus)
         let bus = try PrivateBus(policy: everything)
         shares?.enter(.daemon)
@@ -95,6 +97,21 @@ extension Bench {
         print("\n| The daemon afterwards | KiB | of the unit's MemoryMax |\n| --- | --- | --- |")
         print("| resident now | \(now) | \(now * 100 / memoryLimit) % |")
         print("| resident at most | \(peak) | \(peak * 100 / memoryLimit) % |\n")
+    }
+
+    /// What a virtual machine's host took of the processors since the program began, which is in every figure above.
+    private static func reportSteal(since before: (stolen: Int, all: Int)?) {
+        guard let before, let after = processorTime(), after.all > before.all else { return }
+        let share = (after.stolen - before.stolen) * 100 / (after.all - before.all)
+        print("The host took \(share) % of the processors' time meanwhile (steal, proc_stat(5)).\n")
+    }
+
+    private static func processorTime() -> (stolen: Int, all: Int)? {
+        guard let stat = try? String(contentsOfFile: "/proc/stat", encoding: .utf8),
+            let line = stat.split(separator: "\n").first
+        else { return nil }
+        let times = line.split(separator: " ").dropFirst().prefix(8).compactMap { Int($0) }
+        return times.count == 8 ? (times[7], times.reduce(0, +)) : nil
     }
 }
 
