@@ -384,9 +384,9 @@ final class StopSensor {
         if !stands {
             report(.continued(number))
         } else if application.foreignStop != nil, application.enforcement == .stopped,
-            (try? proc.isStopped(process)) == false, !hasPendingStop(number, process)
+            hasStopBeneath(number, process) == false
         {
-            // It took the stop back that waited for the process to be thawed.
+            // It took the stop back that waited beneath our freeze. No signal ends the freeze of somebody else.
             report(.foreignStopEnded(number))
         }
     }

@@ -521,7 +521,8 @@ final class Stops {
         switch release.purpose {
         case .resumption:
             if release.sparingMain { return }
-            // It may have been stopped before we did, by somebody who has given it up since.
+            // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
+            if isFrozenByAnother(application) { return continueForeign(application.number) }
             if (try? proc.isStopped(application.process)) == true { continueMain(application) }
             reportIfRunning(application)
         case .objection:
@@ -614,6 +615,10 @@ final class Stops {
         releases[number] = release
         kills.finish(number)
         self.release(release)
+    }
+
+    private func isFrozenByAnother(_ application: Registered) -> Bool {
+        !application.suspender.isFreezeOurs && freezes?.toldCgroup(of: application.number) != nil
     }
 
     private func continueMain(_ application: Registered) {

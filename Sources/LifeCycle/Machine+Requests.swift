@@ -248,7 +248,10 @@ extension Machine {
     ) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
-        let continues = application.foreignStop != nil && !isKept
+        // What stands though nobody is known to want it is let go, too: a person has asked.
+        let isNobodys =
+            application.isStopped && application.holds.isEmpty && application.enforcement == .none
+        let continues = (application.foreignStop != nil || isNobodys) && !isKept
         if continues { effects.append(.continueForeign(number)) }
         let settings = settings
         update(number, .request, at: now, &effects) {

@@ -1,0 +1,97 @@
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Freezes, stops and requests of different people, in every order: what stands is held by somebody whom the books
+/// name, and once everybody has resumed it, it runs.
+@Suite(
+    "Stops in every order", .enabled(if: App.canBeOthers, App.whatOthersNeed),
+    .enabled(if: TestCgroup.isAvailable))
+struct StopOrderTests {
+    private enum Step: String, CaseIterable {
+        case freeze
+        case stop = "SIGSTOP"
+        case `continue` = "SIGCONT"
+        case suspend = "root's Suspend"
+        case resume = "root's Resume"
+        case ownResume = "the owner's Resume"
+    }
+
+    /// An application of nobody's in a cgroup of its own.
+    private final class Scene {
+        let daemon: TestDaemon
+        let root: Client
+        let owner: App
+        let home: TestCgroup
+        let child: Child
+        let path: String
+
+        init() throws {
+            daemon = try TestDaemon()
+            root = try daemon.subscriber()
+            owner = try App(daemon.bus, uid: App.nobody)
+            home = try TestCgroup("app-orders", owner: App.nobody)
+            child = try Child("sleep", ["1000"], uid: App.nobody)
+            try home.take(child.pid)
+            path = try root.register("org.example.App", child.pid)
+        }
+
+        func take(_ step: Step) throws {
+            switch step {
+            case .freeze: try home.cgroup.freeze()
+            case .stop: child.kill(SIGSTOP)
+            case .continue: child.kill(SIGCONT)
+            case .suspend: try root.application(path, "Suspend")
+            case .resume: try root.application(path, "Resume")
+            case .ownResume: try owner.application(path, "Resume")
+            }
+        }
+
+        var stands: Bool {
+            get throws { try isStopped(child.pid) || home.cgroup.isFrozen() }
+        }
+
+        /// The state is what is, and whoever stands is held.
+        var isTrue: Bool {
+            get throws {
+                let stands = try stands
+                return try stands == (root.state(path) == "suspended") && stands != root.holds(path).isEmpty
+            }
+        }
+    }
+
+    @Test("four of six steps in each order, and then both resume it")
+    func orders() throws {
+        let scene = try Scene()
+        var taken: [Step] = []
+        func wait(_ what: String, until done: () throws -> Bool) throws {
+            do {
+                try scene.root.wait(what, until: done)
+            } catch {
+                let order = taken.map(\.rawValue).joined(separator: ", ")
+                throw TestFailure("\(order): \(error); \(try scene.root.explain(scene.path))")
+            }
+        }
+        func play(_ steps: [Step]) throws {
+            for step in steps {
+                try scene.take(step)
+                try wait("a true state after \(step.rawValue)") { try scene.isTrue }
+            }
+        }
+        func goOn() throws {
+            for step in Step.allCases where !taken.contains(step) {
+                taken.append(step)
+                defer { taken.removeLast() }
+                guard taken.count == 4 else {
+                    try goOn()
+                    continue
+                }
+                try play(taken + [.resume, .ownResume])
+                try wait("its running") { try !scene.stands }
+            }
+        }
+        try goOn()
+    }
+}
