@@ -93,6 +93,8 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
+        // Whoever runs appstated --release by hand lets nobody go under our hands.
+        _ = state?.lock(alone: false)
         connections = Connections(bus: bus, proc: proc, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
@@ -156,9 +158,10 @@ public final class Daemon {
         stops.haveLetGo = { [unowned self] in forgetIfDone($0) }
         resources.haveGivenBack = { [unowned self] in forgetIfDone($0) }
         resources.writeDown = { [unowned self] application, entries in
-            application.resources = entries
             let owner = RuntimeState.Owner(main: application.process, user: application.user)
-            state?.writeResources(application.number, owner, entries)
+            guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
+            application.resources = entries
+            return true
         }
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }

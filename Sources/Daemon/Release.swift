@@ -34,7 +34,14 @@ extension RuntimeState.Found {
 public enum Release {
     /// - Returns: the exit status: 1 where something could not be let go.
     public static func run(runtimeDirectory: String, journal: Journal) -> Int32 {
-        guard let state = RuntimeState(directory: runtimeDirectory, journal: journal) else { return 0 }
+        // Of no directory there is nothing to release, and none is made.
+        guard access(RuntimeState.first(of: runtimeDirectory), F_OK) == 0,
+            let state = RuntimeState(directory: runtimeDirectory, journal: journal)
+        else { return 0 }
+        guard state.lock(alone: true) else {
+            journal.log(.error, "a daemon that lives has \(runtimeDirectory): nothing is released")
+            return 1
+        }
         let proc = Proc()
         let found = state.found()
         let boot = (try? proc.bootID()) ?? ""

@@ -85,8 +85,8 @@ final class Resources {
     /// Called once an application that has left us has all back.
     var haveGivenBack: (ApplicationNumber) -> Void = { _ in }
     /// Called before an application's resources are changed, with the lines that bring them back
-    /// (`adopt(_:for:)`) should we not live to do it.
-    var writeDown: (Registered, [String]) -> Void = { _, _ in }
+    /// (`adopt(_:for:)`) should we not live to do it. False: they could not be written, and nothing is changed.
+    var writeDown: (Registered, [String]) -> Bool = { _, _ in true }
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
@@ -271,16 +271,15 @@ final class Resources {
             guard let own = ownCgroup(application) else { return settleLater(number) }
             cgroup = own
         }
-        var ledger = takeLedger(of: application)
-        // Not in the ledger itself: a look that is given up leaves nothing behind.
+        let ledger = takeLedger(of: application)
+        // Not in the ledger itself: a look that is given up leaves nothing behind, nor does what cannot be recorded.
         var planned = ledger
         if let changes = planned.plan(
             row ?? ResourceRow(), cgroup: cgroup, departing: departing[number] ?? [], within: budget,
             isForeign: isForeign)
         {
-            ledger = planned
             keep(ledger, of: application)
-            write(changes, of: application, entries: nil)
+            write(changes, planned, of: application, entries: nil)
         } else {
             keep(ledger, of: application)
             submit(application, ledger, row ?? ResourceRow(), cgroup)
@@ -358,20 +357,21 @@ final class Resources {
             if again.remove(number) != nil {
                 settleLater(number)
             } else if let (ledger, changes, entries) = finished.value {
-                keep(ledger, of: application)
-                write(changes, of: application, entries: entries)
+                write(changes, ledger, of: application, entries: entries)
             }
         }
     }
 
     private func write(
-        _ changes: ResourceLedger.Changes, of application: Registered, entries: [String]?
+        _ changes: ResourceLedger.Changes, _ planned: ResourceLedger, of application: Registered,
+        entries: [String]?
     ) {
         let number = application.number
-        if changes.isEmpty { return finish(application) }
-        if rows[number] != nil {
-            writeDown(application, entries ?? ledgers[number]?.entries ?? [])
+        if !changes.isEmpty, rows[number] != nil, !writeDown(application, entries ?? planned.entries) {
+            return finish(application)
         }
+        keep(planned, of: application)
+        if changes.isEmpty { return finish(application) }
         var changes = changes
         if carryOut(&changes, of: application) { return finish(application) }
         underWay[number] = .writing(changes)

@@ -124,7 +124,7 @@ extension Daemon {
     ) {
         guard state.resources(of: successor.description).entries.isEmpty else { return }
         let left = entry.resources ?? state.resources(of: entry.name)
-        state.writeResources(successor, owner, left.entries)
+        _ = state.writeResources(successor, owner, left.entries)
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.

@@ -24,6 +24,7 @@ final class RuntimeState {
     private var writtenFocus: [UInt8]?
     private var hasFailed = false
     private var origin: [Record.Line] = []
+    private var lock: Descriptor?
 
     /// What one of `holds` says, and what the application's own file says of it, encoded once.
     private struct WrittenHolds {
@@ -47,8 +48,17 @@ final class RuntimeState {
         }
     }
 
+    /// Keeps the directory for as long as this value lives, together with other daemons or alone (flock(2)); false: somebody
+    /// else has it.
+    func lock(alone: Bool) -> Bool {
+        let file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard file >= 0 else { return true }
+        lock = Descriptor(owning: file)
+        return flock(file, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 || errno != EWOULDBLOCK
+    }
+
     /// systemd.exec(5): several directories are separated by colons; the first is ours.
-    private static func first(of directories: String) -> String { String(directories.prefix { $0 != ":" }) }
+    static func first(of directories: String) -> String { String(directories.prefix { $0 != ":" }) }
 
     private var applications: String { directory + "/applications" }
 
@@ -124,10 +134,14 @@ final class RuntimeState {
         return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
-    /// Writes down what gives an application's processes back what they had; of nothing, no file is left.
-    func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) {
-        guard !entries.isEmpty else { return removeResources(number) }
-        attempt { () throws(KernelFailure) in
+    /// Writes down what gives an application's processes back what they had; of nothing, no file is left. Answers whether
+    /// it stands there now.
+    func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) -> Bool {
+        guard !entries.isEmpty else {
+            removeResources(number)
+            return true
+        }
+        return attempt { () throws(KernelFailure) in
             var record = Record(origin)
             if let owner { record.add("owner", [String(owner.user)] + ProcessID(owner.main).fields) }
             record.lines += entries.map { Record.Line("resource", $0) }
@@ -187,11 +201,14 @@ final class RuntimeState {
         }
     }
 
-    private func attempt(_ body: () throws(KernelFailure) -> Void) {
+    @discardableResult
+    private func attempt(_ body: () throws(KernelFailure) -> Void) -> Bool {
         do throws(KernelFailure) {
             try body()
+            return true
         } catch {
             complain(error)
+            return false
         }
     }
 

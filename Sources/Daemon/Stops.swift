@@ -296,9 +296,12 @@ final class Stops {
             logFailures(of: application)
             if isByPolicy(number) { check(application) } else { complete(number) }
             return true
-        case .interrupted:
-            return false
-        case .pending:
+        case .interrupted, .pending:
+            if application.suspender.isContested {
+                report(.contested(number))
+                return true
+            }
+            if progress == .interrupted { return false }
             if let failure = application.suspender.unrecorded {
                 refuse(number, failure)
                 return true

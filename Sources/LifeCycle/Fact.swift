@@ -15,6 +15,8 @@ public enum Fact: Equatable, Sendable {
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.
     case stopFailed(ApplicationNumber, String)
+    /// Somebody else continues it as fast as we stop it.
+    case contested(ApplicationNumber)
     /// These sources of memory pressure are watched, and no others.
     case pressureSources([PressureSource])
     /// A trigger of the source has fired: for `warning` or for `critical`.

@@ -159,6 +159,8 @@ extension Machine {
             next.holds = []
             next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: now)
             effects.append(.notice(next.number, .contested))
+            // The others of its extent stand, or are about to.
+            effects.append(.resume(next.number, sparingMain: next.foreignStop != nil))
         }
         switch (next.holds.first, next.enforcement) {
         case (let hold?, .none), (let hold?, .continuing):

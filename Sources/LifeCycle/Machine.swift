@@ -102,6 +102,8 @@ public struct Machine: Equatable, Sendable {
                 $0.holds = []
                 $0.giveWay(to: why, grace: grace, at: now)
             }
+        case .contested(let number):
+            update(number, .signal, at: now, &effects) { $0.contest.count = Application.Contest.limit + 1 }
         case .pressureSources(let sources):
             watch(sources, at: now, &effects)
         case .pressureTriggered(let source, let level):

@@ -27,7 +27,8 @@ final class HeldProcess {
         let status = try proc.status(identity.pid)
         guard status.owner.isWholly(uid) else {
             throw KernelFailure(
-                operation: "check owner \(uid)", subject: "process \(identity)", errno: EPERM)
+                operation: "signal what is not wholly user \(uid)'s:", subject: "process \(identity)",
+                errno: EPERM)
         }
     }
 

@@ -44,6 +44,8 @@ public final class StoppedExtent {
     private var scanned = 0
     private var isScanDirty = false
     private var hasProgressed = false
+    /// How often somebody's SIGCONT took a stop of ours away before it was seen to work.
+    private var lostStops = 0
 
     private final class Member {
         enum Phase: Equatable {
@@ -121,6 +123,13 @@ public final class StoppedExtent {
 
     /// The members that have our SIGSTOP, parents first: to be written down, and to be continued.
     public var stoppedByUs: [ProcessIdentity] { held.filter(\.isHeldByUs).map(\.process.identity) }
+
+    /// Whether somebody continues a member as fast as it is stopped: a terminal multiplexer does that with the programs
+    /// in it. `proceed` would go on for ever.
+    public var isContested: Bool { lostStops > Self.mostLostStops }
+
+    /// More than this many, and we stop fighting (the life cycle contract, § 2).
+    private static let mostLostStops = 5
 
     /// Whether there is anybody in `stoppedByUs`.
     var holdsAnybody: Bool { held.contains(where: \.isHeldByUs) }
@@ -239,6 +248,7 @@ public final class StoppedExtent {
 
     private func forgetWork() {
         (frontier, nextOfFrontier, waiting, scanned, isScanDirty) = ([], 0, [], 0, false)
+        lostStops = 0
     }
 
     private func takeBack(_ member: Member) {
@@ -391,17 +401,37 @@ public final class StoppedExtent {
     }
 
     private func press(_ member: Member) throws(KernelFailure) -> Step {
-        // One signal is enough, unless somebody's SIGCONT takes it away before it works.
-        if case .signalled(let before, let at, let isAwaited) = member.phase,
-            call - before < Self.patience || Clock.monotonicMicroseconds < at + Self.leastPatience
-        {
+        guard case .signalled(let before, let at, let isAwaited) = member.phase else {
+            try signal(member, isAwaited: true)
+            return .changed
+        }
+        // One signal is enough, unless somebody's SIGCONT takes it away.
+        if before < call, try hasLostStop(member) {
+            lostStops += 1
+            try signal(member, isAwaited: isAwaited)
             return isAwaited ? .waiting : .stubborn
         }
-        let isFirst: Bool
-        if case .signalled = member.phase { isFirst = false } else { isFirst = true }
+        guard call - before >= Self.patience, Clock.monotonicMicroseconds >= at + Self.leastPatience else {
+            return isAwaited ? .waiting : .stubborn
+        }
+        try signal(member, isAwaited: false)
+        return .stubborn
+    }
+
+    private func signal(_ member: Member, isAwaited: Bool) throws(KernelFailure) {
         try member.process.signal(SIGSTOP, owner: owner, proc: proc)
-        member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isFirst)
-        return isFirst ? .changed : .stubborn
+        member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)
+    }
+
+    /// Whether our SIGSTOP neither waits nor works: a thread that takes it out of the queue stands at the same moment.
+    private func hasLostStop(_ member: Member) throws(KernelFailure) -> Bool {
+        let identity = member.process.identity
+        // Asked for the signal first: one that works in between is seen in the state.
+        guard try !proc.hasPendingStop(identity.pid), try proc.state(of: identity) != .stopped else {
+            return false
+        }
+        let threads = try proc.threads(of: identity.pid, from: 0, atMost: Self.batch)
+        return threads.next == nil && !threads.found.contains { proc.threadStands($0, in: identity.pid) }
     }
 
     private func forget(_ member: Member) -> Step {

@@ -151,6 +151,12 @@ public final class Suspender {
     /// Those that have our SIGSTOP, parents first.
     public var stoppedByUs: [ProcessIdentity] { extent.stoppedByUs }
 
+    /// Whether somebody continues it as fast as it is stopped by signal.
+    public var isContested: Bool {
+        if case .signals = means { return extent.isContested }
+        return false
+    }
+
     /// Whether there is nobody whom a stop could reach.
     public var isOutOfReach: Bool {
         if case .signals = means { return extent.members.isEmpty }

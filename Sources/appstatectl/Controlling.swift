@@ -13,7 +13,7 @@ struct Register: ParsableCommand {
     @Option(help: "Who may suspend it: automatic, manual or never.") var suspension: String?
     @Option(name: .customLong("background-mode"), help: "A reason to run on in the background.")
     var backgroundModes: [String] = []
-    @Flag(inversion: .prefixedNo, help: "May be ended while suspended when memory is short.")
+    @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
     var reclaimable = true
 
     func run() throws {

@@ -24,26 +24,24 @@ enum Arguments: Equatable {
           --version      print the version
           --help         print this
 
-        Environment: DBUS_SYSTEM_BUS_ADDRESS, NOTIFY_SOCKET, RUNTIME_DIRECTORY,
-        STATE_DIRECTORY; SYSTEMD_LOG_LEVEL=debug shows every edge in the journal.
+        Environment: DBUS_SYSTEM_BUS_ADDRESS, NOTIFY_SOCKET, RUNTIME_DIRECTORY;
+        SYSTEMD_LOG_LEVEL=debug shows every edge in the journal.
         """
 
     init(_ words: some Sequence<String>) {
         var source = Configuration.Source.system
-        var rest = Array(words)[...]
+        let words = Array(words)
+        // Whoever asks for help wants nothing done.
+        if words.contains(where: ["--help", "-h"].contains) {
+            self = .help
+            return
+        }
+        let alone: [String: Self] = ["--version": .version, "--hand-over": .handOver, "--release": .release]
+        var rest = words[...]
         while let word = rest.popFirst() {
             switch word {
-            case "--help", "-h":
-                self = .help
-                return
-            case "--version":
-                self = .version
-                return
-            case "--hand-over":
-                self = .handOver
-                return
-            case "--release":
-                self = .release
+            case let word where alone[word] != nil:
+                self = words.count == 1 ? alone[word] ?? .help : .wrong("\(word) takes no other argument")
                 return
             case "--config":
                 guard let file = rest.popFirst() else {

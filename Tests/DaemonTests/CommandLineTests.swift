@@ -20,9 +20,11 @@ struct CommandLineTests {
         return (ending, child.output, child.errors)
     }
 
-    @Test("--help says how it is used", arguments: ["--help", "-h"])
-    func help(_ option: String) throws {
-        let (ending, output, errors) = try run([option])
+    @Test(
+        "--help says how it is used, and nothing else is done",
+        arguments: [["--help"], ["-h"], ["--release", "--help"]])
+    func help(_ options: [String]) throws {
+        let (ending, output, errors) = try run(options)
         #expect(ending == .exited(0))
         for word in ["--config FILE", "--version", "--help", "DBUS_SYSTEM_BUS_ADDRESS", "NOTIFY_SOCKET"] {
             #expect(output.contains(word), "\(word)")
@@ -41,7 +43,10 @@ struct CommandLineTests {
 
     @Test(
         "an argument that there is not is refused with a sentence and status 2",
-        arguments: [["--colour"], ["start"], ["--config"], ["-x"], ["--config", "/dev/null", "more"], [""]])
+        arguments: [
+            ["--colour"], ["start"], ["--config"], ["-x"], ["--config", "/dev/null", "more"], [""],
+            ["--release", "more"], ["--config", "/dev/null", "--release"], ["--hand-over", "--version"],
+        ])
     func wrong(_ arguments: [String]) throws {
         let (ending, output, errors) = try run(arguments)
         #expect(ending == .exited(2))

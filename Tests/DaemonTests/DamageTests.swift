@@ -181,6 +181,18 @@ struct DamageTests {
         #expect(try scene.client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 4))
     }
 
+    @Test("appstated --release lets nobody go while a daemon lives")
+    func notReleased() throws {
+        let scene = try Scene()
+        try scene.daemon.start()
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated", ["--release"],
+            environment: ["RUNTIME_DIRECTORY": scene.daemon.runtimeDirectory])
+        #expect(try child.waitForExit() == .exited(1), "\(child.errors)")
+        #expect(child.errors.contains("a daemon that lives has \(scene.daemon.runtimeDirectory)"))
+        #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
+    }
+
     @Test("appstated --release lets all go; the next daemon knows them, without a hold")
     func released() throws {
         let scene = try Scene()

@@ -65,6 +65,21 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
     }
 
+    @Test("nor is anything else changed that could not be recorded, until there is room again")
+    func resources() throws {
+        let scene = try Scene()
+        let own = try Niceness.read(getpid())
+        try scene.disk.fill()
+        let child = try Child("sleep", ["1000"])
+        let path = try scene.client.register("org.example.Next", child.pid)
+        #expect(try scene.client.state(path) == "background")
+        #expect(try Niceness.read(child.pid) == own)
+        try scene.disk.clear()
+        try scene.client.setFocus(child.pid)
+        try scene.client.setMinimized(child.pid, true)
+        try scene.client.wait("its resources") { try Niceness.read(child.pid) > own }
+    }
+
     @Test("nor does policy stop anybody, until there is room again")
     func policy() throws {
         let scene = try Scene([("launch-mode", .string("foreground")), ("suspension", .string("automatic"))])

@@ -79,13 +79,14 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "critical is less than the line: 5 %, at most 512 MiB, or so many bytes",
+        "critical is less than the line: 5 %, at most 512 MiB, or so many bytes, and never more than half",
         arguments: [
             (1 << 30, PressureSettings.Amount.share(500), 53_687_091), (16 << 30, .share(500), 512 << 20),
             (200 << 20, .share(500), 10 << 20), (1 << 30, .share(10_000), 512 << 20),
             (16 << 30, .bytes(1 << 30), 1 << 30), (1 << 30, .bytes(100 << 20), 100 << 20),
             (1 << 30, .share(1), 107_374), (.max, .share(500), 512 << 20),
-            (1 << 30, .bytes(8_388_608 << 40), 1 << 30), (1 << 30, .bytes(.max), 1 << 30),
+            (1 << 30, .bytes(8_388_608 << 40), 512 << 20), (1 << 30, .bytes(.max), 512 << 20),
+            (1 << 20, .share(10_000), 512 << 10),
         ] as [(UInt64, PressureSettings.Amount, UInt64)])
     func line(_ total: UInt64, _ amount: PressureSettings.Amount, _ line: UInt64) {
         #expect(amount.bytes(of: total) == line)
@@ -323,11 +324,11 @@ struct PressureGaugeTests {
         }
     }
 
-    @Test("an episode ends, too, where most of the memory is below the line")
+    @Test("an episode ends, too, where half of the memory is below the line")
     func greatLine() {
         var desk = GaugeDesk()
         desk.settings.criticalAvailable = .bytes(700 << 20)
-        desk.available = 600 << 20
+        desk.available = 500 << 20
         desk.trigger()
         desk.pass(Self.second)
         #expect(desk.gauge.level == .critical)

@@ -342,7 +342,9 @@ extension SignalTests {
             #expect(
                 extent.failures == [
                     KernelFailure(
-                        operation: "check owner 0", subject: "process \(first) and others", errno: EPERM)
+                        operation: "signal what is not wholly user 0's:",
+                        subject: "process \(first) and others",
+                        errno: EPERM)
                 ])
             extent.release()
             for process in members(main) { Glibc.kill(process.pid, SIGKILL) }

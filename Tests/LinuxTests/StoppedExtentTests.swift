@@ -179,7 +179,9 @@ extension SignalTests {
             #expect(try !proc.isStopped(other) && !proc.isStopped(below))
             #expect(
                 extent.failures == [
-                    KernelFailure(operation: "check owner 0", subject: "process \(other)", errno: EPERM)
+                    KernelFailure(
+                        operation: "signal what is not wholly user 0's:", subject: "process \(other)",
+                        errno: EPERM)
                 ])
             extent.release()
         }

@@ -214,7 +214,7 @@ final class Gate {
         journal.log(
             isAllowed ? .notice : .info,
             "user \(connection.user) (pid \(connection.pid)) \(isAllowed ? "may" : "may not") "
-                + "\(detail("method")), says polkit: \(detail("target"))",
+                + "\(detail("method")): \(detail("target"))",
             as: isAllowed ? .managementAllowed : .managementRefused,
             [(.callerUser, String(connection.user)), (.callerPID, String(connection.pid))])
     }

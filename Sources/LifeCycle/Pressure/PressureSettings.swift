@@ -28,13 +28,14 @@ public struct PressureSettings: Equatable, Sendable {
         /// Of all memory, in hundredths of a per cent; at most 512 MiB (§ 6).
         case share(UInt32)
 
-        /// The amount in bytes where there are `total` bytes: never more than these.
+        /// The amount in bytes where there are `total` bytes: never more than half of these. A machine that does nothing
+        /// would be short of memory, because of a slip of the pen.
         public func bytes(of total: UInt64) -> UInt64 {
             switch self {
-            case .bytes(let bytes): return min(bytes, total)
+            case .bytes(let bytes): return min(bytes, total / 2)
             case .share(let share):
                 let (product, overflow) = total.multipliedReportingOverflow(by: UInt64(share))
-                return min(overflow ? .max : product / 10_000, 512 << 20)
+                return min(overflow ? .max : product / 10_000, 512 << 20, total / 2)
             }
         }
     }

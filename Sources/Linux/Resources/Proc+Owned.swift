@@ -12,7 +12,9 @@ extension Proc {
             throw KernelFailure(operation: "check", subject: "process \(process)", errno: ESRCH)
         }
         guard owner.isWholly(uid) else {
-            throw KernelFailure(operation: "check owner \(uid)", subject: "process \(process)", errno: EPERM)
+            throw KernelFailure(
+                operation: "change what is not wholly user \(uid)'s:", subject: "process \(process)",
+                errno: EPERM)
         }
     }
 

@@ -1,0 +1,103 @@
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Somebody else continues what we stop: it is stopped again, or let go as a whole, and never something in between.
+@Suite(
+    "Continued by somebody else", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+struct ContestTests {
+    /// A program that continues its child whenever that is stopped, so often, as a terminal multiplexer does with the
+    /// programs in it.
+    private struct Multiplexer {
+        let process: Child
+        let pid: Int32
+
+        init(times: Int) throws {
+            process = try Child(
+                "/usr/bin/python3",
+                [
+                    "-c",
+                    """
+                    import os, signal
+                    child = os.fork()
+                    if child == 0:
+                        if os.fork() == 0:
+                            while True: signal.pause()
+                        print('child', os.getpid(), flush=True)
+                        while True: signal.pause()
+                    for i in range(\(times)):
+                        os.waitpid(child, os.WUNTRACED)
+                        os.kill(child, signal.SIGCONT)
+                    while True: signal.pause()
+                    """,
+                ])
+            let line = try process.waitForLine(containing: "child")
+            guard let pid = line.split(separator: " ").last.flatMap({ Int32($0) }) else {
+                throw TestFailure("no child: \(line)")
+            }
+            self.pid = pid
+        }
+
+        func end(_ extent: [ProcessIdentity]) {
+            for process in extent { kill(process.pid, SIGKILL) }
+        }
+    }
+
+    @Test("one that is continued before its stop was seen is stopped again", arguments: [1, 3])
+    func again(_ times: Int) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let multiplexer = try Multiplexer(times: times)
+        let extent = Extent.members(of: try Proc().identity(of: multiplexer.pid), proc: Proc()) { _ in false }
+        defer { multiplexer.end(extent) }
+        #expect(extent.count == 2)
+        let path = try client.register("org.example.Shell", multiplexer.pid)
+        try client.application(path, "Suspend")
+        try client.wait("the last stop") {
+            try client.state(path) == "suspended" && extent.allSatisfy { try isStopped($0.pid) }
+        }
+        #expect(try client.holds(path) == ["request uid:\(getuid())"])
+        try client.application(path, "Resume")
+        try client.wait(for: path, toBe: "background")
+        #expect(try extent.allSatisfy { try !isStopped($0.pid) })
+    }
+
+    @Test("one that is continued as fast as it is stopped is given up, and all of it runs")
+    func givenUp() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let multiplexer = try Multiplexer(times: 1_000_000)
+        let extent = Extent.members(of: try Proc().identity(of: multiplexer.pid), proc: Proc()) { _ in false }
+        defer { multiplexer.end(extent) }
+        let path = try client.register("org.example.Shell", multiplexer.pid)
+        _ = client.error { try client.application(path, "Suspend") }
+        try client.wait("the hold to be given up") { try client.holds(path) == [] }
+        try daemon.process.waitForLine(containing: "holds given up")
+        try client.wait("all to run") {
+            try client.state(path) == "background" && extent.allSatisfy { try !isStopped($0.pid) }
+        }
+    }
+
+    @Test(
+        "when a hold is given up, the children run as well",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func children() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let family = try Family(20)
+        let path = try client.register("org.example.Family", family.pid)
+        try client.application(path, "Suspend")
+        while try !client.holds(path).isEmpty {
+            client.forget()
+            kill(family.pid, SIGCONT)
+            try client.wait("an answer to SIGCONT") {
+                let last = client.edges(of: path).last
+                return last == "background→suspended" || last == "suspended→background"
+            }
+        }
+        try client.wait("all to run") { family.stopped == 0 }
+        #expect(try client.state(path) == "background")
+    }
+}
