@@ -526,7 +526,9 @@ final class Stops {
             if release.sparingMain { return }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
             if isFrozenByAnother(application) { return continueForeign(application.number) }
-            if (try? proc.isStopped(application.process)) == true { continueMain(application) }
+            // Asked for the signal first: one that works in between is seen in the state.
+            let isToStop = (try? proc.hasPendingStop(application.process.pid)) == true
+            if isToStop || (try? proc.isStopped(application.process)) == true { continueMain(application) }
             reportIfRunning(application)
         case .objection:
             reportIfRunning(application)

@@ -36,7 +36,8 @@ final class Watcher {
         loop = try EventLoop()
     }
 
-    /// Runs until interrupted (0) or the daemon leaves the bus (1).
+    /// Runs until interrupted (0) or the bus goes away (1). A daemon that comes back, after an upgrade, say, is
+    /// subscribed to again; `Resync` says that something may have been missed.
     func run() throws -> Int32 {
         slots.append(
             try client.bus.addFilter { [unowned self] message in
@@ -44,20 +45,40 @@ final class Watcher {
                 return false
             })
         slots.append(
-            try client.bus.watchOwner(of: BusNames.service, onlyLost: true) { [unowned self] _, _ in
-                leave("appstated has left the bus")
+            try client.bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+                ownerChanged(isThere: owner != nil)
             })
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
         }
         try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away") }
-        try client.call(BusNames.root, BusNames.manager, "Subscribe")
-        for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+        try subscribe()
         Terminal.warn("listening")
         try client.bus.attach(to: loop)
         let code = try loop.run()
         slots = []
         return code
+    }
+
+    private func subscribe() throws {
+        try client.call(BusNames.root, BusNames.manager, "Subscribe")
+        names = [:]
+        for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+    }
+
+    private func ownerChanged(isThere: Bool) {
+        guard isThere else {
+            return Terminal.warn("appstatectl: appstated has left the bus; waiting for the next")
+        }
+        do {
+            try subscribe()
+            show(ManagerSignal.resync.rawValue, nil, [])
+        } catch let failure as Failure where failure.verdict == .notRunning {
+            // It has left already: the next will be told of, too.
+            return
+        } catch {
+            leave("\((error as? Failure)?.sentence ?? "\(error)")")
+        }
     }
 
     private func leave(_ sentence: String) {

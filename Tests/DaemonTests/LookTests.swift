@@ -184,6 +184,8 @@ struct LookTests {
             try client.application(path, "Suspend")
             try client.wait("the stop") { try isStopped(pid) }
             try client.application(path, "Resume")
+            // Whoever only calls answers no ping, and is sent no more signals after some hundred.
+            try client.settle()
         }
         try client.setFocus(pid)
         #expect(try client.state(path) == "active")

@@ -111,14 +111,22 @@ struct CommandTests {
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
-    @Test("monitor says so when the daemon leaves")
+    @Test("monitor says so when the daemon leaves, and goes on with the next one")
     func daemonLeaves() throws {
         let stage = try Stage()
         let monitor = try stage.start("monitor")
         try monitor.waitForLine(containing: "listening")
         stage.daemon.kill(SIGTERM)
-        #expect(try monitor.waitForExit() == .exited(1))
+        _ = try stage.daemon.waitForExit()
+        let next = try stage.startDaemon()
+        try monitor.waitForLine(containing: "Resync")
         #expect(monitor.errors.contains("appstated has left the bus"))
+        let child = try Child("sleep", ["1000"])
+        #expect(try stage.run("register", "org.example.Next", "\(child.pid)").status == .exited(0))
+        try monitor.waitForLine(containing: "org.example.Next")
+        monitor.kill(SIGINT)
+        #expect(try monitor.waitForExit() == .exited(0))
+        withExtendedLifetime(next) {}
     }
 
     @Test("errors are sentences, with the exit status that the help promises")
@@ -370,11 +378,19 @@ private final class Stage {
         let configuration = bus.directory + "/appstated.conf"
         // What runs beside the tests must not have the suspended ones ended: no source, no pressure.
         try "[Pressure]\nSource=/none".write(toFile: configuration, atomically: true, encoding: .utf8)
-        daemon = try Child(
-            Programs.built("appstated") ?? "appstated", ["--config", configuration],
+        daemon = try Self.startDaemon(on: bus)
+    }
+
+    /// The next one, once the first has ended.
+    func startDaemon() throws -> Child { try Self.startDaemon(on: bus) }
+
+    private static func startDaemon(on bus: PrivateBus) throws -> Child {
+        let daemon = try Child(
+            Programs.built("appstated") ?? "appstated", ["--config", bus.directory + "/appstated.conf"],
             environment: bus.environment)
         try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "120", "org.appstate1"])
             .waitForExit()
+        return daemon
     }
 
     func start(_ arguments: String...) throws -> Child { try start(arguments, environment: [:]) }
