@@ -42,6 +42,10 @@ public enum Release {
             journal.log(.error, "a daemon that lives has \(runtimeDirectory): nothing is released")
             return 1
         }
+        return letGo(state, journal)
+    }
+
+    static func letGo(_ state: RuntimeState, _ journal: Journal) -> Int32 {
         let proc = Proc()
         let found = state.found()
         let boot = (try? proc.bootID()) ?? ""

@@ -44,7 +44,7 @@ public final class StoppedExtent {
     private var scanned = 0
     private var isScanDirty = false
     private var hasProgressed = false
-    /// How often somebody's SIGCONT took a stop of ours away before it was seen to work.
+    /// How often somebody's SIGCONT took a stop of ours away before it was seen to work, since all stood.
     private var lostStops = 0
 
     private final class Member {
@@ -159,7 +159,12 @@ public final class StoppedExtent {
     ) -> Progress {
         if !known.contains(main) {
             list.clear()
-            if let member = hold(main) { frontier.append(member) }
+            if let member = hold(main) {
+                frontier.append(member)
+                // Members that an earlier value stopped may be there already, of a main process that ran.
+                held.insert(held.removeLast(), at: 0)
+                scanned = 0
+            }
         }
         return proceed(within: budget, isForeign: isForeign)
     }
@@ -181,7 +186,11 @@ public final class StoppedExtent {
             let isWhole = !isScanDirty && frontier.isEmpty
             (scanned, isScanDirty) = (0, false)
             guard isWhole else { continue }
-            return held.first.map { $0.process.identity == main && $0.stands } == true ? .complete : .pending
+            guard held.first.map({ $0.process.identity == main && $0.stands }) == true else {
+                return .pending
+            }
+            lostStops = 0
+            return .complete
         }
         return .interrupted
     }

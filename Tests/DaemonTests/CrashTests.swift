@@ -222,9 +222,14 @@ private final class Churn {
 
     private func settleStop(_ subject: Subject) throws {
         let wanted = subject.foreign == .yes || subject.request == .yes
-        try client.wait("\(subject.path) to be stopped: \(wanted)") {
-            try subject.stands == wanted
-                && (try client.state(subject.path) == "suspended") == wanted
+        do {
+            try client.wait("\(subject.path) to be stopped: \(wanted)") {
+                try subject.stands == wanted
+                    && (try client.state(subject.path) == "suspended") == wanted
+            }
+        } catch {
+            throw TestFailure(
+                "\(error); it stands: \(try subject.stands); \(try client.explain(subject.path))")
         }
     }
 

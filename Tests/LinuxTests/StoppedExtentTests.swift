@@ -275,6 +275,26 @@ extension SignalTests {
             #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
         }
 
+        @Test(
+            "another value takes up the children of a main process that somebody continued meanwhile",
+            .enabled(if: python, "needs python3"))
+        func adoptChildren() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let earlier = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(earlier))
+            let all = earlier.stoppedByUs
+            Glibc.kill(main.pid, SIGCONT)
+            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            later.adopt(all)
+            #expect(Set(later.stoppedByUs) == Set(all).subtracting([main]))
+            #expect(complete(later))
+            #expect(Set(later.stoppedByUs) == Set(all))
+            later.release()
+            #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
+        }
+
         @Test("a zombie leader's threads stop, too", .enabled(if: python, "needs python3"))
         func zombieLeader() throws {
             let child = try zombieLeaderChild()
