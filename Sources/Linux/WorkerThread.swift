@@ -124,12 +124,12 @@ final class WorkerThread: @unchecked Sendable {
         while let job = next() { job() }
     }
 
-    /// The deciding thread has the process's share of the processors first (sched(7), "The nice value"). And since a
-    /// thread with a long time slice is preempted by whoever wakes up with a shorter one, nobody on the machine waits
-    /// for a tick while a job computes (Documentation/scheduler/sched-eevdf.rst of the kernel).
+    /// A thread with a long time slice is preempted by whoever wakes up with a shorter one: nobody on the machine waits for a tick
+    /// while a job computes, the deciding thread least of all (Documentation/scheduler/sched-eevdf.rst of the
+    /// kernel). It is as nice as before: who waits for a look has no more patience on a busy machine.
     private func giveWay() {
         let slice: UInt64 = 100_000_000
-        if clinux_set_own_scheduling(10, slice) < 0 { _ = clinux_setpriority(0, 10) }
+        _ = clinux_set_own_scheduling(20 - clinux_getpriority(0), slice)
     }
 
     /// The next job; nil once there was none for long enough, or nobody wants any.
