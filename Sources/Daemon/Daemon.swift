@@ -104,7 +104,7 @@ public final class Daemon {
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
         longCalls = try LongCalls(
-            loop: loop, bus: bus, now: { Self.now }, share: share, background: background)
+            loop: loop, bus: bus, now: { Self.now }, background: background)
         processes = try Processes(loop: loop, report: core.report)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, application: core.application,

@@ -40,7 +40,7 @@ final class Kills {
         self.proc = proc
         self.isForeign = isForeign
         self.journal = journal
-        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
+        retries = try Retries(loop: loop, now: now, background: background)
     }
 
     /// Begins to stop it; kills it once it stands, or at the end of patience. What is frozen takes no stop, and

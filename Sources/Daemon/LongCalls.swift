@@ -61,17 +61,18 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
-    private let share: WorkShare
+    private var share: WorkShare { background.share }
+    private let background: Background
     /// Whose call is being handled.
     private var caller: UInt32?
     /// Gives back calls of users who had taken more than their share.
     private var shareTimer: Timer?
 
     init(
-        loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, share: WorkShare, background: Background
+        loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, background: Background
     ) throws(BusFailure) {
         self.bus = bus
-        self.share = share
+        self.background = background
         self.now = now
         timer = try loop.timer { [weak self] in
             guard let self else { return }

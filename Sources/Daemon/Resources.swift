@@ -97,7 +97,7 @@ final class Resources {
         self.now = now
         self.journal = journal
         self.state = state
-        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
+        retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
         recovery = try loop.timer { [weak self] in self?.takePostponed(1) }
@@ -371,9 +371,8 @@ final class Resources {
             return finish(application)
         }
         keep(planned, of: application)
-        if changes.isEmpty { return finish(application) }
         var changes = changes
-        if carryOut(&changes, of: application) { return finish(application) }
+        if changes.isEmpty || carryOut(&changes, of: application) { return finish(application) }
         underWay[number] = .writing(changes)
         retries.work(on: number, of: application.user) { [weak self] in
             guard let self, case .writing(var changes)? = underWay[number],

@@ -56,9 +56,16 @@ final class Retries<Key: Hashable> {
     private var lastSerial: UInt64 = 0
     private var lastTurn: UInt64 = 0
 
+    /// Work that a user can make much of: it gives way, and is charged to the user's share.
+    convenience init(
+        loop: EventLoop, now: @escaping () -> Microseconds, background: Background
+    ) throws(BusFailure) {
+        try self.init(loop: loop, now: now, share: background.share, background: background)
+    }
+
     /// - Parameters:
     ///   - share: what each user's work may take.
-    ///   - background: whom the work gives way to, where it is work that a user can make much of.
+    ///   - background: whom the work gives way to; nil: nobody.
     init(
         loop: EventLoop, now: @escaping () -> Microseconds, share: WorkShare, background: Background? = nil
     ) throws(BusFailure) {

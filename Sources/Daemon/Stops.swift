@@ -111,8 +111,8 @@ final class Stops {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         turns = Turn(loop, now)
-        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
-        continuations = try Retries(loop: loop, now: now, share: background.share, background: background)
+        retries = try Retries(loop: loop, now: now, background: background)
+        continuations = try Retries(loop: loop, now: now, background: background)
         looks = try Looks(loop: loop, name: "appstated-look", now: now)
         kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: now, background: background, isForeign: isForeign)
@@ -525,10 +525,8 @@ final class Stops {
         case .resumption:
             if release.sparingMain { return }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
-            if isFrozenByAnother(application) { return continueForeign(application.number) }
-            // Asked for the signal first: one that works in between is seen in the state.
-            let isToStop = (try? proc.hasPendingStop(application.process.pid)) == true
-            if isToStop || (try? proc.isStopped(application.process)) == true { continueMain(application) }
+            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
+            if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportIfRunning(application)
         case .objection:
             reportIfRunning(application)
@@ -578,7 +576,7 @@ final class Stops {
             continuing[number] = nil
             return .settled
         }
-        if let cgroup = freezes?.toldCgroup(of: number), !application.suspender.isFreezeOurs {
+        if let cgroup = anothersFreeze(of: application) {
             // A freeze that holds others too is not this application's to lift.
             switch application.suspender.ownCgroup(within: budget, isForeign) {
             case .interrupted: return .soon
@@ -622,8 +620,9 @@ final class Stops {
         self.release(release)
     }
 
-    private func isFrozenByAnother(_ application: Registered) -> Bool {
-        !application.suspender.isFreezeOurs && freezes?.toldCgroup(of: application.number) != nil
+    /// The application's cgroup, where somebody else has told it to freeze.
+    private func anothersFreeze(of application: Registered) -> Cgroup? {
+        application.suspender.isFreezeOurs ? nil : freezes?.toldCgroup(of: application.number)
     }
 
     private func continueMain(_ application: Registered) {
@@ -681,10 +680,9 @@ final class Stops {
     /// thawed. nil: it is not frozen by us.
     func hasStopBeneath(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
         guard let suspender = find(number)?.suspender, suspender.isFreezeOurs,
-            let cgroup = freezes?.frozenCgroup(of: number), cgroup == suspender.frozen,
-            let isStopped = try? proc.isStopped(process)
+            let cgroup = freezes?.frozenCgroup(of: number), cgroup == suspender.frozen
         else { return nil }
-        return isStopped || (try? proc.hasPendingStop(process.pid)) == true
+        return try? proc.hasStop(process)
     }
 
     /// Looks at the cgroup of an application, and reports what has become of it.

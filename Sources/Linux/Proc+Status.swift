@@ -76,6 +76,15 @@ extension Proc {
         return isPending
     }
 
+    /// Whether a stop holds the process, or waits for it to run.
+    ///
+    /// Throws `ESRCH` if it is gone, also where its id was given to another.
+    public func hasStop(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
+        // Asked for the signal first: one that works in between is seen in the state.
+        if try hasPendingStop(identity.pid) { return true }
+        return try isStopped(identity)
+    }
+
     /// The process that traces it, or one of its threads: `TracerPid` of each; nil for none.
     ///
     /// A debugger traces all threads, strace(1) may trace one. Throws `ESRCH` if the process is gone.

@@ -143,9 +143,7 @@ public final class StoppedExtent {
     /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < Extent.limit {
-            // Asked for the signal first: one that works in between is seen in the state.
-            guard let process = try? HeldProcess(identity, proc: proc),
-                (try? proc.hasPendingStop(identity.pid)) == true || (try? proc.isStopped(identity)) == true
+            guard let process = try? HeldProcess(identity, proc: proc), (try? proc.hasStop(identity)) == true
             else { continue }
             known.insert(identity)
             held.append(Member(process, .stopped(byUs: true)))
@@ -362,7 +360,7 @@ public final class StoppedExtent {
                 // Its tracer has our signal and decides; it executes nothing until then.
                 return .settled
             case .running, .sleeping, .diskSleep, .tracingStop, .idle, .other:
-                return try press(member)
+                return try press(member, budget)
             }
         } catch {
             return fail(member, error)
@@ -381,7 +379,7 @@ public final class StoppedExtent {
                 // From the first look on at which the leading thread stands, none of them makes another.
                 switch try threadsStand(of: member, budget) {
                 case true?: break
-                case false?: return try press(member)
+                case false?: return try press(member, budget)
                 case nil: return .interrupted
                 }
             }
@@ -409,13 +407,13 @@ public final class StoppedExtent {
         return true
     }
 
-    private func press(_ member: Member) throws(KernelFailure) -> Step {
+    private func press(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Step {
         guard case .signalled(let before, let at, let isAwaited) = member.phase else {
             try signal(member, isAwaited: true)
             return .changed
         }
         // One signal is enough, unless somebody's SIGCONT takes it away.
-        if before < call, try hasLostStop(member) {
+        if before < call, try hasLostStop(member, budget) {
             lostStops += 1
             try signal(member, isAwaited: isAwaited)
             return isAwaited ? .waiting : .stubborn
@@ -432,15 +430,17 @@ public final class StoppedExtent {
         member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)
     }
 
-    /// Whether our SIGSTOP neither waits nor works: a thread that takes it out of the queue stands at the same moment.
-    private func hasLostStop(_ member: Member) throws(KernelFailure) -> Bool {
+    /// Whether our SIGSTOP neither waits nor works: a thread that takes it out of the queue stands at the same moment. Of
+    /// more threads than the budget allows it is not told.
+    private func hasLostStop(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Bool {
         let identity = member.process.identity
-        // Asked for the signal first: one that works in between is seen in the state.
-        guard try !proc.hasPendingStop(identity.pid), try proc.state(of: identity) != .stopped else {
-            return false
-        }
+        guard try !proc.hasStop(identity) else { return false }
         let threads = try proc.threads(of: identity.pid, from: 0, atMost: Self.batch)
-        return threads.next == nil && !threads.found.contains { proc.threadStands($0, in: identity.pid) }
+        guard threads.next == nil else { return false }
+        for thread in threads.found {
+            if proc.threadStands(thread, in: identity.pid) || budget.spend() { return false }
+        }
+        return true
     }
 
     private func forget(_ member: Member) -> Step {

@@ -26,6 +26,8 @@ final class Watcher {
     private let json: Bool
     private let loop: EventLoop
     private var names: [String: (id: String, pid: UInt32)] = [:]
+    /// The daemon that was subscribed to.
+    private var daemon: String?
     private var slots: [Slot] = []
     private var sources: [Source] = []
 
@@ -46,7 +48,7 @@ final class Watcher {
             })
         slots.append(
             try client.bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
-                ownerChanged(isThere: owner != nil)
+                ownerChanged(to: owner)
             })
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
@@ -61,13 +63,15 @@ final class Watcher {
     }
 
     private func subscribe() throws {
-        try client.call(BusNames.root, BusNames.manager, "Subscribe")
+        daemon = try client.call(BusNames.root, BusNames.manager, "Subscribe").sender
         names = [:]
         for row in try client.applications() { names[row.path] = (row.id, row.pid) }
     }
 
-    private func ownerChanged(isThere: Bool) {
-        guard isThere else {
+    private func ownerChanged(to owner: String?) {
+        // Our own call may have had it started.
+        if owner == daemon { return }
+        guard owner != nil else {
             return Terminal.warn("appstatectl: appstated has left the bus; waiting for the next")
         }
         do {

@@ -39,10 +39,11 @@ enum Arguments: Equatable {
         let alone: [String: Self] = ["--version": .version, "--hand-over": .handOver, "--release": .release]
         var rest = words[...]
         while let word = rest.popFirst() {
-            switch word {
-            case let word where alone[word] != nil:
-                self = words.count == 1 ? alone[word] ?? .help : .wrong("\(word) takes no other argument")
+            if let mode = alone[word] {
+                self = words.count == 1 ? mode : .wrong("\(word) takes no other argument")
                 return
+            }
+            switch word {
             case "--config":
                 guard let file = rest.popFirst() else {
                     self = .wrong("--config needs a file")

@@ -10,9 +10,11 @@ import Testing
 struct ContestTests {
     /// A program that continues its child whenever that is stopped, so often, as a terminal multiplexer does with the
     /// programs in it.
-    private struct Multiplexer {
-        let process: Child
+    private final class Multiplexer {
+        private let process: Child
         let pid: Int32
+        /// The child, and its own.
+        let extent: [ProcessIdentity]
 
         init(times: Int) throws {
             process = try Child(
@@ -38,9 +40,10 @@ struct ContestTests {
                 throw TestFailure("no child: \(line)")
             }
             self.pid = pid
+            extent = Extent.members(of: try Proc().identity(of: pid), proc: Proc()) { _ in false }
         }
 
-        func end(_ extent: [ProcessIdentity]) {
+        deinit {
             for process in extent { kill(process.pid, SIGKILL) }
         }
     }
@@ -50,18 +53,16 @@ struct ContestTests {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let multiplexer = try Multiplexer(times: times)
-        let extent = Extent.members(of: try Proc().identity(of: multiplexer.pid), proc: Proc()) { _ in false }
-        defer { multiplexer.end(extent) }
-        #expect(extent.count == 2)
+        #expect(multiplexer.extent.count == 2)
         let path = try client.register("org.example.Shell", multiplexer.pid)
         try client.application(path, "Suspend")
         try client.wait("the last stop") {
-            try client.state(path) == "suspended" && extent.allSatisfy { try isStopped($0.pid) }
+            try client.state(path) == "suspended" && multiplexer.extent.allSatisfy { try isStopped($0.pid) }
         }
         #expect(try client.holds(path) == ["request uid:\(getuid())"])
         try client.application(path, "Resume")
         try client.wait(for: path, toBe: "background")
-        #expect(try extent.allSatisfy { try !isStopped($0.pid) })
+        #expect(try multiplexer.extent.allSatisfy { try !isStopped($0.pid) })
     }
 
     @Test("one that is continued as fast as it is stopped is given up, and all of it runs")
@@ -69,14 +70,12 @@ struct ContestTests {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let multiplexer = try Multiplexer(times: 1_000_000)
-        let extent = Extent.members(of: try Proc().identity(of: multiplexer.pid), proc: Proc()) { _ in false }
-        defer { multiplexer.end(extent) }
         let path = try client.register("org.example.Shell", multiplexer.pid)
         _ = client.error { try client.application(path, "Suspend") }
         try client.wait("the hold to be given up") { try client.holds(path) == [] }
         try daemon.process.waitForLine(containing: "holds given up")
         try client.wait("all to run") {
-            try client.state(path) == "background" && extent.allSatisfy { try !isStopped($0.pid) }
+            try client.state(path) == "background" && multiplexer.extent.allSatisfy { try !isStopped($0.pid) }
         }
     }
 

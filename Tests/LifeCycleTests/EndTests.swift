@@ -191,6 +191,7 @@ struct EndTests {
             stage.take(.continued(stage.number))
             stage.take(.objected(stage.number, ""))
             stage.take(.stopFailed(stage.number, ""))
+            stage.take(.contested(stage.number))
             #expect(stage.words(.all).isEmpty)
         }
     }

@@ -245,6 +245,17 @@ struct SuspensionTests {
         stage.take(.continued(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
+        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+    }
+
+    @Test("what somebody continues before it stands is let go as a whole")
+    func contestedWhileStopping() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        stage.take(.contested(stage.number))
+        #expect(stage.holds.isEmpty && stage.state == .background && !stage.application.isPending)
+        #expect(stage.effects.contains(.notice(stage.number, .contested)))
+        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
     }
 
     @Test("what speaks against a stop puts policy off for a grace")

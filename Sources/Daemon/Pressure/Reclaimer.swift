@@ -57,7 +57,7 @@ final class Reclaimer {
         now: @escaping () -> Microseconds, background: Background,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) throws(BusFailure) {
-        retries = try Retries(loop: loop, now: now, share: background.share, background: background)
+        retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         self.proc = proc
         self.journal = journal
