@@ -19,6 +19,9 @@ enum Bench {
         {
             try attack.run(CommandLine.arguments[3])
         }
+        if CommandLine.arguments.count == 3, CommandLine.arguments[1] == "--bystander" {
+            try Bystander.run(CommandLine.arguments[2])
+        }
         guard let daemon = Programs.beside("appstated") else {
             print("bench: appstated is not built beside this program")
             exit(1)
@@ -300,6 +303,14 @@ final class Subscriber {
             member: "SetFocus")
         try message.append(UInt32(pid))
         try bus.send(message)
+    }
+
+    func get(_ interface: String, _ property: String, of service: String) throws {
+        let message = try bus.newCall(
+            destination: service, path: BusNames.root, interface: BusNames.properties, member: "Get")
+        try message.append(interface)
+        try message.append(property)
+        _ = try bus.call(message)
     }
 
     /// Asks the bus for its id.

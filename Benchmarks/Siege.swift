@@ -7,10 +7,11 @@ import TestSupport
 /// One user does the worst that the tests know; how long do the calls of another wait meanwhile?
 ///
 /// Each attack is this program again, as a user without any rights. The reader's round trips are measured while nothing
-/// happens, under each attack by itself, and under all of them at once. Beside each stands the same user's round trip to
-/// the bus: what the machine and the bus cost, whatever the daemon does.
+/// happens, under each attack by itself, and under all of them at once. Beside each stand the same user's round trips to
+/// the bus, and to a bystander: another service on this bus, which nobody attacks and which does nothing. What he has
+/// to wait for, everybody has who is on a bus with this attacker: what the daemon adds to that is the daemon's.
 ///
-/// The bus, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
+/// The bus, bystander, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
 /// user's slice, and so has the daemon, whose unit is beside those slices: who computes endlessly takes time from
 /// everybody, whatever daemon there is.
 extension Bench {
@@ -36,6 +37,9 @@ extension Bench {
         let bus = try PrivateBus(policy: everything)
         shares?.enter(.daemon)
         let process = try start(daemon, bus, polling: false)
+        shares?.enter(.bystander)
+        let bystander = try Child(try own(), ["--bystander", bus.address])
+        try bystander.waitForLine(containing: "begun")
         shares?.enter(.reader)
         let reader = try Reader(bus)
         // The worst for whoever looks at all applications: they are there before the quiet values are taken.
@@ -45,23 +49,31 @@ extension Bench {
         // What the registrations have left to do is done first.
         _ = try reader.read(for: seconds(3))
         let quiet = try reader.read(for: seconds(10))
-        row("baseline: at rest, Get of a property of the daemon", quiet.daemon, nil, tail: true)
-        row("baseline: at rest, a round trip to the bus", quiet.bus, nil, tail: true)
+        report("baseline: at rest", quiet, nil)
         for attack in only.map({ [$0] }) ?? Attack.allCases {
             let attackers = [try begin(attack, bus, shares)]
             let times = try reader.read(for: seconds(10))
-            row("\(attack.rawValue): Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
-            row("\(attack.rawValue): a round trip to the bus", times.bus, quiet.bus, tail: true)
+            report(attack.rawValue, times, quiet)
             end(attackers)
         }
         if only != nil { return try report(process) }
         let attackers = try Attack.allCases.map { try begin($0, bus, shares) }
         let times = try reader.read(for: seconds(60))
-        row("all at once: Get of a property of the daemon", times.daemon, quiet.daemon, tail: true)
-        row("all at once: a round trip to the bus", times.bus, quiet.bus, tail: true)
+        report("all at once", times, quiet)
         end(attackers)
         try report(process)
-        withExtendedLifetime(sleepers) {}
+        withExtendedLifetime((sleepers, bystander)) {}
+    }
+
+    private static func report(_ part: String, _ times: Reader.Times, _ quiet: Reader.Times?) {
+        row("\(part): Get of a property of the daemon", times.daemon, quiet?.daemon, tail: true)
+        row("\(part): Get of a property of the bystander", times.bystander, quiet?.bystander, tail: true)
+        row("\(part): a round trip to the bus", times.bus, quiet?.bus, tail: true)
+    }
+
+    /// This program, by its path: /proc/self/exe would be setpriv(1).
+    private static func own() throws -> String {
+        try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
     }
 
     /// Shorter for whoever tries the program out: APPSTATED_SIEGE_SECONDS for each part.
@@ -72,9 +84,7 @@ extension Bench {
     private static func begin(_ attack: Attack, _ bus: PrivateBus, _ shares: Shares?) throws -> Child {
         shares?.enter(.attacker)
         defer { shares?.enter(.reader) }
-        // By its path: /proc/self/exe would be setpriv(1).
-        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
-        let child = try Child(own, ["--attack", attack.rawValue, bus.address], uid: attacker)
+        let child = try Child(try own(), ["--attack", attack.rawValue, bus.address], uid: attacker)
         try child.waitForLine(containing: "begun")
         return child
     }
@@ -120,6 +130,7 @@ private final class Shares {
     enum Party: String, CaseIterable {
         case bus
         case daemon
+        case bystander
         case reader
         case attacker
     }
@@ -158,30 +169,67 @@ private final class Shares {
     }
 }
 
-/// Reads in turn from the daemon and from the bus, one call after the other.
+/// Reads in turn from the daemon, the bystander and the bus, one call after the other.
 private final class Reader {
+    struct Times {
+        var daemon: [UInt64] = []
+        var bystander: [UInt64] = []
+        var bus: [UInt64] = []
+    }
+
     let subscriber: Subscriber
 
     init(_ bus: PrivateBus) throws { subscriber = try Subscriber(bus) }
 
-    func read(for seconds: Int) throws -> (daemon: [UInt64], bus: [UInt64]) {
-        var times: (daemon: [UInt64], bus: [UInt64]) = ([], [])
+    func read(for seconds: Int) throws -> Times {
+        var times = Times()
+        var round = 0
         let end = Bench.now + UInt64(seconds) * 1_000_000_000
         while Bench.now < end {
-            let begin = Bench.now
-            try subscriber.call(BusNames.root, BusNames.properties, "Get") {
-                try $0.append(BusNames.manager)
-                try $0.append("MemoryPressure")
+            // Whoever comes first after the pause waits longest: each in turn.
+            round += 1
+            for part in round..<round + 3 {
+                switch part % 3 {
+                case 0:
+                    times.daemon.append(
+                        try time {
+                            try subscriber.get(BusNames.manager, "MemoryPressure", of: BusNames.service)
+                        })
+                case 1:
+                    times.bystander.append(
+                        try time { try subscriber.get(Bystander.name, "Level", of: Bystander.name) })
+                default:
+                    times.bus.append(try time { _ = try subscriber.roundTripToBus() })
+                }
             }
-            let middle = Bench.now
-            _ = try subscriber.roundTripToBus()
-            times.daemon.append(middle - begin)
-            times.bus.append(Bench.now - middle)
             try subscriber.hear()
             // A client that asks now and then, as a panel does: not one that keeps the processor for itself.
             usleep(1_000)
         }
         return times
+    }
+
+    private func time(_ call: () throws -> Void) rethrows -> UInt64 {
+        let begin = Bench.now
+        try call()
+        return Bench.now - begin
+    }
+}
+
+/// A service that nobody attacks: one property, read as the daemon's is.
+enum Bystander {
+    static let name = "org.example.Bystander"
+
+    static func run(_ address: String) throws -> Never {
+        let loop = try EventLoop()
+        let bus = try Bus.open(address: address)
+        let interface = Interface(
+            name, properties: [Property("Level", "s") { message, _ in try message.append("normal") }])
+        let slot = try bus.add(interface, at: BusNames.root)
+        try bus.attach(to: loop)
+        try bus.requestName(name)
+        FileHandle.standardOutput.write(Data("begun\n".utf8))
+        while true { try withExtendedLifetime(slot) { _ = try loop.runOnce(timeout: nil) } }
     }
 }
 

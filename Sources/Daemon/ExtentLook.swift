@@ -82,8 +82,8 @@ struct LockRound: Sendable {
     }
 
     init(_ subjects: [Subject], proc: Proc) {
-        let begin = LookBudget.threadMicroseconds
-        defer { microseconds = LookBudget.threadMicroseconds - begin }
+        let begin = Clock.threadMicroseconds
+        defer { microseconds = Clock.threadMicroseconds - begin }
         guard let locks = try? FileLocks(proc: proc), !locks.contests.isEmpty || !locks.isWhole else {
             return
         }

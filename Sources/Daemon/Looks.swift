@@ -5,7 +5,7 @@ import Linux
 /// Looks at what users can make without end (processes, open files, locks, sockets) on another thread.
 ///
 /// One look is under way at a time. The users whose processes are looked at take turns, so that nobody's expensive looks
-/// keep others waiting. There is at most one look of a subject that has not begun: whoever asks meanwhile gets its answer.
+/// keep others waiting, and what a look takes of a processor is charged to its user's share. There is at most one look of a subject that has not begun: whoever asks meanwhile gets its answer.
 final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Why there is no finding.
     struct NotLooked: Error, Equatable, CustomStringConvertible {
@@ -27,20 +27,25 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
 
     private final class Look {
         let subject: Subject
+        let user: UInt32
         let makeJob: () -> Job?
         var askers: [Asker] = []
 
-        init(_ subject: Subject, _ makeJob: @escaping () -> Job?) {
+        init(_ subject: Subject, _ user: UInt32, _ makeJob: @escaping () -> Job?) {
             self.subject = subject
+            self.user = user
             self.makeJob = makeJob
         }
     }
 
     private let now: () -> Microseconds
+    private let share: WorkShare
     private let worker: Worker<Subject, Finding>
     private var source: Source?
     private var timer: Timer?
     private var timerIsSetFor: Microseconds?
+    /// When somebody has a share left again.
+    private var shareTimer: Timer?
     private var waiting: [Subject: Look] = [:]
     /// Looks that wait, in the order of their users' turns; nobody's list is empty.
     private var turns: [(user: UInt32, looks: [Look])] = []
@@ -48,12 +53,14 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     private var isBeginning = false
     private var isClosed = false
 
-    init(loop: EventLoop, name: String, now: @escaping () -> Microseconds) throws {
+    init(loop: EventLoop, name: String, now: @escaping () -> Microseconds, share: WorkShare) throws {
         self.now = now
+        self.share = share
         // One that ends soon: who has nothing to do is one thread.
         worker = try Worker(name: name, limit: 1, idleMilliseconds: 1_000)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         timer = try loop.timer { [weak self] in self?.expire() }
+        shareTimer = try loop.timer { [weak self] in self?.begin() }
     }
 
     /// Asks for a look. `answer` is called once, later or at once.
@@ -71,7 +78,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let (sum, overflow) = now().addingReportingOverflow(span)
         let until = overflow ? .max : sum
         let isNew = waiting[subject] == nil
-        let look = waiting[subject] ?? Look(subject, makeJob)
+        let look = waiting[subject] ?? Look(subject, user, makeJob)
         look.askers.append(Asker(until: until, answer: answer))
         waiting[subject] = look
         let turn: Int
@@ -97,6 +104,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let looks = turns.flatMap(\.looks) + (underWay.map { [$0] } ?? [])
         (turns, waiting, underWay) = ([], [:], nil)
         timer?.disarm()
+        shareTimer?.disarm()
         for look in looks { answer(look, .failure(.isClosed)) }
     }
 
@@ -121,15 +129,21 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
             }
         }
         isBeginning = false
-        if underWay == nil {
+        if underWay == nil, turns.isEmpty {
             timerIsSetFor = nil
             timer?.disarm()
         }
     }
 
     private func next() -> Look? {
-        guard !turns.isEmpty else { return nil }
-        var turn = turns.removeFirst()
+        let now = now()
+        guard let index = turns.firstIndex(where: { share.due(of: $0.user) <= now }) else {
+            if let due = turns.lazy.map({ [share] in share.due(of: $0.user) }).min() {
+                shareTimer?.arm(at: due)
+            }
+            return nil
+        }
+        var turn = turns.remove(at: index)
         let look = turn.looks.removeFirst()
         if !turn.looks.isEmpty { turns.append(turn) }
         waiting[look.subject] = nil
@@ -140,6 +154,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         for finished in worker.takeResults() {
             guard let look = underWay else { continue }
             underWay = nil
+            share.charge(finished.processorTime, to: look.user, at: now())
             begin()
             answer(look, .success(finished.value))
         }

@@ -36,6 +36,7 @@ final class Resources {
     private var postponed: Set<ApplicationNumber> = []
     private var recovery: Timer?
     private var hasNoThread = false
+    private let share: WorkShare
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
@@ -97,6 +98,7 @@ final class Resources {
         self.now = now
         self.journal = journal
         self.state = state
+        share = background.share
         retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
@@ -120,7 +122,9 @@ final class Resources {
             guard let application = applications[number], let state = state(number),
                 rows[number] != table[state]
             else { continue }
-            update(application)
+            note(application, state)
+            // In its user's turn.
+            settleLater(number)
             break
         }
         if !changed.isEmpty { timer?.arm(at: now()) }
@@ -213,8 +217,12 @@ final class Resources {
     /// Gives an application what its present state says.
     func update(_ application: Registered) {
         guard let state = state(application.number) else { return }
-        rows[application.number] = mode == .enforce ? table[state] : nil
+        note(application, state)
         settle(application)
+    }
+
+    private func note(_ application: Registered, _ state: LifeCycleState) {
+        rows[application.number] = mode == .enforce ? table[state] : nil
         if mode == .observe {
             let what = table[state].words.joined(separator: " ")
             if !what.isEmpty {
@@ -353,6 +361,7 @@ final class Resources {
             guard case .planning(finished.key.number)? = underWay[number] else { continue }
             underWay[number] = nil
             guard let application = applications[number] ?? leaving[number] else { continue }
+            share.charge(finished.processorTime, to: application.user, at: now())
             // What was looked for is not what is wanted now, or is another application's now.
             if again.remove(number) != nil {
                 settleLater(number)

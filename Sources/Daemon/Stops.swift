@@ -113,7 +113,7 @@ final class Stops {
         turns = Turn(loop, now)
         retries = try Retries(loop: loop, now: now, background: background)
         continuations = try Retries(loop: loop, now: now, background: background)
-        looks = try Looks(loop: loop, name: "appstated-look", now: now)
+        looks = try Looks(loop: loop, name: "appstated-look", now: now, share: background.share)
         kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: now, background: background, isForeign: isForeign)
         freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in

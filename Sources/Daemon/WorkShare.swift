@@ -16,9 +16,14 @@ final class WorkShare {
 
     /// Something done for this user took so long.
     func spend(_ time: Microseconds, of user: UInt32, at now: Microseconds) {
+        charge(min(time, Self.mostCharged), to: user, at: now)
+    }
+
+    /// Something done for this user took so much of a processor, ours or the bus's.
+    func charge(_ processorTime: Microseconds, to user: UInt32, at now: Microseconds) {
         if user == 0 { return }
         if paces[user] == nil { paces = paces.filter { !$0.value.isSettled(at: now) } }
         paces[user, default: Pace(credit: Self.allowance * Self.share)]
-            .spend(min(time, Self.mostCharged) * Self.share, at: now)
+            .spend(processorTime * Self.share, at: now)
     }
 }

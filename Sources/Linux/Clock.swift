@@ -10,6 +10,13 @@ public enum Clock {
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
     }
 
+    /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
+    public static var threadMicroseconds: UInt64 {
+        var time = timespec()
+        _ = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+    }
+
     /// Clock ticks since boot, as `/proc/PID/stat` tells when a process started (proc(5), field 22): of
     /// `CLOCK_BOOTTIME`, `_SC_CLK_TCK` a second.
     static var bootTicks: UInt64 {

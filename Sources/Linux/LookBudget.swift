@@ -14,14 +14,7 @@ public struct LookBudget: Sendable {
     /// A budget that is spent by the calling thread, from now on.
     public init(files: Int = mostFiles, microseconds: UInt64 = mostMicroseconds) {
         self.files = files
-        end = Self.threadMicroseconds + microseconds
-    }
-
-    /// The processor time that the calling thread has taken so far.
-    public static var threadMicroseconds: UInt64 {
-        var time = timespec()
-        guard clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0 else { return 0 }
-        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+        end = Clock.threadMicroseconds + microseconds
     }
 
     /// Counts one more open file.
@@ -32,7 +25,7 @@ public struct LookBudget: Sendable {
     }
 
     func checkTime() throws(LookLimit) {
-        if Self.threadMicroseconds >= end { throw .time }
+        if Clock.threadMicroseconds >= end { throw .time }
     }
 }
 

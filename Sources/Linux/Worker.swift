@@ -13,6 +13,8 @@ public final class Worker<Key: Sendable, Value: Sendable> {
         public let key: Key
         /// What it gave.
         public let value: Value
+        /// The processor time that it took, in microseconds.
+        public let processorTime: UInt64
     }
 
     /// What became of a job that was submitted.
@@ -62,7 +64,10 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     public func submit(_ key: Key, _ job: @escaping @Sendable () -> Value) -> Submission {
         guard count < limit else { return .full }
         let failure = thread.submit { [thread, results] in
-            let finished = Finished(key: key, value: job())
+            let begin = Clock.threadMicroseconds
+            let value = job()
+            let finished = Finished(
+                key: key, value: value, processorTime: Clock.threadMicroseconds - begin)
             thread.withLock { results.finished.append(finished) }
             thread.announce()
         }

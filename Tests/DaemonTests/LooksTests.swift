@@ -13,6 +13,7 @@ struct LooksTests {
     /// Looks at numbers; the first is held up until it is let go.
     private final class Bench {
         let loop: EventLoop
+        let share = WorkShare()
         let looks: Looks<Int, Int>
         private let gate: PipeEnds
         /// What was looked at, and what was answered, in their order.
@@ -22,7 +23,7 @@ struct LooksTests {
         init() throws {
             loop = try EventLoop()
             gate = try PipeEnds()
-            looks = try Looks(loop: loop, name: "looks", now: { Clock.monotonicMicroseconds })
+            looks = try Looks(loop: loop, name: "looks", now: { Clock.monotonicMicroseconds }, share: share)
         }
 
         func holdUp() {
@@ -108,6 +109,29 @@ struct LooksTests {
         try bench.wait(for: 4)
         #expect(bench.begun == [0, 2])
         #expect(bench.answers.dropFirst(2) == ["0: 0", "2: 2"])
+    }
+
+    @Test(
+        "what a look takes of a processor is charged to its user, who waits for it once the share is used up")
+    func charged() throws {
+        let bench = try Bench()
+        let begin = Clock.monotonicMicroseconds
+        bench.share.charge(WorkShare.allowance, to: 1, at: begin)
+        bench.ask(10, of: 1) {
+            let end = Clock.threadMicroseconds + 20_000
+            while Clock.threadMicroseconds < end {}
+            return 10
+        }
+        try bench.wait(for: 1)
+        // A fifth of the time.
+        #expect(bench.share.due(of: 1) >= begin + 5 * 20_000)
+        bench.share.charge(50_000, to: 1, at: Clock.monotonicMicroseconds)
+        bench.ask(11, of: 1)
+        bench.ask(12, of: 1, isUrgent: true)
+        bench.ask(20, of: 2)
+        try bench.wait(for: 4)
+        #expect(bench.begun == [10, 20, 12, 11])
+        #expect(bench.share.due(of: 2) <= Clock.monotonicMicroseconds)
     }
 
     @Test("what is gone when its turn comes holds nobody back")

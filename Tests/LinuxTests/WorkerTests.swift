@@ -37,6 +37,27 @@ struct WorkerTests {
         #expect(try results(of: worker, 2).map(\.value) == [4, 5])
     }
 
+    @Test("a result says what it took of a processor, not how long it waited")
+    func processorTime() throws {
+        let gate = try PipeEnds()
+        let worker = try Worker<Int, UInt64>(name: "time", limit: 2)
+        let blocked = gate.read
+        #expect(
+            worker.submit(1) {
+                let begin = Clock.threadMicroseconds
+                while Clock.threadMicroseconds < begin + 10_000 {}
+                return Clock.threadMicroseconds - begin
+            } == .accepted)
+        let computed = try results(of: worker, 1)[0]
+        #expect(computed.processorTime >= computed.value)
+        let begin = Clock.monotonicMicroseconds
+        #expect(worker.submit(2) { UInt64(waitAt(blocked)) } == .accepted)
+        while Clock.monotonicMicroseconds < begin + 50_000 {}
+        open(gate)
+        let waited = try results(of: worker, 1)[0]
+        #expect(waited.processorTime < 50_000)
+    }
+
     @Test("the thread ends when it is idle, and the next job starts another")
     func idle() throws {
         let worker = try Worker<Int, Int32>(name: "idle", limit: 4, idleMilliseconds: 0)
