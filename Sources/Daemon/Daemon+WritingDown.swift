@@ -23,7 +23,7 @@ extension Daemon {
             delayed.formUnion(touched)
             touched = []
         }
-        for case .stop(let number, _) in effects { stops.prepare(number) }
+        for case .stop(let number) in effects { stops.prepare(number) }
         state.noteLastNumber(machine.lastNumber)
         state.writeFocus(machine.rememberedFocus)
         var failures: [ApplicationNumber: KernelFailure] = [:]
@@ -32,7 +32,7 @@ extension Daemon {
         for case .removed(let number, _) in effects { noteRemoval(of: number) }
         if failures.isEmpty { return [:] }
         var refused: [ApplicationNumber: KernelFailure] = [:]
-        for case .stop(let number, _) in effects {
+        for case .stop(let number) in effects {
             guard let failure = failures[number], let application = executor.registered[number],
                 !state.hasRecorded(number, Holding(of: application))
             else { continue }

@@ -141,9 +141,7 @@ public final class Daemon {
             find: { [unowned executor] in executor.registered[$0] }, application: core.application,
             isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
         executor.use(stops)
-        sensor.stands = { [unowned stops] in stops.stands($0, $1) }
-        sensor.hasPendingStop = { [unowned stops] in stops.hasPendingStop($0, $1) }
-        sensor.hasStopBeneath = { [unowned stops] in stops.hasStopBeneath($0, $1) }
+        sensor.standing = { [unowned stops] in stops.standing(of: $0, $1) }
         resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
         self.executor = executor
         self.stops = stops
@@ -437,7 +435,7 @@ public final class Daemon {
 
     private func carryOut(_ effects: [Effect], without refused: [ApplicationNumber: KernelFailure]) {
         for effect in effects {
-            if case .stop(let number, _) = effect, let failure = refused[number] {
+            if case .stop(let number) = effect, let failure = refused[number] {
                 stops.refuse(number, failure)
                 continue
             }

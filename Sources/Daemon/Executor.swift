@@ -90,7 +90,7 @@ final class Executor {
             }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
-        case .stop(let number, _):
+        case .stop(let number):
             stops?.stop(number)
         case .resume(let number, let sparingMain):
             stops?.resume(number, sparingMain: sparingMain)

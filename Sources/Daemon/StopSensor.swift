@@ -28,13 +28,8 @@ final class StopSensor {
     private let now: () -> Microseconds
     private let application: (ApplicationNumber) -> Application?
     private let report: (Fact) -> Void
-    /// Whether the process executes nothing, by whatever means; set when there is somebody who knows.
-    /// nil: it is gone.
-    var stands: (ApplicationNumber, ProcessIdentity) -> Bool?
-    /// Whether a stop waits for a frozen process.
-    var hasPendingStop: (ApplicationNumber, ProcessIdentity) -> Bool = { _, _ in false }
-    /// Whether somebody else's stop holds a process beneath our freeze; nil: it is not frozen by us.
-    var hasStopBeneath: (ApplicationNumber, ProcessIdentity) -> Bool? = { _, _ in nil }
+    /// How a process stands; set when there is somebody who knows of freezes. nil: it has ended.
+    var standing: (ApplicationNumber, ProcessIdentity) -> Standing?
     private var trace: StopTrace?
     private var sources: [Source] = []
     private let retries: Retries<ApplicationNumber>
@@ -106,7 +101,7 @@ final class StopSensor {
         self.now = now
         self.application = application
         self.report = report
-        stands = { try? proc.isStopped($1) }
+        standing = { proc.standing(of: $1, asleep: false, freeze: nil) }
         retries = try Retries(loop: loop, now: now, share: share)
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
         drainTimer = try loop.timer { [weak self] in self?.drain() }
@@ -181,28 +176,18 @@ final class StopSensor {
     /// Looks at one registered process; answers whether it was found otherwise than was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
-        guard let process = watched[number], let application = application(number) else { return false }
-        var hasChanged = false
-        // Its hint is lost, its effect is still to come. Read first: what takes effect in between is seen. Who sleeps
-        // takes a signal at once.
-        let isComing =
-            trace != nil && application.enforcement == .none
-            && (try? proc.state(of: process)) != .sleeping
-            && (try? proc.hasPendingStop(process.pid)) == true
-        guard let isStopped = stands(number, process) else { return false }
-        if let isForeign = hasStopBeneath(number, process),
-            isForeign != (application.foreignStop != nil)
+        guard let process = watched[number], let application = application(number),
+            let standing = standing(number, process)
+        else { return false }
+        let isNews = application.stop.isNews(standing, sender: nil)
+        if isNews { report(.looked(number, standing)) }
+        // Its hint is lost, its effect is still to come.
+        if trace != nil, standing.signal == .pending, standing.freeze == nil,
+            application.stop.enforcement == .none, !retries.contains(number)
         {
-            hasChanged = true
-            report(isForeign ? .stopped(number, holder: "") : .foreignStopEnded(number))
-        } else if isStopped != application.isStopped {
-            // A stop of ours that is on its way is reported when it is complete.
-            if isStopped && application.enforcement == .stopping { return false }
-            hasChanged = true
-            report(isStopped ? .stopped(number, holder: nil) : .continued(number))
+            waitForStop(number, SIGSTOP, by: "")
         }
-        if isComing, !isStopped, !retries.contains(number) { waitForStop(number, SIGSTOP, by: "") }
-        return hasChanged
+        return isNews
     }
 
     // MARK: Hints
@@ -289,11 +274,11 @@ final class StopSensor {
         counts.looks += 1
         if hint.signal == SIGCONT {
             retries.cancel(number)
-            confirmContinued(number)
+            look(at: number)
             return
         }
         // This hint may have overtaken that of a SIGCONT, and the process may ignore this signal.
-        if hint.signal != SIGSTOP { confirmContinued(number) }
+        if hint.signal != SIGSTOP { look(at: number) }
         if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
@@ -377,31 +362,19 @@ final class StopSensor {
         }
     }
 
-    private func confirmContinued(_ number: ApplicationNumber) {
-        guard let process = watched[number], let application = application(number), application.isStopped,
-            let stands = stands(number, process)
-        else { return }
-        if !stands {
-            report(.continued(number))
-        } else if application.foreignStop != nil, application.enforcement == .stopped,
-            hasStopBeneath(number, process) == false
-        {
-            // It took the stop back that waited beneath our freeze. No signal ends the freeze of somebody else.
-            report(.foreignStopEnded(number))
-        }
-    }
-
     /// Answers whether there is nothing more to wait for.
     private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
         guard let process = watched[number], let application = application(number) else { return true }
         // It is stopped already: only SIGSTOP, which nothing can ignore, adds somebody who wants it so.
         if application.isStopped && signal != SIGSTOP { return true }
-        guard let isStopped = try? proc.isStopped(process) else { return true }
-        if isStopped || hasPendingStop(number, process) {
-            report(.stopped(number, holder: holder))
-            return true
+        guard let standing = standing(number, process) else { return true }
+        guard
+            standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
+        else { return false }
+        if application.stop.isNews(standing, sender: holder) {
+            report(.looked(number, standing, sender: holder))
         }
-        return false
+        return true
     }
 
     // MARK: Polling
@@ -409,5 +382,21 @@ final class StopSensor {
     private func pollSoon() {
         pause = Self.shortestPoll
         pollTimer?.arm(at: now() + pause)
+    }
+}
+
+extension Proc {
+    /// How a process stands. nil: it has ended.
+    ///
+    /// - Parameters:
+    ///   - asleep: see `signalStop`.
+    ///   - freeze: that of its cgroup.
+    func standing(of process: ProcessIdentity, asleep: Bool, freeze: Standing.Freeze?) -> Standing? {
+        switch try? signalStop(of: process, asleep: asleep || freeze != nil) {
+        case .stopped?: Standing(signal: .stopped, freeze: freeze)
+        case .pending?: Standing(signal: .pending, freeze: freeze)
+        case Proc.SignalStop.none?: Standing(signal: .none, freeze: freeze)
+        case .ended?, nil: nil
+        }
     }
 }

@@ -320,7 +320,7 @@ final class Stops {
 
     private func complete(_ number: ApplicationNumber) {
         orders[number] = nil
-        report(.stopped(number, holder: nil))
+        report(.stopCompleted(number))
         verifySoon(number)
     }
 
@@ -357,7 +357,7 @@ final class Stops {
     private func letRun(
         _ application: Registered, _ purpose: Release.Purpose, _ tell: () -> Void = {}
     ) {
-        let isForeign = self.application(application.number)?.foreignStop != nil
+        let isForeign = self.application(application.number)?.stop.others != nil
         release(Release(application: application, purpose: purpose, sparingMain: isForeign), tell)
     }
 
@@ -396,7 +396,8 @@ final class Stops {
         }
         let why = application.suspender.objection ?? "its cgroup is no longer its own"
         journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
-        report(.continued(application.number))
+        // Whatever else stops it: it is not held as a whole any more.
+        report(.looked(application.number, Standing(signal: .none)))
     }
 
     private func giveUp(_ number: ApplicationNumber) {
@@ -523,17 +524,17 @@ final class Stops {
         let application = release.application
         switch release.purpose {
         case .resumption:
-            if release.sparingMain { return }
+            if release.sparingMain { return reportResumed(application) }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
             if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
-            reportIfRunning(application)
+            reportResumed(application)
         case .objection:
-            reportIfRunning(application)
+            reportResumed(application)
             // Somebody else may have frozen it while we looked.
             freezeChanged(application.number)
         case .failure:
-            reportIfRunning(application)
+            reportResumed(application)
         case .removal:
             noteLetGo(application.number)
         }
@@ -580,20 +581,19 @@ final class Stops {
             // A freeze that holds others too is not this application's to lift.
             switch application.suspender.ownCgroup(within: budget, isForeign) {
             case .interrupted: return .soon
-            case .found(cgroup):
+            case .found(let own) where cgroup.isWithin(own):
                 do {
                     try cgroup.thaw()
                 } catch {
                     log(error, of: application)
                 }
-            case .found, .none:
-                report(.stopped(number, holder: "cgroup \(cgroup.name)"))
+            case .found, .none: break
             }
         }
         continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
         // Somebody wants it stopped by now: that it runs for a moment is no continuation of another's.
-        if orders[number]?.phase != .waiting { reportIfRunning(application) }
+        if orders[number]?.phase != .waiting { reportResumed(application) }
         return .settled
     }
 
@@ -630,9 +630,15 @@ final class Stops {
         try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
-    /// SIGCONT wakes its process before kill(2) returns: a process that is still stopped was stopped anew.
-    private func reportIfRunning(_ application: Registered) {
-        if stands(application.number, application.process) == false { report(.continued(application.number)) }
+    /// What we have let go, and how its main process stands then: SIGCONT wakes it before kill(2) returns, so that one that
+    /// is still stopped was stopped anew.
+    private func reportResumed(_ application: Registered) {
+        let number = application.number
+        guard let standing = standing(of: number, application.process) else { return }
+        // As long as something is under way, what stands may be our own doing.
+        let isDone =
+            releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
+        report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
     }
 
     private func logFailures(of application: Registered) {
@@ -648,13 +654,24 @@ final class Stops {
 
     // MARK: What is
 
+    /// How the main process of an application stands. nil: it has ended.
+    func standing(of number: ApplicationNumber, _ process: ProcessIdentity) -> Standing? {
+        let isStopped = application(number)?.isStopped == true
+        var freeze: Standing.Freeze?
+        if let found = freezes?.freeze(of: number, isStanding: isStopped) {
+            let suspender = find(number)?.suspender
+            freeze = Standing.Freeze(
+                cgroup: found.cgroup.name,
+                isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == found.cgroup,
+                isComplete: found.isComplete)
+        }
+        // Just thawed, it sleeps until it takes the signals that have waited.
+        return proc.standing(of: process, asleep: isStopped, freeze: freeze)
+    }
+
     /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
     func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
-        guard let state = try? proc.state(of: process), state != .zombie, state != .dead else { return nil }
-        if state == .stopped { return true }
-        // Of one that stands already, the order counts: in between its cgroup may be unfrozen for a moment.
-        let isStopped = application(number)?.isStopped == true
-        return (isStopped ? freezes?.toldCgroup(of: number) : freezes?.frozenCgroup(of: number)) != nil
+        standing(of: number, process)?.isStanding(before: application(number)?.isStopped == true)
     }
 
     private func hasEnded(_ process: ProcessIdentity) -> Bool {
@@ -665,46 +682,24 @@ final class Stops {
         }
     }
 
-    /// Whether it executes, and no SIGSTOP waits for it to do so, as after a thaw.
-    private func runs(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool {
-        // Asked for the signal first: one that works in between is seen in the state.
-        (try? proc.hasPendingStop(process.pid)) == false && stands(number, process) == false
-    }
-
-    /// Whether somebody else's SIGSTOP waits for a frozen process to run, to stop it then.
-    func hasPendingStop(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool {
-        freezes?.frozenCgroup(of: number) != nil && (try? proc.hasPendingStop(process.pid)) == true
-    }
-
-    /// Whether somebody else's stop holds a process beneath our freeze: it is stopped as well, or will be once it is
-    /// thawed. nil: it is not frozen by us.
-    func hasStopBeneath(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
-        guard let suspender = find(number)?.suspender, suspender.isFreezeOurs,
-            let cgroup = freezes?.frozenCgroup(of: number), cgroup == suspender.frozen
-        else { return nil }
-        return try? proc.hasStop(process)
-    }
-
     /// Looks at the cgroup of an application, and reports what has become of it.
     func freezeChanged(_ number: ApplicationNumber) {
         guard let registered = find(number), let application = application(number) else { return }
-        if application.enforcement == .stopping {
+        if application.stop.enforcement == .stopping {
             // Ours, on its way. While it is looked at, the answer decides how it goes on.
             guard orders[number]?.phase == .stopping else { return }
             let progress = registered.suspender.proceed(within: turn, isForeign: isForeign)
             _ = isComplete(number, progress)
             return
         }
-        switch (freezes?.frozenCgroup(of: number), application.enforcement) {
-        case (let cgroup?, .none) where !application.isStopped:
-            report(.stopped(number, holder: "cgroup \(cgroup.name)"))
-        case (nil, _) where application.isStopped && runs(number, registered.process):
-            // Somebody has moved it: what we froze is another's now, or nobody's.
-            if registered.suspender.holdsOthersOnly { registered.suspender.release() }
-            report(.continued(number))
-        case (_?, .none), (_, .stopped), (_, .stopping), (_, .continuing), (nil, .none):
-            break
+        guard let standing = standing(of: number, registered.process),
+            application.stop.isNews(standing, sender: nil)
+        else { return }
+        // Somebody has moved it: what we froze is another's now, or nobody's.
+        if !standing.isStanding(before: application.isStopped), registered.suspender.holdsOthersOnly {
+            registered.suspender.release()
         }
+        report(.looked(number, standing))
     }
 
     // MARK: After another daemon
@@ -725,9 +720,9 @@ final class Stops {
 
     /// Lets go what nothing wants held: the daemon before had dropped its hold, and ended before it could act on that.
     func releaseUnheld(_ number: ApplicationNumber) {
-        guard let known = application(number), known.holds.isEmpty, known.enforcement == .none,
+        guard let known = application(number), known.holds.isEmpty, known.stop.enforcement == .none,
             find(number)?.suspender.holdsAnybody == true
         else { return }
-        resume(number, sparingMain: known.foreignStop != nil)
+        resume(number, sparingMain: known.stop.others != nil)
     }
 }

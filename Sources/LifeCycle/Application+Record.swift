@@ -20,16 +20,12 @@ extension Application {
         record.add("reclaimable", requestedReclaimable.digit)
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("assumed-visible", isAssumedVisible.digit)
-        record.add("stopped", isStopped.digit)
-        record.add("enforcement", enforcement.rawValue, enforcementCause.rawValue)
+        stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
-        record.add("foreign-stop", ifPresent: foreignStop.map { [$0] })
-        record.add("lifts-foreign-stop", ifPresent: liftsForeignStop ? [liftsForeignStop.digit] : nil)
         record.add("launch", ifPresent: launch?.fields)
         record.add("grace", ifPresent: grace.fields)
         record.add("termination", ifPresent: termination?.fields)
         record.add("protection", ifPresent: protection?.fields)
-        record.add("breath", ifPresent: breath.deadline.map { [String($0)] })
         record.add("serial", String(lastSerial))
         record.add("last-task", String(lastTask))
         for task in tasks { record.add("task", task.fields) }
@@ -56,23 +52,12 @@ extension Application {
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }
-        isStopped = try record.require("stopped") { $0.flag() }
-        let enforced = try record.require("enforcement") { fields -> (Enforcement, StateChangeReason)? in
-            guard let phase: Enforcement = fields.value(), let cause: StateChangeReason = fields.value()
-            else { return nil }
-            return (phase, cause)
-        }
-        enforcement = enforced.0
-        enforcementCause = enforced.1
+        stop = try StopStatus(record)
         holds = try record.all("hold") { Hold(&$0) }
-        foreignStop = try record.optional("foreign-stop") { $0.text() }
-        liftsForeignStop = try record.optional("lifts-foreign-stop") { $0.flag() } ?? false
         launch = try record.optional("launch") { Countdown(&$0) }
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }
-        let due: Microseconds? = try record.optional("breath") { $0.number() }
-        breath = due.map { .due(at: $0) } ?? .none
         lastSerial = try record.require("serial") { $0.number() }
         lastTask = try record.require("last-task") { $0.number() }
         tasks = try record.all("task") { BackgroundTask(&$0) }

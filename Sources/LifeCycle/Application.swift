@@ -22,13 +22,10 @@ public struct Application: Equatable, Sendable {
     public internal(set) var tasks: [BackgroundTask] = []
     /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
     public internal(set) var reportedReasons: [String] = []
-    /// Holds that we enforce: never of reason `signal`, which is `foreignStop`.
+    /// Holds that we enforce: never of reason `signal`, which is `stop.others`.
     public internal(set) var holds: [Hold] = []
-    /// Somebody else wants it stopped: who, as far as it is known.
-    public internal(set) var foreignStop: String?
-    /// A live task of the process was seen in the state T.
-    public internal(set) var isStopped = false
-    public internal(set) var enforcement: Enforcement = .none
+    /// Who has it stopped, and how far our own stop has come.
+    public internal(set) var stop = StopStatus()
     public internal(set) var isFocused = false
     public internal(set) var isMinimized = false
     /// How far its windows bring it, were it not stopped or launching.
@@ -54,15 +51,9 @@ public struct Application: Equatable, Sendable {
     var backlog = Backlog()
     /// The state that its delegate knows of.
     var toldState = LifeCycleState.notRunning
-    var contest = Contest()
-    var breath = Breath.none
-    /// `Resume()` ends another's stop too, and was not seen to work yet.
-    var liftsForeignStop = false
     /// The screen of its session is locked: what it was told of its protected data, or began with.
     var isLocked = false
     var protection: Protection?
-    /// What made us order the stop or continuation that is under way.
-    var enforcementCause = StateChangeReason.signal
     var lastSerial: UInt64 = 0
     var lastTask: UInt64 = 0
 
@@ -88,16 +79,6 @@ public struct Application: Equatable, Sendable {
         var nextDeadline: Microseconds? {
             limit.deadline.map { isWarned ? $0 : $0 - min($0, warning) }
         }
-    }
-
-    /// How far our own stop has come.
-    public enum Enforcement: String, Hashable, Sendable {
-        case none
-        /// SIGSTOP was sent, the stop was not seen yet.
-        case stopping
-        case stopped
-        /// SIGCONT was sent, the process was not seen to run yet.
-        case continuing
     }
 
     /// How far an application's windows bring it.
@@ -142,39 +123,6 @@ public struct Application: Equatable, Sendable {
         let limit: Countdown
     }
 
-    /// The breaths of an application that we hold for long: no changes of its state (§ 5).
-    enum Breath: Equatable, Sendable {
-        case none
-        case due(at: Microseconds)
-        case open(until: Microseconds)
-        /// The stop that ends it was ordered and not seen yet.
-        case closing
-
-        var deadline: Microseconds? {
-            switch self {
-            case .due(let deadline), .open(let deadline): deadline
-            case .none, .closing: nil
-            }
-        }
-
-        var isUnderWay: Bool {
-            switch self {
-            case .open, .closing: true
-            case .none, .due: false
-            }
-        }
-    }
-
-    /// How often somebody continued it against our holds, lately.
-    struct Contest: Equatable, Sendable {
-        var since: Microseconds = 0
-        var count = 0
-
-        /// More than this many in `window` and we stop fighting.
-        static let limit = 5
-        static let window: Microseconds = 1_000_000
-    }
-
     init(_ number: ApplicationNumber, _ registration: Registration, at now: Microseconds) {
         self.number = number
         id = registration.id
@@ -205,11 +153,14 @@ public struct Application: Equatable, Sendable {
         }
     }
 
+    /// It executes nothing, but for a breath.
+    public var isStopped: Bool { stop.isStanding }
+
     /// A stop or a continuation was ordered and not seen yet.
-    public var isPending: Bool { enforcement == .stopping || enforcement == .continuing }
+    public var isPending: Bool { stop.enforcement == .stopping || stop.enforcement == .continuing }
 
     /// Its delegate reads what it is sent.
-    var isReachable: Bool { !isStopped && enforcement == .none }
+    var isReachable: Bool { !isStopped && stop.enforcement == .none }
 
     public var isLaunching: Bool { launch != nil }
     public var isTerminating: Bool { termination != nil }
@@ -221,7 +172,7 @@ public struct Application: Equatable, Sendable {
 
     /// All holds, the foreign one last, as the property `SuspendHolds` shows them.
     public var allHolds: [Hold] {
-        holds + (foreignStop.map { [Hold(reason: .signal, holder: $0)] } ?? [])
+        holds + (stop.others.map { [Hold(reason: .signal, holder: $0)] } ?? [])
     }
 
     /// What keeps policy from suspending it once its grace is over.
@@ -269,7 +220,7 @@ public struct Application: Equatable, Sendable {
         for task in tasks { consider(task.nextDeadline) }
         consider(termination?.requestExitAt)
         consider(termination?.dueKill)
-        consider(breath.deadline)
+        consider(stop.breathDeadline)
         consider(protection?.limit.deadline)
         return earliest
     }

@@ -13,7 +13,7 @@ public enum Effect: Equatable, Sendable {
     /// `FocusedApplication` of this session's clients has another value.
     case focusChanged(SessionKey)
     /// SIGSTOP to the extent; done when a `stopped` fact comes back.
-    case stop(ApplicationNumber, HoldReason)
+    case stop(ApplicationNumber)
     /// Lets what `stop` stopped run for a breath, if it has something to read; the next `stop` ends it.
     case breathe(ApplicationNumber)
     /// SIGCONT to what `stop` stopped. `sparingMain`: somebody else wants the main process stopped.

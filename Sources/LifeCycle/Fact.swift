@@ -4,13 +4,12 @@ public import AppStateContract
 public enum Fact: Equatable, Sendable {
     /// The pidfd became readable.
     case exited(ProcessID, ExitReason)
-    /// The process was seen stopped. `holder` names somebody else who was seen to stop it;
-    /// nil: it is not known who, so that it is ours if we are stopping it.
-    case stopped(ApplicationNumber, holder: String?)
-    /// The process was seen to run.
-    case continued(ApplicationNumber)
-    /// Somebody else who wanted it stopped does so no longer, and the process still stands: by our hold.
-    case foreignStopEnded(ApplicationNumber)
+    /// Its main process was looked at. `sender`: somebody else, who was seen to stop it just before.
+    case looked(ApplicationNumber, Standing, sender: String? = nil)
+    /// `stop` has been carried out: all of it stand.
+    case stopCompleted(ApplicationNumber)
+    /// `resume` or `continueForeign` has been carried out, and its main process stands like this.
+    case resumeCompleted(ApplicationNumber, Standing)
     /// A stop that policy or pressure wanted was not carried out: a debugger, say.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.

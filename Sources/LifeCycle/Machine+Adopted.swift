@@ -23,20 +23,9 @@ extension Machine {
 
     /// What we have stopped of it runs on.
     func letGo(_ application: Application, _ effects: inout [Effect]) {
-        switch application.enforcement {
-        case .stopping, .stopped:
-            effects.append(.resume(application.number, sparingMain: application.foreignStop != nil))
-        case .none, .continuing: break
-        }
-    }
-}
-
-extension Application {
-    /// Whoever finds it stopped finds our doing, and nobody else's.
-    var isStoppedByUsAlone: Bool {
-        switch enforcement {
-        case .stopping, .stopped: foreignStop == nil
-        case .none, .continuing: false
+        var stop = application.stop
+        if case .resume(let sparingMain)? = stop.take(.wanted(false, .request), at: 0) {
+            effects.append(.resume(application.number, sparingMain: sparingMain))
         }
     }
 }

@@ -85,12 +85,13 @@ extension Machine {
         let view = view(of: application)
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
-        if application.liftsForeignStop { effects.append(.continueForeign(number)) }
+        if application.stop.isLifting { effects.append(.continueForeign(number)) }
         // Whether it was carried out is not known. What was decided for its memory is decided anew, while memory is short.
         let isReclaimed = application.isBeingReclaimed
+        let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
         if isKilledAtOnce, !isReclaimed { effects.append(.kill(number)) }
-        update(number, application.enforcementCause, at: now, &effects) {
+        update(number, reason, at: now, &effects) {
             $0.apply(settings)
             if isKilledAtOnce, isReclaimed { $0.termination = nil }
             $0.windowLevel = view.level
@@ -98,12 +99,10 @@ extension Machine {
             $0.isMinimized = view.isMinimized
             $0.isLocked = view.isLocked
             $0.reportedReasons = reasons
-            // Whether it was carried out is not known: where no hold is left it is undone as if it was, ...
-            if !$0.holds.isEmpty || $0.enforcement != .none { $0.enforcement = .stopped }
+            _ = $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty), at: now)
         }
-        // ... and else ordered as if it was not.
-        guard applications[number]?.enforcement == .stopped else { return effects }
-        update(number, application.enforcementCause, at: now, &effects) { $0.enforcement = .none }
+        guard applications[number]?.stop.enforcement == .stopping else { return effects }
+        update(number, reason, at: now, &effects) { _ = $0.stop.take(.gaveWay(isHeld: true), at: now) }
         return effects
     }
 

@@ -35,10 +35,13 @@ extension Machine {
         refresh(touched, .windows, at: now, &effects)
         if let application = applications[number] {
             let view = view(of: application)
-            let stopped = registration.stopped && former?.isStoppedByUsAlone != true
+            let stopped = registration.stopped && former?.stop.isOursAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
             updateAnnouncing(number, .launch, at: now, &effects) {
-                if stopped { $0.sawStopped(by: former?.foreignStop, at: now) }
+                if stopped {
+                    _ = $0.stop.take(
+                        .looked(Standing(signal: .stopped), sender: former?.stop.others), at: now)
+                }
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
@@ -249,19 +252,15 @@ extension Machine {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
         // What stands though nobody is known to want it is let go, too: a person has asked.
-        let isNobodys =
-            application.isStopped && application.holds.isEmpty && application.enforcement == .none
-        let continues = (application.foreignStop != nil || isNobodys) && !isKept
+        let isNobodys = application.holds.isEmpty && application.stop.isNobodys
+        let continues = (application.stop.others != nil || isNobodys) && !isKept
         if continues { effects.append(.continueForeign(number)) }
         let settings = settings
-        update(number, .request, at: now, &effects) {
+        updateAnnouncing(number, .request, at: now, &effects) {
             // What the daemon decided by itself gives way to a person; only another's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
-            $0.foreignStop = nil
-            if continues { $0.liftsForeignStop = true }
-            if continues, $0.enforcement == .none {
-                $0.enforcement = .continuing
-                $0.enforcementCause = .request
+            if let order = $0.stop.take(.resumed(lifts: continues), at: now) {
+                $1.append(order.effect(on: number))
             }
             if $0.state == .background { $0.startGrace(settings, serial: nil, at: now) }
         }
@@ -275,7 +274,7 @@ extension Machine {
         guard let application = applications[number] else { return }
         if application.isTerminating && !force { return }
         // A suspended application could not hear of it (§ 3: no WillTerminate).
-        if force || application.isStopped || application.enforcement != .none {
+        if force || application.isStopped || application.stop.enforcement != .none {
             update(number, .request, at: now, &effects) {
                 $0.termination = Application.Termination(
                     serial: 0, requestExitAt: nil, killAt: nil, verdict: force ? .forceQuit : .terminated,
@@ -309,15 +308,16 @@ extension Machine {
     private mutating func breathe(
         _ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]
     ) {
-        guard let application = applications[number], let hold = application.holds.first else { return }
-        switch application.breath {
+        guard let application = applications[number], !application.holds.isEmpty else { return }
+        switch application.stop.breath {
         case .due(let deadline) where deadline <= now:
             let end = now.advanced(saturatingBy: settings.drainFor)
-            update(number, .policy, at: now, &effects) { $0.breath = .open(until: end) }
+            update(number, .policy, at: now, &effects) { _ = $0.stop.take(.breathBegan(until: end), at: now) }
             effects.append(.breathe(number))
         case .open(let deadline) where deadline <= now:
-            update(number, .policy, at: now, &effects) { $0.breath = .closing }
-            effects.append(.stop(number, hold.reason))
+            updateAnnouncing(number, .policy, at: now, &effects) {
+                if let order = $0.stop.take(.breathEnded, at: now) { $1.append(order.effect(on: number)) }
+            }
         case .none, .due, .open, .closing:
             break
         }

@@ -28,6 +28,22 @@ extension Machine {
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number, at: now, &effects) }
     }
 
+    /// What was seen of a stop, or came of an order. What tells nothing new changes nothing.
+    mutating func stopChanged(
+        _ number: ApplicationNumber, _ event: StopStatus.Event, at now: Microseconds,
+        _ effects: inout [Effect]
+    ) {
+        guard let stop = applications[number]?.stop else { return }
+        var next = stop
+        let order = next.take(event, at: now)
+        assert(order == nil, "\(event) orders nothing by itself")
+        if next == stop { return }
+        // What ordered it, or a stranger's signal.
+        let step: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
+        let reason = stop.enforcement == step ? stop.cause ?? .signal : .signal
+        update(number, reason, at: now, &effects) { $0.stop = next }
+    }
+
     private func settle(
         _ next: inout Application, from before: Application, _ reason: StateChangeReason,
         at now: Microseconds, _ effects: inout [Effect]
@@ -35,6 +51,9 @@ extension Machine {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
         // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
+        if next.isStopped, next.termination?.isAtOnce == false {
+            next.termination?.serial = Application.Termination.voided
+        }
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
                 effects.append(.announce(next.number, missed, to: .delegate))
@@ -138,15 +157,10 @@ extension Machine {
         settings.mode == .enforce && !hasLostReporter(application)
     }
 
-    /// Only what we alone hold breathes: another's stop is not ours to lift, not for a moment.
-    private func decideBreath(_ next: inout Application, at now: Microseconds) {
-        guard next.enforcement == .stopped, next.foreignStop == nil, let every = settings.drainEvery,
-            every > 0, settings.drainFor > 0
-        else {
-            if !next.breath.isUnderWay || next.enforcement != .stopped { next.breath = .none }
-            return
-        }
-        if next.breath == .none { next.breath = .due(at: now.advanced(saturatingBy: every)) }
+    /// When what we hold breathes next; nil: it does not.
+    private func nextBreath(at now: Microseconds) -> Microseconds? {
+        guard let every = settings.drainEvery, every > 0, settings.drainFor > 0 else { return nil }
+        return now.advanced(saturatingBy: every)
     }
 
     /// Brings the stop to what the holds want.
@@ -154,28 +168,27 @@ extension Machine {
         _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
         _ effects: inout [Effect]
     ) {
-        if next.contest.count > Application.Contest.limit {
-            next.contest = Application.Contest()
+        if next.stop.isContested {
+            next.stop.giveUpContest()
             next.holds = []
             next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: now)
             effects.append(.notice(next.number, .contested))
             // The others of its extent stand, or are about to.
-            effects.append(.resume(next.number, sparingMain: next.foreignStop != nil))
+            effects.append(.resume(next.number, sparingMain: next.stop.others != nil))
         }
-        switch (next.holds.first, next.enforcement) {
-        case (let hold?, .none), (let hold?, .continuing):
-            next.enforcement = .stopping
-            next.enforcementCause = reason
-            effects.append(.stop(next.number, hold.reason))
-        case (nil, .stopping), (nil, .stopped):
-            let sparing = next.foreignStop != nil
-            next.enforcement = sparing ? .none : .continuing
-            next.enforcementCause = reason
-            effects.append(.resume(next.number, sparingMain: sparing))
-        case (_?, .stopping), (_?, .stopped), (nil, .none), (nil, .continuing):
-            break
+        if let order = next.stop.take(.wanted(!next.holds.isEmpty, reason), at: now) {
+            effects.append(order.effect(on: next.number))
         }
-        decideBreath(&next, at: now)
+        _ = next.stop.take(.breathDue(nextBreath(at: now)), at: now)
+    }
+}
+
+extension StopStatus.Order {
+    func effect(on number: ApplicationNumber) -> Effect {
+        switch self {
+        case .stop: .stop(number)
+        case .resume(let sparingMain): .resume(number, sparingMain: sparingMain)
+        }
     }
 }
 
@@ -287,13 +300,14 @@ extension Application {
         _ reason: StateChangeReason, since before: Application, at now: Microseconds
     ) {
         guard
-            state != before.state || enforcement != before.enforcement || isStopped != before.isStopped
-                || windowLevel != before.windowLevel || allHolds != before.allHolds
+            state != before.state || stop.enforcement != before.stop.enforcement
+                || isStopped != before.isStopped || windowLevel != before.windowLevel
+                || allHolds != before.allHolds
         else { return }
         if trace.count == Self.traceLimit { trace.removeFirst() }
         trace.append(
             TraceEntry(
                 time: now, reason: reason, from: before.state, to: state, level: windowLevel,
-                isStopped: isStopped, enforcement: enforcement, holds: allHolds.map(\.reason)))
+                isStopped: isStopped, enforcement: stop.enforcement, holds: allHolds.map(\.reason)))
     }
 }

@@ -84,14 +84,12 @@ public struct Machine: Equatable, Sendable {
         switch fact {
         case .exited(let process, let reason):
             exited(process, reason, at: now, &effects)
-        case .stopped(let number, let holder):
-            let reason = applications[number]?.cause(ofReaching: .stopping) ?? .signal
-            update(number, reason, at: now, &effects) { $0.sawStopped(by: holder, at: now) }
-        case .continued(let number):
-            let reason = applications[number]?.cause(ofReaching: .continuing) ?? .signal
-            update(number, reason, at: now, &effects) { $0.sawContinued(at: now) }
-        case .foreignStopEnded(let number):
-            update(number, .signal, at: now, &effects) { $0.foreignStop = nil }
+        case .looked(let number, let standing, let sender):
+            stopChanged(number, .looked(standing, sender: sender), at: now, &effects)
+        case .stopCompleted(let number):
+            stopChanged(number, .stopCompleted, at: now, &effects)
+        case .resumeCompleted(let number, let standing):
+            stopChanged(number, .resumeCompleted(standing), at: now, &effects)
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }
@@ -103,7 +101,7 @@ public struct Machine: Equatable, Sendable {
                 $0.giveWay(to: why, grace: grace, at: now)
             }
         case .contested(let number):
-            update(number, .signal, at: now, &effects) { $0.contest.count = Application.Contest.limit + 1 }
+            update(number, .signal, at: now, &effects) { $0.stop.contend() }
         case .pressureSources(let sources):
             watch(sources, at: now, &effects)
         case .pressureTriggered(let source, let level):

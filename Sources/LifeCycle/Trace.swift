@@ -10,7 +10,7 @@ public struct TraceEntry: Equatable, Sendable, CustomStringConvertible {
     public let to: LifeCycleState
     public let level: Application.WindowLevel
     public let isStopped: Bool
-    public let enforcement: Application.Enforcement
+    public let enforcement: StopStatus.Enforcement
     /// The reasons of the holds, in the order they were taken.
     public let holds: [HoldReason]
 

@@ -76,13 +76,42 @@ extension Proc {
         return isPending
     }
 
+    /// How a process stands with regard to stops by signal.
+    public enum SignalStop: Equatable, Sendable {
+        case none
+        /// SIGSTOP waits for it to run: in a frozen cgroup, say.
+        case pending
+        case stopped
+        /// It is gone, or dead and not waited for yet.
+        case ended
+    }
+
+    /// How a process stands with regard to stops by signal, in one look.
+    ///
+    /// - Parameter asleep: also asks one that sleeps whether SIGSTOP waits for it. Asleep, and not frozen, it would have
+    ///   taken the signal at once.
+    ///
+    /// Throws `ESRCH` if its id was given to another.
+    public func signalStop(of identity: ProcessIdentity, asleep: Bool) throws(KernelFailure) -> SignalStop {
+        switch try state(of: identity) {
+        case .stopped: return .stopped
+        case .zombie, .dead: return .ended
+        case .sleeping where !asleep: return .none
+        default: break
+        }
+        if try hasPendingStop(identity.pid) { return .pending }
+        // The signal was asked for first: one that works in between is seen in the state.
+        return try state(of: identity) == .stopped ? .stopped : .none
+    }
+
     /// Whether a stop holds the process, or waits for it to run.
     ///
     /// Throws `ESRCH` if it is gone, also where its id was given to another.
     public func hasStop(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
-        // Asked for the signal first: one that works in between is seen in the state.
-        if try hasPendingStop(identity.pid) { return true }
-        return try isStopped(identity)
+        switch try signalStop(of: identity, asleep: true) {
+        case .pending, .stopped: true
+        case .none, .ended: false
+        }
     }
 
     /// The process that traces it, or one of its threads: `TracerPid` of each; nil for none.

@@ -87,6 +87,60 @@ struct FreezeTests {
         #expect(try scene.client.holds(scene.path) == [])
     }
 
+    @Test("a freeze of a cgroup below the application's unit is seen, and Resume lifts it")
+    func foreignBelow() throws {
+        let base = try #require(TestCgroup.base)
+        let unit = try TestCgroup("app-org.example.Below-\(UInt32.random(in: 1...(.max))).scope", below: base)
+        // The cgroup below is removed first.
+        try withExtendedLifetime(unit) { try freezeBelow(unit.cgroup) }
+    }
+
+    private func freezeBelow(_ unit: Cgroup) throws {
+        let below = try TestCgroup("below", below: unit)
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        try below.take(child.pid)
+        let path = try client.register("org.example.Below", child.pid)
+        try below.cgroup.freeze()
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["signal cgroup below"])
+        try client.application(path, "Resume")
+        try client.wait(for: path, toBe: "background")
+        #expect(try !below.cgroup.isFrozen() && client.holds(path) == [])
+        try unit.freeze()
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["signal cgroup \(unit.name)"])
+        try unit.thaw()
+        try client.wait(for: path, toBe: "background")
+        withExtendedLifetime(below) {}
+    }
+
+    @Test(
+        "the process is moved: the freeze of the cgroup that it is in now is seen, and not that of the one before"
+    )
+    func moved() throws {
+        let former = try TestCgroup("app-former")
+        let later = try TestCgroup("app-later")
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        try former.take(child.pid)
+        let path = try client.register("org.example.Moved", child.pid)
+        try later.take(child.pid)
+        try later.cgroup.freeze()
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
+        try later.cgroup.thaw()
+        try client.wait(for: path, toBe: "background")
+        try former.cgroup.freeze()
+        try client.wait("the freeze") { try former.cgroup.isFrozen() }
+        try client.settle()
+        #expect(try client.state(path) == "background" && client.holds(path) == [])
+        try later.cgroup.freeze()
+        try client.wait(for: path, toBe: "suspended")
+    }
+
     @Test("Resume lifts another's freeze, and Suspend over it is not undone by its thaw")
     func foreignAndOurs() throws {
         let scene = try CgroupScene()

@@ -33,10 +33,10 @@ struct StopSensorTests {
                 loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead }, share: WorkShare(),
                 application: { [unowned self] in machine.applications[$0] },
                 report: { [unowned self] in facts.append($0) })
-            sensor?.stands = { [unowned self] _, _ in
+            sensor?.standing = { [unowned self] _, _ in
                 story.append("look")
                 ahead += Self.look
-                return false
+                return Standing(signal: .none)
             }
             for index in 0..<count {
                 // Above the greatest number that Linux gives (PID_MAX_LIMIT).
@@ -127,14 +127,14 @@ struct StopSensorTests {
             try sensor.openTrace()
             let victim = try Child("sleep", ["1000"])
             try scene.watch(proc.identity(of: victim.pid))
-            sensor.stands = { (try? proc.isStopped($1)) ?? false }
+            sensor.standing = { proc.standing(of: $1, asleep: false, freeze: nil) }
             let before = sensor.counts
             let begin = Daemon.now
             let attacker = try Child("python3", ["-c", Self.floods[kind]])
             try scene.run { sensor.counts.drains >= before.drains + 100 }
             kill(victim.pid, SIGSTOP)
             try scene.run {
-                scene.facts.contains { if case .stopped = $0 { true } else { false } }
+                scene.facts.contains { if case .looked = $0 { true } else { false } }
             }
             attacker.kill(SIGKILL)
             let span = Daemon.now - begin

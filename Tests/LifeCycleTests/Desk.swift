@@ -102,7 +102,7 @@ struct Desk {
         for number in machine.applications.keys.sorted() {
             while let application = machine.applications[number], application.isPending {
                 take(
-                    application.enforcement == .stopping
+                    application.stop.enforcement == .stopping
                         ? .stopped(number, holder: nil) : .continued(number))
             }
         }

@@ -89,7 +89,7 @@ struct HoldOrderTests {
             var expected = Set(requests.map { Application.Hold(reason: .request, holder: $0) })
             if policy { expected.insert(Application.Hold(reason: .policy, holder: "appstated")) }
             let isHeld = policy || !requests.isEmpty || foreign
-            return Set(application.holds) == expected && (application.foreignStop != nil) == foreign
+            return Set(application.holds) == expected && (application.stop.others != nil) == foreign
                 && stands == isHeld && (application.state == .suspended) == isHeld
         }
     }

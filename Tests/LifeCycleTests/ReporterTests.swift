@@ -116,7 +116,7 @@ struct ReporterTests {
         desk.pass(Desk.second)
         desk.settle()
         #expect(desk.states(a, b) == [.background, .suspended])
-        #expect(!desk.effects.contains(.stop(a, .policy)), "not for a moment")
+        #expect(!desk.effects.contains(.stop(a)), "not for a moment")
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 

@@ -401,7 +401,7 @@ struct Simulation {
                 "\(number) is exempt for \(reasons), and policy holds it")
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
-                record.breath.isUnderWay || world.processes[record.process]?.isStopped ?? false
+                record.stop.breath.isUnderWay || world.processes[record.process]?.isStopped ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

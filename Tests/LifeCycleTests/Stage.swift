@@ -81,7 +81,9 @@ struct Stage {
     /// Confirms what was ordered, as the shell does.
     mutating func settle() {
         while application.isPending {
-            take(application.enforcement == .stopping ? .stopped(number, holder: nil) : .continued(number))
+            take(
+                application.stop.enforcement == .stopping ? .stopped(number, holder: nil) : .continued(number)
+            )
         }
     }
 

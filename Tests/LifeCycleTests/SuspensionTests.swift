@@ -30,7 +30,7 @@ struct SuspensionTests {
         #expect(stage.holds.isEmpty)
         stage.pass(1)
         #expect(stage.holds == [.policy])
-        #expect(stage.effects.contains(.stop(stage.number, .policy)))
+        #expect(stage.effects.contains(.stop(stage.number)))
         #expect(stage.state == .background, "not before the stop was seen")
         stage.settle()
         #expect(stage.state == .suspended)

@@ -79,14 +79,14 @@ struct World {
     mutating func foreignStop(_ id: ProcessID) {
         processes[id]?.isStopped = true
         if let number = machine.application(of: id)?.number {
-            pending.append(.stopped(number, holder: "pid 7"))
+            pending.append(.looked(number, Standing(signal: .stopped), sender: "pid 7"))
         }
     }
 
     mutating func foreignContinue(_ id: ProcessID) {
         processes[id]?.isStopped = false
         if let application = machine.application(of: id), application.isStopped {
-            pending.append(.continued(application.number))
+            pending.append(.looked(application.number, Standing(signal: .none)))
         }
     }
 
@@ -111,25 +111,38 @@ struct World {
     mutating func takePending() throws {
         guard !pending.isEmpty else { return }
         let fact = pending.removeFirst()
-        if isTrue(fact) {
-            try take(fact)
-        } else if case .stopped(let number, _) = fact, let process = told[number]?.process,
-            let application = machine.applications[number],
-            application.enforcement == .stopping || application.breath == .closing
-        {
+        if let current = current(fact) { try take(current) }
+    }
+
+    /// The shell looks before it reports.
+    private mutating func current(_ fact: Fact) -> Fact? {
+        switch fact {
+        case .looked(let number, _, let sender):
+            guard let standing = standing(of: number), let stop = machine.applications[number]?.stop,
+                stop.isNews(standing, sender: sender)
+            else { return nil }
+            return .looked(number, standing, sender: sender)
+        case .stopCompleted(let number):
+            guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
+            if standing.signal == .stopped { return fact }
             // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
-            processes[process]?.stopOrdered = true
+            let stop = machine.applications[number]?.stop
+            if stop?.enforcement == .stopping || stop?.breath == .closing {
+                processes[process]?.stopOrdered = true
+            }
+            return nil
+        case .resumeCompleted(let number, _):
+            return standing(of: number).map { .resumeCompleted(number, $0) }
+        case .exited(let process, _): return held.contains(process) ? fact : nil
+        default: return fact
         }
     }
 
-    /// The shell looks before it reports: what is no longer so is not reported.
-    private func isTrue(_ fact: Fact) -> Bool {
-        switch fact {
-        case .stopped(let number, _): told[number].flatMap { processes[$0.process]?.isStopped } ?? false
-        case .continued(let number): told[number].flatMap { processes[$0.process]?.isStopped } == false
-        case .exited(let process, _): held.contains(process)
-        default: true
+    private func standing(of number: ApplicationNumber) -> Standing? {
+        guard let process = told[number]?.process, let isStopped = processes[process]?.isStopped else {
+            return nil
         }
+        return Standing(signal: isStopped ? .stopped : .none)
     }
 
     private mutating func carryOut(_ effects: [Effect]) throws {
@@ -176,7 +189,7 @@ struct World {
             } else {
                 pending.insert(.spared(number, "it runs"), at: 0)
             }
-        case .stop(let number, _):
+        case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
         case .breathe(let number):
             try withProcess(number) { $0.isStopped = false }
@@ -185,11 +198,11 @@ struct World {
             processes[process]?.stopOrdered = false
             if sparingMain || processes[process] == nil { return }
             processes[process]?.isStopped = false
-            pending.insert(.continued(number), at: 0)
+            pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .continueForeign(let number):
             guard let process = told[number]?.process, processes[process] != nil else { return }
             processes[process]?.isStopped = false
-            pending.insert(.continued(number), at: 0)
+            pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .requestExit(let number):
             if let process = told[number]?.process, processes[process]?.isStopped == false { exit(process) }
         case .kill(let number):
@@ -224,7 +237,7 @@ struct World {
             else { continue }
             processes[application.process]?.stopOrdered = false
             processes[application.process]?.isStopped = true
-            pending.append(.stopped(number, holder: nil))
+            pending.append(.stopCompleted(number))
         }
     }
 
@@ -252,9 +265,9 @@ struct World {
         for number in told.keys.sorted() { try carryOut(machine.reassert(number, at: now)) }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
-                process.isStopped != record.isStopped, record.enforcement == .none
+                process.isStopped != record.isStopped, record.stop.enforcement == .none
             else { continue }
-            pending.append(process.isStopped ? .stopped(number, holder: nil) : .continued(number))
+            pending.append(.looked(number, Standing(signal: process.isStopped ? .stopped : .none)))
         }
     }
 

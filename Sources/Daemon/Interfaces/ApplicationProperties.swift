@@ -139,7 +139,7 @@ extension Daemon {
             ("launching", .bool(application.isLaunching)),
             ("terminating", .bool(application.isTerminating)),
             ("stopped", .bool(application.isStopped)),
-            ("enforcement", .string(application.enforcement.rawValue)),
+            ("enforcement", .string(application.stop.enforcement.rawValue)),
             ("focused", .bool(application.isFocused)),
             ("minimized", .bool(application.isMinimized)),
             ("windows", .strings(machine.windowSummary(of: application.number))),

@@ -25,11 +25,11 @@ extension Machine {
         switch application.state {
         // What is being continued runs already, for all we know, and so does what breathes.
         case .suspended
-        where application.isStopped && application.enforcement != .continuing
-            && !application.breath.isUnderWay:
-            return application.foreignStop == nil && application.isHeldByDecision ? .held : .stopped
+        where application.isStopped && application.stop.enforcement != .continuing
+            && !application.stop.breath.isUnderWay:
+            return application.stop.others == nil && application.isHeldByDecision ? .held : .stopped
         case .background
-        where application.suspension == .automatic && application.enforcement == .none
+        where application.suspension == .automatic && application.stop.enforcement == .none
             && application.exemptions.isEmpty && !hasLostReporter(application):
             return .background
         case .notRunning, .inactive, .active, .background, .suspended:

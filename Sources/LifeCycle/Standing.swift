@@ -1,0 +1,52 @@
+/// How a process was found when it was looked at: what the kernel says, and not yet what it means.
+public struct Standing: Hashable, Sendable {
+    /// A stop by signal.
+    public enum Signal: Hashable, Sendable {
+        case none
+        /// SIGSTOP waits for it to run.
+        case pending
+        case stopped
+    }
+
+    /// The freeze of its cgroup.
+    public struct Freeze: Hashable, Sendable {
+        /// The name of the cgroup that was told to freeze.
+        public let cgroup: String
+        /// We told it.
+        public let isOurs: Bool
+        /// All in it stand. While one in it dies, or comes in, they do not, for a moment.
+        public let isComplete: Bool
+
+        public init(cgroup: String, isOurs: Bool, isComplete: Bool) {
+            self.cgroup = cgroup
+            self.isOurs = isOurs
+            self.isComplete = isComplete
+        }
+    }
+
+    public let signal: Signal
+    public let freeze: Freeze?
+
+    public init(signal: Signal, freeze: Freeze? = nil) {
+        self.signal = signal
+        self.freeze = freeze
+    }
+
+    /// It executes nothing. Of one that stood `before` the order to freeze counts, complete or not.
+    public func isStanding(before: Bool) -> Bool {
+        signal == .stopped || freeze.map { before || $0.isComplete } ?? false
+    }
+
+    /// What becomes of it is not known yet: once it runs, a stop is waiting for it.
+    func isOpen(of before: Bool) -> Bool { signal == .pending && !isStanding(before: before) }
+
+    /// Who else wants a standing process stopped, if somebody wanted that before, and `sender` was seen to stop it.
+    func others(_ before: String?, _ sender: String?) -> String? {
+        if let sender, signal != .none { return sender }
+        guard let freeze else { return before }
+        // Beneath our freeze every stop is another's.
+        if freeze.isOurs { return signal == .none ? nil : before ?? "" }
+        if let before, !before.isEmpty { return before }
+        return "cgroup \(freeze.cgroup)"
+    }
+}

@@ -1,0 +1,323 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// The table of stops: every phase with every event, and every history of a small world to its end.
+@Suite("Stop status")
+struct StopStatusTests {
+    typealias Phase = StopStatus.Phase
+    typealias Event = StopStatus.Event
+
+    private static let reasons: [StateChangeReason] = [.request, .policy]
+    private static let seen: [StopStatus.Seen] = [
+        .running, .standing(by: nil), .standing(by: ""), .standing(by: "x"),
+    ]
+    private static let breaths: [StopStatus.Breath] = [.none, .due(at: 10), .open(until: 20), .closing]
+
+    static let phases: [Phase] = seen.map(Phase.idle) + reasons.flatMap(ordered)
+
+    private static func ordered(_ cause: StateChangeReason) -> [Phase] {
+        var phases: [Phase] = seen.map { .stopping($0, isLifting: false, cause) }
+        // While what others did is being lifted, nobody wants it any more for all we know.
+        phases += [.running, .standing(by: nil)].map { .stopping($0, isLifting: true, cause) }
+        for flag in [true, false] {
+            phases += [true, false].map { .continuing(isStanding: $0, isLifting: flag, cause) }
+        }
+        for others in [nil, "", "x"] { phases += breaths.map { .held(others: others, $0, cause) } }
+        return phases
+    }
+
+    private static let standings: [Standing] = [Standing.Signal.none, .pending, .stopped].flatMap { signal in
+        [nil, freeze(true, true), freeze(true, false), freeze(false, true), freeze(false, false)]
+            .map { Standing(signal: signal, freeze: $0) }
+    }
+
+    private static func freeze(_ isOurs: Bool, _ isComplete: Bool) -> Standing.Freeze {
+        Standing.Freeze(cgroup: "c", isOurs: isOurs, isComplete: isComplete)
+    }
+
+    static let events: [Event] = {
+        var events: [Event] = [.stopCompleted]
+        for standing in standings {
+            events += [nil, "y"].map { .looked(standing, sender: $0) }
+            events.append(.resumeCompleted(standing))
+        }
+        for flag in [true, false] {
+            events += reasons.map { .wanted(flag, $0) }
+            events += [.gaveWay(isHeld: flag), .inherited(isHeld: flag), .resumed(lifts: flag)]
+        }
+        return events + [.breathDue(nil), .breathDue(30), .breathBegan(until: 40), .breathEnded]
+    }()
+
+    @Test(
+        "every phase with every event: what is seen is known, what is wanted is ordered once, and nothing else is"
+    )
+    func everyEvent() {
+        for phase in Self.phases {
+            for event in Self.events { check(StopStatus(phase: phase), event) }
+        }
+    }
+
+    private func check(_ before: StopStatus, _ event: Event) {
+        var after = before
+        let order = after.take(event, at: 0)
+        let comment: Comment = "\(before.phase), \(event): \(after.phase), \(String(describing: order))"
+        let isOurs = [.stopping, .stopped].contains(before.enforcement)
+        let staysOurs = [.stopping, .stopped].contains(after.enforcement)
+        #expect(after.others == nil || after.isStanding, comment)
+        #expect(!after.isLifting || after.others == nil, comment)
+        switch event {
+        case .looked(let standing, let sender):
+            #expect(order == nil && after == after.taking(event), comment)
+            checkLook(before, after, standing, sender, comment)
+        case .stopCompleted:
+            #expect(order == nil && staysOurs == isOurs, comment)
+            #expect(after.enforcement != .stopping && after.breath != .closing, comment)
+            #expect(after.others == before.others || before.enforcement == .none, comment)
+            #expect(after.isStanding || before.enforcement == .continuing, comment)
+        case .resumeCompleted(let standing):
+            #expect(order == nil, comment)
+            if before.enforcement == .continuing, !standing.isOpen(of: before.isStanding) {
+                #expect(after.enforcement == .none, comment)
+                #expect(after.isStanding == standing.isStanding(before: true), comment)
+                #expect((after.others != nil) == after.isStanding, comment)
+            } else {
+                #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
+            }
+        case .wanted(let isWanted, let cause):
+            let wished: StopStatus.Order = isWanted ? .stop : .resume(sparingMain: before.others != nil)
+            #expect(order == (isWanted == isOurs ? nil : wished), comment)
+            #expect(staysOurs == isWanted && after == after.taking(event), comment)
+            #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
+            #expect(order == nil || after.cause == cause || after.enforcement == .none, comment)
+        case .resumed(let lifts):
+            #expect(order == (lifts && isOurs ? .resume(sparingMain: false) : nil), comment)
+            #expect(after.others == nil && after.isStanding == before.isStanding, comment)
+            #expect(
+                !lifts || after.isLifting || before.enforcement == .continuing || before == after, comment)
+            #expect(lifts || after.enforcement == before.enforcement, comment)
+        case .gaveWay(let isHeld):
+            #expect(order == nil && after.isStanding == before.isStanding, comment)
+            #expect(after.others == before.others && after.enforcement != .stopping, comment)
+            #expect(!(isHeld && after.breath == .closing), comment)
+        case .inherited(let isHeld):
+            #expect(order == nil && after.isStanding == before.isStanding, comment)
+            let isDone = before.enforcement == .none && !isHeld
+            #expect(after.others == before.others, comment)
+            #expect(after.enforcement == (isDone ? .none : .stopping), comment)
+        case .breathDue(let time):
+            #expect(order == nil && after.enforcement == before.enforcement, comment)
+            #expect(after.breath.isUnderWay == before.breath.isUnderWay, comment)
+            let mayBreathe = before.enforcement == .stopped && before.others == nil && time != nil
+            #expect((after.breath != .none) == (mayBreathe || before.breath.isUnderWay), comment)
+        case .breathBegan(let end):
+            if case .due = before.breath {
+                #expect(after.breath == .open(until: end) && order == nil, comment)
+            } else {
+                #expect(after == before && order == nil, comment)
+            }
+        case .breathEnded:
+            if case .open = before.breath {
+                #expect(after.breath == .closing && order == .stop, comment)
+            } else {
+                #expect(after == before && order == nil, comment)
+            }
+        }
+    }
+
+    private func checkLook(
+        _ before: StopStatus, _ after: StopStatus, _ standing: Standing, _ sender: String?, _ comment: Comment
+    ) {
+        #expect(before.isLifting || !after.isLifting, comment)
+        if standing.isOpen(of: before.isStanding) {
+            #expect(after == before, comment)
+        } else if !standing.isStanding(before: before.isStanding) {
+            #expect(after.isStanding == before.breath.isUnderWay, comment)
+            #expect((after.enforcement == .stopping) == (before.enforcement == .stopping), comment)
+            #expect(after.breath.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
+        } else {
+            // What we neither hold nor have ordered is somebody's; what is on its way is not complete by that.
+            #expect(after.enforcement != .none || after.isStanding && after.others != nil, comment)
+            #expect(after.enforcement == before.enforcement || before.enforcement == .continuing, comment)
+            if sender != nil, standing.signal != .none {
+                #expect(after.others == sender && after.isStanding, comment)
+            } else if after.enforcement == .stopped, standing.freeze?.isOurs == true {
+                #expect((after.others != nil) == (standing.signal != .none), comment)
+            }
+            if standing.freeze?.isOurs == false, after.enforcement != .continuing {
+                #expect(after.others != nil, comment)
+            }
+        }
+    }
+
+    /// Lead to the values that `phases` has.
+    private static let reaching: [Event] =
+        ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
+        + [.breathDue(10), .breathBegan(until: 20)]
+
+    @Test("every phase can come about")
+    func everyPhase() {
+        var reached: Set<Phase> = [.idle(.running)]
+        var new = Array(reached)
+        while let phase = new.popLast() {
+            for event in Self.reaching + Self.events {
+                let (next, _) = StopStatus.next(phase, event)
+                if reached.insert(next).inserted { new.append(next) }
+            }
+        }
+        for phase in Self.phases where !reached.contains(phase) { Issue.record("\(phase)") }
+    }
+
+    @Test(
+        "every history of holds, foreign stops and freezes, Resume and late orders: at rest it is as the holds want it",
+        arguments: [false, true])
+    func everyHistory(byFreezer: Bool) {
+        var known: Set<World> = [World(isByFreezer: byFreezer)]
+        var new = Array(known)
+        var atRest = 0
+        while let world = new.popLast() {
+            for move in World.Move.allCases {
+                var next = world
+                next.make(move)
+                if known.insert(next).inserted { new.append(next) }
+            }
+            // Nothing more is done to it: it comes to rest, and is right.
+            var end = world
+            var moves = 0
+            while let move = end.due, moves < 20 {
+                end.make(move)
+                moves += 1
+            }
+            if end.due != nil { Issue.record("no rest: \(world)") }
+            if !end.isRight { Issue.record("\(world) comes to rest as \(end)") }
+            if world.due == nil { atRest += 1 }
+        }
+        print("stop status: \(known.count) worlds, \(atRest) of them at rest")
+        #expect(known.count > 100 && atRest > 4)
+    }
+
+    /// One process in a cgroup of its own, somebody who stops, continues, freezes and thaws it, a hold, and what was
+    /// ordered and not carried out yet.
+    private struct World: Hashable {
+        let isByFreezer: Bool
+        var phase = Phase.idle(.running)
+        var isHeld = false
+        /// In the state T, or SIGSTOP waits beneath a freeze. Stops are not counted: one SIGCONT ends them all.
+        var isStopped = false
+        var isFrozen = false
+        /// It was not frozen when we froze it.
+        var isFreezeOurs = false
+        /// Another's SIGSTOP was sent, and the hint of it is on its way.
+        var isHinted = false
+        var order: StopStatus.Order?
+        var isLifting = false
+
+        init(isByFreezer: Bool) { self.isByFreezer = isByFreezer }
+
+        enum Move: CaseIterable {
+            case hold, release, resume, foreignStop, foreignContinue, foreignFreeze, foreignThaw
+            case carryOut, lift, hint, look
+        }
+
+        private var status: StopStatus { StopStatus(phase: phase) }
+
+        private var standing: Standing {
+            Standing(
+                signal: !isStopped ? .none : isFrozen ? .pending : .stopped,
+                freeze: isFrozen ? Standing.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
+        }
+
+        /// What happens by itself.
+        var due: Move? {
+            if order != nil { return .carryOut }
+            if isLifting { return .lift }
+            if isHinted { return .hint }
+            return status.isNews(standing, sender: nil) ? .look : nil
+        }
+
+        var isRight: Bool {
+            let stands = isStopped || isFrozen
+            if isHeld { return stands && status.enforcement == .stopped }
+            return status.enforcement == .none && stands == status.isStanding
+                && stands == (status.others != nil) && !(isFrozen && isFreezeOurs)
+        }
+
+        mutating func make(_ move: Move) {
+            switch move {
+            case .hold: isHeld = true
+            case .release: isHeld = false
+            case .resume:
+                isHeld = false
+                let lifts = status.others != nil || status.isNobodys
+                isLifting = isLifting || lifts
+                take(.resumed(lifts: lifts))
+            case .foreignStop:
+                isStopped = true
+                isHinted = true
+            case .foreignContinue:
+                isStopped = false
+                isHinted = false
+            case .foreignFreeze: isFrozen = true
+            case .foreignThaw: isFrozen = false
+            case .carryOut:
+                guard let order else { return }
+                self.order = nil
+                carryOut(order)
+            case .lift:
+                guard isLifting else { return }
+                isLifting = false
+                endForeignStop()
+                tellResumed()
+            case .hint:
+                guard isHinted else { return }
+                isHinted = false
+                take(.looked(standing, sender: "x"))
+            case .look:
+                take(.looked(standing, sender: nil))
+            }
+            take(.wanted(isHeld, .request))
+        }
+
+        private mutating func carryOut(_ order: StopStatus.Order) {
+            switch order {
+            case .stop:
+                if !isByFreezer {
+                    isStopped = true
+                } else if !isFrozen {
+                    (isFrozen, isFreezeOurs) = (true, true)
+                }
+                take(.stopCompleted)
+            case .resume(let sparingMain):
+                if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
+                if !sparingMain { endForeignStop() }
+                tellResumed()
+            }
+        }
+
+        private mutating func endForeignStop() {
+            if !isFreezeOurs { isFrozen = false }
+            isStopped = false
+        }
+
+        /// As long as something is under way, what stands may be our own doing.
+        private mutating func tellResumed() {
+            let isDone = order == nil && !isLifting
+            take(isDone ? .resumeCompleted(standing) : .looked(standing, sender: nil))
+        }
+
+        private mutating func take(_ event: Event) {
+            let (next, order) = StopStatus.next(phase, event)
+            phase = next
+            if let order { self.order = order }
+        }
+    }
+}
+
+extension StopStatus {
+    fileprivate func taking(_ event: Event) -> StopStatus {
+        var next = self
+        _ = next.take(event, at: 0)
+        return next
+    }
+}
