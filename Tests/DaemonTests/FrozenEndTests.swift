@@ -23,7 +23,7 @@ struct FrozenEndTests {
         if isOurs {
             try scene.client.terminate(scene.path, force: true)
         } else {
-            try scene.cgroup.kill()
+            try scene.home.kill()
         }
         _ = try scene.client.waitForRemoval(of: scene.path)
         #expect(scene.client.edges(of: scene.path) == ["suspended→not-running"])

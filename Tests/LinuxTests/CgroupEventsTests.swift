@@ -47,7 +47,7 @@ struct CgroupEventsTests {
         let events = try CgroupEvents(below.cgroup)
         try own.cgroup.freeze()
         #expect(try awaited(events) { $0.isFrozen })
-        #expect(try below.cgroup.isFrozenByAncestor())
+        #expect(try below.isFrozenByAncestor)
     }
 
     @Test("two who watch one cgroup are both told")

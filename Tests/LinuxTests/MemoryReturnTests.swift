@@ -140,64 +140,11 @@ struct MemoryReturnTests {
     @Test("the limit of processor time is lifted where there is one")
     func cpuLimit() throws {
         let tree = try MadeUpTree(["a/cpu.max": "5000 100000\n", "b/cpu.max": "max 100000\n", "c/x": ""])
-        for (name, expected) in [("a", CgroupKill.CPULimit.lifted), ("b", .none), ("c", .none)] {
-            let cgroup = try place(name, tree)
-            let kill = try CgroupKill(cgroup, identifier: cgroup.identifier())
-            let outcome = try kill.liftCPULimit()
-            #expect(outcome == expected)
+        for (name, expected) in [("a", Cgroup.CPULimit.lifted), ("b", .none), ("c", .none)] {
+            #expect(try place(name, tree).liftCPULimit() == expected)
         }
         #expect(try String(contentsOfFile: tree.root + "/a/cpu.max", encoding: .utf8) == "max")
         #expect(try String(contentsOfFile: tree.root + "/b/cpu.max", encoding: .utf8) == "max 100000\n")
-    }
-
-    @Test(
-        "an application's own cgroup is killed, with all that is in it",
-        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
-    func kill() throws {
-        let own = try TestCgroup()
-        let child = try Child(["sh", "-c", "read line; sleep 1000 & echo $!; wait"])
-        try own.take(child.pid)
-        child.tell("go")
-        let below = try PidFD(pid: child.numbers()[0])
-        let main = try proc.identity(of: child.pid)
-        let kill = try CgroupKill(own.cgroup, identifier: own.cgroup.identifier())
-        let outcome = try kill.kill(main: main, owner: geteuid(), daemon: nil) { _ in false }
-        #expect(outcome == .killed(remainder: []))
-        #expect(try child.reap() & 0x7F == SIGKILL)
-        #expect(try ready(below.rawValue))
-    }
-
-    @Test(
-        "with a stranger in it nothing is done; nor to another that took its place",
-        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
-    func refused() throws {
-        let own = try TestCgroup()
-        let child = try Child.idle()
-        let stranger = try Child.idle()
-        try own.take(child.pid)
-        try own.take(stranger.pid)
-        let main = try proc.identity(of: child.pid)
-        let identifier = try own.cgroup.identifier()
-        let outcome = try CgroupKill(own.cgroup, identifier: identifier)
-            .kill(main: main, owner: geteuid(), daemon: nil) { _ in false }
-        guard case .refused(.stranger(let found, _, _)) = outcome else {
-            Issue.record("\(outcome)")
-            return
-        }
-        #expect(found.pid == stranger.pid)
-        #expect(try proc.identity(of: child.pid) == main)
-
-        let replaced = try TestCgroup()
-        let kill = try CgroupKill(replaced.cgroup, identifier: replaced.cgroup.identifier())
-        let former = try replaced.cgroup.identifier()
-        #expect(rmdir(replaced.cgroup.directory) == 0)
-        #expect(mkdir(replaced.cgroup.directory, 0o755) == 0)
-        try replaced.take(child.pid)
-        let late = failure { _ = try kill.kill(main: main, owner: geteuid(), daemon: nil) { _ in false } }
-        #expect(late?.errno == ESTALE)
-        let later = failure { _ = try CgroupKill(replaced.cgroup, identifier: former) }
-        #expect(later?.errno == ESTALE)
-        #expect(try proc.identity(of: child.pid) == main)
     }
 
     /// A process that holds so much anonymous memory.

@@ -149,17 +149,15 @@ struct MemoryTests {
         let statistics = "anon 1\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\n"
         let tree = try MadeUpTree([
             "a/memory.max": "2000\n", "a/memory.current": "1000\n", "a/memory.stat": statistics,
-            "a/memory.events": "low 0\noom_kill 0\n",
         ])
         let info = try MemoryInfo()
         let lists = try CPUPageLists()
         let pressure = try PressureFile(path: "/proc/pressure/memory")
         let cgroup = try CgroupMemory(place("a", tree))
-        let events = try MemoryEvents(place("a", tree))
         let kills = try KernelKills()
         func read() throws -> UInt64 {
             try info.read().available &+ pressure.read().full.total &+ (cgroup.read().headroom ?? 0)
-                &+ events.read().oomKill &+ kills.read() &+ lists.read()
+                &+ kills.read() &+ lists.read()
         }
         // What the runtime makes at the first call is no matter of the later ones.
         _ = try read()
@@ -176,29 +174,14 @@ struct MemoryTests {
         #expect(fourth - third < 500, "\(fourth - third); asking alone: \(third - second)")
     }
 
-    @Test("memory.events of a made-up tree")
-    func events() throws {
-        let tree = try MadeUpTree([
-            "a/memory.events":
-                "low 0\nhigh 5\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\nsock_throttled 0\n",
-            "b/memory.events": "low 0\nhigh 5\nmax 12\noom 3\n",
-        ])
-        var expected = MemoryEvents.Counts()
-        (expected.high, expected.max, expected.oom) = (5, 12, 3)
-        (expected.oomKill, expected.oomGroupKill) = (2, 1)
-        #expect(try MemoryEvents(place("a", tree)).read() == expected)
-        #expect(failure { _ = try MemoryEvents(place("b", tree)) }?.errno == EBADMSG)
-    }
-
     @Test(
-        "a kill for want of memory is counted, and told where there are events",
+        "a kill for want of memory is counted",
         .enabled(if: Machine.canLimitMemory, "needs root and a memory controller"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func killed() throws {
         let limit = try MemoryLimit(bytes: 32 << 20)
         let kills = try KernelKills()
         let before = try kills.read()
-        let events = limit.own.cgroup.hasMemoryController ? try MemoryEvents(limit.own.cgroup) : nil
         let child = try Child(
             python: """
                 sys.stdin.readline()
@@ -209,10 +192,6 @@ struct MemoryTests {
         child.tell("go")
         #expect(try child.reap() & 0x7F == SIGKILL)
         #expect(try kills.read() > before)
-        if let events {
-            #expect(awaitPriority(events.descriptor) & POLLPRI != 0)
-            #expect(try eventually { try events.read().oomKill == 1 })
-        }
     }
 
     @Test("no oom_kill in vmstat")

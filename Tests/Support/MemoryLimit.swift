@@ -31,7 +31,7 @@ public final class MemoryLimit {
     }
 
     deinit {
-        try? own.cgroup.kill()
+        try? own.kill()
         if let old { removeCgroup(old) }
     }
 

@@ -25,7 +25,7 @@ public final class TestCgroup {
     }
 
     deinit {
-        try? cgroup.kill()
+        try? kill()
         try? cgroup.thaw()
         // The dead leave a moment after the kill.
         if let events = try? CgroupEvents(cgroup) {
@@ -36,12 +36,21 @@ public final class TestCgroup {
     }
 
     /// Moves a process into it.
-    public func take(_ pid: Int32) throws {
-        let file = open(cgroup.directory + "/cgroup.procs", O_WRONLY | O_CLOEXEC)
-        guard file >= 0 else { throw TestFailure("open cgroup.procs: \(errno)") }
+    public func take(_ pid: Int32) throws { try write("\(pid)", to: "cgroup.procs") }
+
+    /// SIGKILL to everything in it and below.
+    public func kill() throws { try write("1", to: "cgroup.kill") }
+
+    /// Whether it is frozen though its own file does not ask for it.
+    public var isFrozenByAncestor: Bool { get throws { try cgroup.isFrozen() && !cgroup.wantsFrozen() } }
+
+    private func write(_ text: String, to name: String) throws {
+        let file = open("\(cgroup.directory)/\(name)", O_WRONLY | O_CLOEXEC)
+        guard file >= 0 else { throw TestFailure("open \(name): \(errno)") }
         defer { close(file) }
-        let text = Array("\(pid)".utf8)
-        guard write(file, text, text.count) == text.count else { throw TestFailure("move \(pid): \(errno)") }
+        guard Glibc.write(file, text, text.utf8.count) == text.utf8.count else {
+            throw TestFailure("write \(text) to \(name): \(errno)")
+        }
     }
 
     /// Our own cgroup, where processes can be moved.

@@ -176,7 +176,7 @@ final class Reclaimer {
             return
         }
         willEnd(application)
-        if let cgroup = ownCgroup(application) { liftLimits(of: cgroup) }
+        if let cgroup = ownCgroup(application) { _ = try? cgroup.liftCPULimit() }
         // It stands: nobody forks meanwhile.
         let extent = SignalledExtent(
             SIGKILL, to: application.process, owner: application.user, proc: proc)
@@ -210,13 +210,6 @@ final class Reclaimer {
             return .released
         }
         return .settled
-    }
-
-    private func liftLimits(of cgroup: Cgroup) {
-        guard let identifier = try? cgroup.identifier(),
-            let kill = try? CgroupKill(cgroup, identifier: identifier)
-        else { return }
-        _ = try? kill.liftCPULimit()
     }
 
     /// It is gone: says what came back, and how fast.

@@ -80,29 +80,6 @@ extension Cgroup {
         try write("0", to: "cgroup.freeze")
     }
 
-    /// SIGKILL to everything in it and below, also to what forks meanwhile (`cgroup.kill`, since Linux 5.14;
-    /// `ENOENT` before, `EOPNOTSUPP` for a threaded one).
-    public func kill() throws(KernelFailure) {
-        try write("1", to: "cgroup.kill")
-    }
-
-    /// Whether it is frozen though its own file does not ask for it: a cgroup above it does, such as the
-    /// whole session before system sleep.
-    ///
-    /// The kernel sets `frozen` to 0 within the write that takes the last freeze back, so that our own thaw is
-    /// not taken for an ancestor's freeze (kernel/cgroup/freezer.c, `cgroup_update_frozen`).
-    public func isFrozenByAncestor() throws(KernelFailure) -> Bool {
-        // Frozen first: a freeze of our own that comes between the two looks is none of an ancestor's.
-        guard try isFrozen() else { return false }
-        return try !wantsFrozen()
-    }
-
-    /// The nearest cgroup above it whose own file asks for the freeze, as far as the mount shows them; also
-    /// where its own file asks for it, too.
-    public func freezingAncestor() -> Cgroup? {
-        ancestors.first { (try? $0.wantsFrozen()) ?? false }
-    }
-
     /// One read of a file of the cgroup.
     func readOnce<Value>(
         _ name: String, _ parse: (UnsafeRawBufferPointer) -> Value?
@@ -116,7 +93,8 @@ extension Cgroup {
         }
     }
 
-    private func write(_ text: StaticString, to name: String) throws(KernelFailure) {
+    /// One write to a file of the cgroup.
+    func write(_ text: StaticString, to name: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
         let number = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW)
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }

@@ -9,11 +9,6 @@ extension Cgroup {
             || length > 8 && unit.hasBytes(suffix: ".service") ? unit : nil
     }
 
-    /// The unit's name with its `\x2d` and the like read back (systemd-escape(1)).
-    public var unescapedUnit: String? {
-        unit.map { String(decoding: Self.unescaped($0), as: UTF8.self) }
-    }
-
     /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
     public var isApplicationUnit: Bool { unit?.hasBytes(prefix: "app-") ?? false }
 
@@ -23,11 +18,6 @@ extension Cgroup {
         var found = isApplicationUnit ? self : nil
         for above in ancestors where above.isApplicationUnit { found = above }
         return found
-    }
-
-    /// Whether it lies below the service manager of a user, `user@UID.service`.
-    public func isBelowManager(ofUser uid: UInt32) -> Bool {
-        ancestors.contains { $0.name == "user@\(uid).service" }
     }
 
     /// Whether it is a unit that holds more than one application by its nature.
