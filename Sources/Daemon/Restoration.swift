@@ -55,12 +55,12 @@ extension Daemon {
             let holding = entry.heldFurther
             stops.adopt(application, holding)
             if holding.isEmpty, entry.holds != nil {
-                letGo(entry, sparing: machine.applications[number]?.stop.others != nil)
+                letGo(entry, sparing: machine.applications[number]?.stop.isSignalledByOthers == true)
             }
         }
         for (entry, why) in dropped { drop(entry, because: why, state) }
         for former in replaced {
-            let isForeign = machine.applications[former.successor]?.stop.others != nil
+            let isForeign = machine.applications[former.successor]?.stop.isSignalledByOthers == true
             release(former.entry, state, sparingMain: isForeign)
         }
         resources.haveAdopted()

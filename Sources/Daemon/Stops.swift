@@ -357,7 +357,7 @@ final class Stops {
     private func letRun(
         _ application: Registered, _ purpose: Release.Purpose, _ tell: () -> Void = {}
     ) {
-        let isForeign = self.application(application.number)?.stop.others != nil
+        let isForeign = self.application(application.number)?.stop.isSignalledByOthers == true
         release(Release(application: application, purpose: purpose, sparingMain: isForeign), tell)
     }
 
@@ -526,7 +526,11 @@ final class Stops {
         case .resumption:
             if release.sparingMain { return reportResumed(application) }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
-            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
+            if self.application(application.number)?.stop.others == nil,
+                anothersFreeze(of: application) != nil
+            {
+                return continueForeign(application.number)
+            }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
         case .objection:
@@ -723,6 +727,6 @@ final class Stops {
         guard let known = application(number), known.holds.isEmpty, known.stop.enforcement == .none,
             find(number)?.suspender.holdsAnybody == true
         else { return }
-        resume(number, sparingMain: known.stop.others != nil)
+        resume(number, sparingMain: known.stop.isSignalledByOthers)
     }
 }

@@ -40,13 +40,36 @@ public struct Standing: Hashable, Sendable {
     /// What becomes of it is not known yet: once it runs, a stop is waiting for it.
     func isOpen(of before: Bool) -> Bool { signal == .pending && !isStanding(before: before) }
 
-    /// Who else wants a standing process stopped, if somebody wanted that before, and `sender` was seen to stop it.
-    func others(_ before: String?, _ sender: String?) -> String? {
-        if let sender, signal != .none { return sender }
-        guard let freeze else { return before }
-        // Beneath our freeze every stop is another's.
-        if freeze.isOurs { return signal == .none ? nil : before ?? "" }
-        if let before, !before.isEmpty { return before }
-        return "cgroup \(freeze.cgroup)"
+    /// Who else wants a standing process stopped: who wanted it `before`, and `sender`, who was seen to stop it.
+    func others(_ before: Others, _ sender: String?) -> Others {
+        var others = before
+        others.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
+        if signal == .none {
+            others.sender = nil
+        } else if let sender {
+            others.sender = sender
+        } else if freeze?.isOurs == true, others.sender == nil {
+            // Beneath our freeze every stop is another's.
+            others.sender = ""
+        }
+        return others
+    }
+}
+
+/// Who but us wants a process stopped, as far as it is known.
+struct Others: Hashable, Sendable {
+    /// Who was seen to stop it by signal; empty: it is not known who.
+    var sender: String?
+    /// The name of the cgroup that somebody told to freeze.
+    var cgroup: String?
+
+    static let nobody = Others()
+    /// It stands, and not by us.
+    static let somebody = Others(sender: "")
+
+    /// The signal's sender, if that is known, else the cgroup; nil for nobody.
+    var holder: String? {
+        if let sender, !sender.isEmpty { return sender }
+        return cgroup.map { "cgroup \($0)" } ?? sender
     }
 }

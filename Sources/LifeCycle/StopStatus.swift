@@ -18,14 +18,13 @@ public struct StopStatus: Equatable, Sendable {
     /// How the process was seen, without regard to us.
     enum Seen: Hashable, Sendable {
         case running
-        /// `by` nil: nobody is known to want it.
-        case standing(by: String?)
+        case standing(by: Others)
 
         var isStanding: Bool { self != .running }
 
-        var others: String? {
+        var others: Others {
             if case .standing(let by) = self { return by }
-            return nil
+            return .nobody
         }
     }
 
@@ -51,7 +50,7 @@ public struct StopStatus: Equatable, Sendable {
         /// Our stop was ordered. `isLifting`: so was the end of somebody else's.
         case stopping(Seen, isLifting: Bool, StateChangeReason)
         /// It stands, and we hold it. `others`: somebody else wants it stopped, too.
-        case held(others: String?, Breath, StateChangeReason)
+        case held(others: Others, Breath, StateChangeReason)
         /// Our continuation was ordered. `isLifting`: it ends somebody else's stop, too.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
 
@@ -113,11 +112,16 @@ public struct StopStatus: Equatable, Sendable {
     public var isStanding: Bool { phase.isStanding }
 
     /// Somebody else wants it stopped: who, as far as it is known.
-    public var others: String? {
+    public var others: String? { wishes.holder }
+
+    /// Somebody else has stopped it by signal, so that it is not ours to continue.
+    public var isSignalledByOthers: Bool { wishes.sender != nil }
+
+    private var wishes: Others {
         switch phase {
         case .idle(let seen), .stopping(let seen, _, _): seen.others
         case .held(let others, _, _): others
-        case .continuing: nil
+        case .continuing: .nobody
         }
     }
 
@@ -131,7 +135,7 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// It stands, and nobody is known to want it.
-    var isNobodys: Bool { phase == .idle(.standing(by: nil)) }
+    var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
 
     /// Whoever finds it stopped finds our doing, and nobody else's.
     var isOursAlone: Bool {
@@ -205,15 +209,17 @@ public struct StopStatus: Equatable, Sendable {
             return (phase, nil)
         case (.idle(let seen), .looked(let standing, let sender)):
             guard standing.isStanding(before: seen.isStanding) else { return (.idle(.running), nil) }
-            return (.idle(.standing(by: standing.others(seen.others, sender) ?? "")), nil)
+            return (.idle(.standing(by: standing.others(seen.others, sender).orSomebody)), nil)
         case (.stopping(let seen, let isLifting, let cause), .looked(let standing, let sender)):
             guard standing.isStanding(before: seen.isStanding) else {
                 return (.stopping(.running, isLifting: isLifting, cause), nil)
             }
             // What stands may be our own doing.
-            guard let others = standing.others(seen.others, sender) else {
+            let others = standing.others(seen.others, sender)
+            guard others != .nobody else {
                 return (
-                    .stopping(seen.isStanding ? .standing(by: nil) : .running, isLifting: isLifting, cause),
+                    .stopping(
+                        seen.isStanding ? .standing(by: .nobody) : .running, isLifting: isLifting, cause),
                     nil
                 )
             }
@@ -228,7 +234,7 @@ public struct StopStatus: Equatable, Sendable {
             if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
             // What stands may be what we have not let go yet.
             guard let sender, standing.signal != .none else { return (phase, nil) }
-            return (.idle(.standing(by: sender)), nil)
+            return (.idle(.standing(by: standing.others(.nobody, sender))), nil)
 
         case (.stopping(let seen, _, let cause), .stopCompleted):
             return (.held(others: seen.others, .none, cause), nil)
@@ -237,7 +243,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.held, .stopCompleted):
             return (phase, nil)
         case (.idle(let seen), .stopCompleted):
-            return (.idle(.standing(by: seen.others ?? "")), nil)
+            return (.idle(.standing(by: seen.others.orSomebody)), nil)
         case (.continuing, .stopCompleted):
             return (phase, nil)
 
@@ -245,7 +251,7 @@ public struct StopStatus: Equatable, Sendable {
             if standing.isOpen(of: isStanding) { return (phase, nil) }
             guard standing.isStanding(before: true) else { return (.idle(.running), nil) }
             // All of ours were let go: this is another's.
-            return (.idle(.standing(by: standing.others(nil, nil) ?? "")), nil)
+            return (.idle(.standing(by: standing.others(.nobody, nil).orSomebody)), nil)
         case (.idle, .resumeCompleted(let standing)), (.stopping, .resumeCompleted(let standing)),
             (.held, .resumeCompleted(let standing)):
             return next(phase, .looked(standing, sender: nil))
@@ -253,20 +259,23 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle(let seen), .wanted(true, let cause)):
             return (.stopping(seen, isLifting: false, cause), .stop)
         case (.continuing(let isStanding, let isLifting, _), .wanted(true, let cause)):
-            let seen = isStanding ? Seen.standing(by: nil) : .running
+            let seen = isStanding ? Seen.standing(by: .nobody) : .running
             return (.stopping(seen, isLifting: isLifting, cause), .stop)
         case (.stopping, .wanted(true, _)), (.held, .wanted(true, _)):
             return (phase, nil)
-        case (.stopping(.standing(let by?), _, _), .wanted(false, _)),
-            (.held(let by?, _, _), .wanted(false, _)):
-            return (.idle(.standing(by: by)), .resume(sparingMain: true))
-        case (.stopping(let seen, let isLifting, _), .wanted(false, let cause)):
+        case (.stopping(let seen, let isLifting, _), .wanted(false, let cause)) where seen.others == .nobody:
             return (
                 .continuing(isStanding: seen.isStanding, isLifting: isLifting, cause),
                 .resume(sparingMain: false)
             )
-        case (.held(others: nil, _, _), .wanted(false, let cause)):
+        case (.held(others: .nobody, _, _), .wanted(false, let cause)):
             return (.continuing(isStanding: true, isLifting: false, cause), .resume(sparingMain: false))
+        case (.stopping(.standing(let others), _, _), .wanted(false, _)),
+            (.held(let others, _, _), .wanted(false, _)):
+            // Whoever has frozen it does so still when our signal is taken back.
+            return (.idle(.standing(by: others)), .resume(sparingMain: others.sender != nil))
+        case (.stopping(.running, _, _), .wanted(false, _)):
+            preconditionFailure("nobody else wants stopped what runs")
         case (.idle, .wanted(false, _)), (.continuing, .wanted(false, _)):
             return (phase, nil)
 
@@ -280,11 +289,11 @@ public struct StopStatus: Equatable, Sendable {
         case (.held, .resumed(lifts: true)):
             return (.continuing(isStanding: true, isLifting: true, .request), .resume(sparingMain: false))
         case (.idle(.standing), .resumed(lifts: false)):
-            return (.idle(.standing(by: nil)), nil)
+            return (.idle(.standing(by: .nobody)), nil)
         case (.stopping(.standing, let isLifting, let cause), .resumed(lifts: false)):
-            return (.stopping(.standing(by: nil), isLifting: isLifting, cause), nil)
+            return (.stopping(.standing(by: .nobody), isLifting: isLifting, cause), nil)
         case (.held(_, let breath, let cause), .resumed(lifts: false)):
-            return (.held(others: nil, breath, cause), nil)
+            return (.held(others: .nobody, breath, cause), nil)
         case (.idle(.running), .resumed), (.stopping(.running, _, _), .resumed), (.continuing, .resumed):
             return (phase, nil)
 
@@ -297,11 +306,11 @@ public struct StopStatus: Equatable, Sendable {
 
         case (.held(_, let breath, _), .breathDue) where breath.isUnderWay:
             return (phase, nil)
-        case (.held(nil, .due, _), .breathDue(.some)):
+        case (.held(.nobody, .due, _), .breathDue(.some)):
             return (phase, nil)
-        case (.held(nil, _, let cause), .breathDue(let time)):
-            return (.held(others: nil, time.map(Breath.due) ?? .none, cause), nil)
-        case (.held(let others?, _, let cause), .breathDue):
+        case (.held(.nobody, _, let cause), .breathDue(let time)):
+            return (.held(others: .nobody, time.map(Breath.due) ?? .none, cause), nil)
+        case (.held(let others, _, let cause), .breathDue):
             // Another's stop is not ours to lift, not for a moment.
             return (.held(others: others, .none, cause), nil)
         case (.held(let others, .due, let cause), .breathBegan(let end)):
@@ -317,7 +326,9 @@ public struct StopStatus: Equatable, Sendable {
         case (.held(let others, _, let cause), .inherited):
             return (.stopping(.standing(by: others), isLifting: false, cause), nil)
         case (.continuing(let isStanding, let isLifting, let cause), .inherited):
-            return (.stopping(isStanding ? .standing(by: nil) : .running, isLifting: isLifting, cause), nil)
+            return (
+                .stopping(isStanding ? .standing(by: .nobody) : .running, isLifting: isLifting, cause), nil
+            )
         case (.idle, .inherited(isHeld: false)), (.stopping, .inherited):
             return (phase, nil)
         }
@@ -329,15 +340,18 @@ extension StopStatus {
     func add(to record: inout Record) {
         record.add("stopped", isStanding.digit)
         record.add("enforcement", enforcement.rawValue, (cause ?? .signal).rawValue)
-        record.add("foreign-stop", ifPresent: others.map { [$0] })
+        record.add("foreign-stop", ifPresent: wishes.sender.map { [$0] })
+        record.add("foreign-freeze", ifPresent: wishes.cgroup.map { [$0] })
         record.add("lifts-foreign-stop", ifPresent: isLifting ? [isLifting.digit] : nil)
     }
 
     init(_ record: Record) throws(Record.Flaw) {
         let isStanding = try record.require("stopped") { $0.flag() }
-        let others = try record.optional("foreign-stop") { $0.text() }
+        let others = Others(
+            sender: try record.optional("foreign-stop") { $0.text() },
+            cgroup: try record.optional("foreign-freeze") { $0.text() })
         let lifts = try record.optional("lifts-foreign-stop") { $0.flag() } ?? false
-        let isLifting = lifts && others == nil
+        let isLifting = lifts && others == .nobody
         let seen = isStanding ? Seen.standing(by: others) : .running
         phase = try record.require("enforcement") { fields -> Phase? in
             guard let enforcement: Enforcement = fields.value(), let cause: StateChangeReason = fields.value()
@@ -350,4 +364,9 @@ extension StopStatus {
             }
         }
     }
+}
+
+extension Others {
+    /// Whoever it is: it stands, and not by us.
+    fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
 }

@@ -117,6 +117,31 @@ struct FreezeTests {
     }
 
     @Test(
+        "a freeze over a stop of ours by signal is named while it lasts, and Resume after it lets the process go"
+    )
+    func overSignals() throws {
+        let home = try TestCgroup("app-shared")
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        // With a stranger in it the cgroup is not the application's own: it is stopped by signal.
+        let (child, stranger) = (try Child("sleep", ["1000"]), try Child("sleep", ["1000"]))
+        for process in [child, stranger] { try home.take(process.pid) }
+        let path = try client.register("org.example.Shared", child.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(child.pid) && !home.cgroup.isFrozen())
+        let ours = "request uid:\(getuid())"
+        try home.cgroup.freeze()
+        try client.wait("its name") {
+            try client.holds(path) == [ours, "signal cgroup \(home.cgroup.name)"]
+        }
+        try home.cgroup.thaw()
+        try client.wait("nobody's but ours") { try client.holds(path) == [ours] }
+        try client.application(path, "Resume")
+        #expect(try !isStopped(child.pid) && client.state(path) == "background")
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test(
         "the process is moved: the freeze of the cgroup that it is in now is seen, and not that of the one before"
     )
     func moved() throws {

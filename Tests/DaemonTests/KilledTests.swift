@@ -136,7 +136,7 @@ struct KilledTests {
     /// As a record stands when `Resume` is written down, and nothing is done yet.
     private static func asResumed(_ line: String) -> String? {
         switch line.prefix(while: { $0 != "=" }) {
-        case "hold", "foreign-stop": nil
+        case "hold", "foreign-stop", "foreign-freeze": nil
         case "enforcement": "enforcement=continuing request"
         default: line
         }

@@ -10,9 +10,10 @@ struct StopStatusTests {
     typealias Event = StopStatus.Event
 
     private static let reasons: [StateChangeReason] = [.request, .policy]
-    private static let seen: [StopStatus.Seen] = [
-        .running, .standing(by: nil), .standing(by: ""), .standing(by: "x"),
+    private static let others: [Others] = [
+        .nobody, .somebody, Others(sender: "x"), Others(cgroup: "c"), Others(sender: "x", cgroup: "c"),
     ]
+    private static let seen: [StopStatus.Seen] = [.running] + others.map { .standing(by: $0) }
     private static let breaths: [StopStatus.Breath] = [.none, .due(at: 10), .open(until: 20), .closing]
 
     static let phases: [Phase] = seen.map(Phase.idle) + reasons.flatMap(ordered)
@@ -20,11 +21,11 @@ struct StopStatusTests {
     private static func ordered(_ cause: StateChangeReason) -> [Phase] {
         var phases: [Phase] = seen.map { .stopping($0, isLifting: false, cause) }
         // While what others did is being lifted, nobody wants it any more for all we know.
-        phases += [.running, .standing(by: nil)].map { .stopping($0, isLifting: true, cause) }
+        phases += [.running, .standing(by: .nobody)].map { .stopping($0, isLifting: true, cause) }
         for flag in [true, false] {
             phases += [true, false].map { .continuing(isStanding: $0, isLifting: flag, cause) }
         }
-        for others in [nil, "", "x"] { phases += breaths.map { .held(others: others, $0, cause) } }
+        for others in others { phases += breaths.map { .held(others: others, $0, cause) } }
         return phases
     }
 
@@ -86,7 +87,7 @@ struct StopStatusTests {
                 #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
             }
         case .wanted(let isWanted, let cause):
-            let wished: StopStatus.Order = isWanted ? .stop : .resume(sparingMain: before.others != nil)
+            let wished: StopStatus.Order = isWanted ? .stop : .resume(sparingMain: before.isSignalledByOthers)
             #expect(order == (isWanted == isOurs ? nil : wished), comment)
             #expect(staysOurs == isWanted && after == after.taking(event), comment)
             #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
@@ -141,12 +142,19 @@ struct StopStatusTests {
             #expect(after.enforcement != .none || after.isStanding && after.others != nil, comment)
             #expect(after.enforcement == before.enforcement || before.enforcement == .continuing, comment)
             if sender != nil, standing.signal != .none {
-                #expect(after.others == sender && after.isStanding, comment)
+                #expect(after.others == sender && after.isSignalledByOthers && after.isStanding, comment)
             } else if after.enforcement == .stopped, standing.freeze?.isOurs == true {
                 #expect((after.others != nil) == (standing.signal != .none), comment)
             }
             if standing.freeze?.isOurs == false, after.enforcement != .continuing {
                 #expect(after.others != nil, comment)
+                #expect(standing.signal != .none || !after.isSignalledByOthers, comment)
+            }
+            // Who has thawed it wants nothing any more.
+            if standing.freeze == nil, after.enforcement == .stopped, !before.isSignalledByOthers,
+                sender == nil
+            {
+                #expect(after.others == nil, comment)
             }
         }
     }
@@ -154,6 +162,7 @@ struct StopStatusTests {
     /// Lead to the values that `phases` has.
     private static let reaching: [Event] =
         ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
+        + ["x"].map { .looked(Standing(signal: .pending, freeze: freeze(false, true)), sender: $0) }
         + [.breathDue(10), .breathBegan(until: 20)]
 
     @Test("every phase can come about")
@@ -205,6 +214,8 @@ struct StopStatusTests {
         var isHeld = false
         /// In the state T, or SIGSTOP waits beneath a freeze. Stops are not counted: one SIGCONT ends them all.
         var isStopped = false
+        /// Somebody else has sent SIGSTOP since the last SIGCONT.
+        var isForeignStop = false
         var isFrozen = false
         /// It was not frozen when we froze it.
         var isFreezeOurs = false
@@ -239,8 +250,12 @@ struct StopStatusTests {
         var isRight: Bool {
             let stands = isStopped || isFrozen
             if isHeld { return stands && status.enforcement == .stopped }
-            return status.enforcement == .none && stands == status.isStanding
-                && stands == (status.others != nil) && !(isFrozen && isFreezeOurs)
+            // A SIGCONT that comes between the order to stop and our SIGSTOP is not seen: its sender seems to want it still.
+            let isForeign =
+                isForeignStop || isFrozen && !isFreezeOurs
+                || !isByFreezer && isStopped && status.isSignalledByOthers
+            return status.enforcement == .none && stands == status.isStanding && stands == isForeign
+                && stands == (status.others != nil)
         }
 
         mutating func make(_ move: Move) {
@@ -252,12 +267,8 @@ struct StopStatusTests {
                 let lifts = status.others != nil || status.isNobodys
                 isLifting = isLifting || lifts
                 take(.resumed(lifts: lifts))
-            case .foreignStop:
-                isStopped = true
-                isHinted = true
-            case .foreignContinue:
-                isStopped = false
-                isHinted = false
+            case .foreignStop: (isStopped, isForeignStop, isHinted) = (true, true, true)
+            case .foreignContinue: (isStopped, isForeignStop, isHinted) = (false, false, false)
             case .foreignFreeze: isFrozen = true
             case .foreignThaw: isFrozen = false
             case .carryOut:
@@ -290,14 +301,18 @@ struct StopStatusTests {
                 take(.stopCompleted)
             case .resume(let sparingMain):
                 if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
-                if !sparingMain { endForeignStop() }
+                if !sparingMain {
+                    (isStopped, isForeignStop) = (false, false)
+                    // Lifted from the books since it was stopped: the rest of that `Resume`.
+                    if status.others == nil { isFrozen = false }
+                }
                 tellResumed()
             }
         }
 
         private mutating func endForeignStop() {
             if !isFreezeOurs { isFrozen = false }
-            isStopped = false
+            (isStopped, isForeignStop) = (false, false)
         }
 
         /// As long as something is under way, what stands may be our own doing.
