@@ -370,7 +370,11 @@ final class StopSensor {
         guard let standing = standing(number, process) else { return true }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
-        else { return false }
+        else {
+            // What this look has read, nobody is told of again.
+            if application.stop.isNews(standing, sender: nil) { report(.looked(number, standing)) }
+            return false
+        }
         if application.stop.isNews(standing, sender: holder) {
             report(.looked(number, standing, sender: holder))
         }

@@ -320,6 +320,12 @@ final class Stops {
 
     private func complete(_ number: ApplicationNumber) {
         orders[number] = nil
+        // Somebody else may have frozen it while it was looked at.
+        if let process = find(number)?.process, let stop = application(number)?.stop,
+            let standing = standing(of: number, process), stop.isNews(standing, sender: nil)
+        {
+            report(.looked(number, standing))
+        }
         report(.stopCompleted(number))
         verifySoon(number)
     }
@@ -524,13 +530,13 @@ final class Stops {
         let application = release.application
         switch release.purpose {
         case .resumption:
-            if release.sparingMain { return reportResumed(application) }
+            let stop = self.application(application.number)?.stop
+            // His stop may have yet to take effect; how it ends is seen by itself.
+            if release.sparingMain, stop?.isSignalledByOthers == true { return }
+            // Somebody wants it stopped who was seen since: that is not ours to end.
+            if stop?.others != nil { return reportResumed(application) }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
-            if self.application(application.number)?.stop.others == nil,
-                anothersFreeze(of: application) != nil
-            {
-                return continueForeign(application.number)
-            }
+            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
         case .objection:
@@ -662,15 +668,20 @@ final class Stops {
     func standing(of number: ApplicationNumber, _ process: ProcessIdentity) -> Standing? {
         let isStopped = application(number)?.isStopped == true
         var freeze: Standing.Freeze?
+        let suspender = find(number)?.suspender
         if let found = freezes?.freeze(of: number, isStanding: isStopped) {
-            let suspender = find(number)?.suspender
             freeze = Standing.Freeze(
                 cgroup: found.cgroup.name,
                 isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == found.cgroup,
                 isComplete: found.isComplete)
         }
         // Just thawed, it sleeps until it takes the signals that have waited.
-        return proc.standing(of: process, asleep: isStopped, freeze: freeze)
+        let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
+        // Our own signal of before, beneath our freeze.
+        if standing != nil, freeze?.isOurs == true, suspender?.holds(process) == true {
+            return Standing(signal: .none, freeze: freeze)
+        }
+        return standing
     }
 
     /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.

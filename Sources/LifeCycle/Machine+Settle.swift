@@ -174,7 +174,7 @@ extension Machine {
             next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: now)
             effects.append(.notice(next.number, .contested))
             // The others of its extent stand, or are about to.
-            effects.append(.resume(next.number, sparingMain: next.stop.others != nil))
+            effects.append(.resume(next.number, sparingMain: next.stop.isSignalledByOthers))
         }
         if let order = next.stop.take(.wanted(!next.holds.isEmpty, reason), at: now) {
             effects.append(order.effect(on: next.number))

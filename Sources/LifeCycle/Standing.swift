@@ -46,7 +46,7 @@ public struct Standing: Hashable, Sendable {
         others.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
         if signal == .none {
             others.sender = nil
-        } else if let sender {
+        } else if let sender, !sender.isEmpty || others.sender == nil {
             others.sender = sender
         } else if freeze?.isOurs == true, others.sender == nil {
             // Beneath our freeze every stop is another's.

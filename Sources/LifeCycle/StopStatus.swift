@@ -263,10 +263,13 @@ public struct StopStatus: Equatable, Sendable {
             return (.stopping(seen, isLifting: isLifting, cause), .stop)
         case (.stopping, .wanted(true, _)), (.held, .wanted(true, _)):
             return (phase, nil)
-        case (.stopping(let seen, let isLifting, _), .wanted(false, let cause)) where seen.others == .nobody:
+        case (.stopping(.running, let isLifting, _), .wanted(false, let cause)):
             return (
-                .continuing(isStanding: seen.isStanding, isLifting: isLifting, cause),
-                .resume(sparingMain: false)
+                .continuing(isStanding: false, isLifting: isLifting, cause), .resume(sparingMain: false)
+            )
+        case (.stopping(.standing(by: .nobody), let isLifting, _), .wanted(false, let cause)):
+            return (
+                .continuing(isStanding: true, isLifting: isLifting, cause), .resume(sparingMain: false)
             )
         case (.held(others: .nobody, _, _), .wanted(false, let cause)):
             return (.continuing(isStanding: true, isLifting: false, cause), .resume(sparingMain: false))
@@ -274,8 +277,6 @@ public struct StopStatus: Equatable, Sendable {
             (.held(let others, _, _), .wanted(false, _)):
             // Whoever has frozen it does so still when our signal is taken back.
             return (.idle(.standing(by: others)), .resume(sparingMain: others.sender != nil))
-        case (.stopping(.running, _, _), .wanted(false, _)):
-            preconditionFailure("nobody else wants stopped what runs")
         case (.idle, .wanted(false, _)), (.continuing, .wanted(false, _)):
             return (phase, nil)
 
