@@ -531,8 +531,11 @@ final class Stops {
         switch release.purpose {
         case .resumption:
             let stop = self.application(application.number)?.stop
-            // His stop may have yet to take effect; how it ends is seen by itself.
-            if release.sparingMain, stop?.isSignalledByOthers == true { return }
+            if release.sparingMain {
+                // His stop may have yet to take effect; how it ends is seen by itself.
+                if stop?.isSignalledByOthers == false { reportResumed(application) }
+                return
+            }
             // Somebody wants it stopped who was seen since: that is not ours to end.
             if stop?.others != nil { return reportResumed(application) }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
