@@ -42,7 +42,7 @@ final class FreezeSensor {
     /// Watches the cgroup of an application's process, and its unit. Called again, it looks whether the process is in
     /// another one now.
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
-        if watched[number]?.process != process { watched[number] = Watched(process) }
+        if watched[number] == nil { watched[number] = Watched(process) }
         follow(number)
     }
 

@@ -132,7 +132,7 @@ final class Listings {
     // MARK: Turns
 
     func turn() {
-        guard let listing = next() else { return armWhenDue() }
+        guard let listing = next() else { return }
         let start = Clock.monotonicMicroseconds
         defer {
             let end = Clock.monotonicMicroseconds
@@ -153,22 +153,22 @@ final class Listings {
         if !queue.isEmpty { rearm(after: 0) }
     }
 
-    /// The first of a user who has a share left. One at a time has bytes: what another has begun is begun anew.
+    /// The first of a user who has a share left; where there is none, the next turn is when somebody has. One at a time has
+    /// bytes: what another has begun is begun anew.
     private func next() -> Listing? {
-        let now = Clock.monotonicMicroseconds
-        guard let index = queue.firstIndex(where: { share.due(of: $0.connection.user) <= now }) else {
+        let index: Int
+        switch share.turn(in: queue, at: Clock.monotonicMicroseconds, of: \.connection.user) {
+        case .now(let found): index = found
+        case .later(let due):
+            timer?.arm(at: due)
             return nil
+        case .nobody: return nil
         }
         guard index > 0 else { return queue[0] }
         queue[0].draft = nil
         changes = [:]
         queue.insert(queue.remove(at: index), at: 0)
         return queue[0]
-    }
-
-    private func armWhenDue() {
-        let due = queue.lazy.map { [share] in share.due(of: $0.connection.user) }.min()
-        if let due { timer?.arm(at: due) }
     }
 
     /// A user whose turn it was waits for the others.

@@ -61,8 +61,7 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
-    private var share: WorkShare { background.share }
-    private let background: Background
+    private let share: WorkShare
     /// Whose call is being handled.
     private var caller: UInt32?
     /// Gives back calls of users who had taken more than their share.
@@ -72,7 +71,7 @@ final class LongCalls {
         loop: EventLoop, bus: Bus, now: @escaping () -> Microseconds, background: Background
     ) throws(BusFailure) {
         self.bus = bus
-        self.background = background
+        share = background.share
         self.now = now
         timer = try loop.timer { [weak self] in
             guard let self else { return }

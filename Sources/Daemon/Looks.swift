@@ -5,7 +5,8 @@ import Linux
 /// Looks at what users can make without end (processes, open files, locks, sockets) on another thread.
 ///
 /// One look is under way at a time. The users whose processes are looked at take turns, so that nobody's expensive looks
-/// keep others waiting, and what a look takes of a processor is charged to its user's share. There is at most one look of a subject that has not begun: whoever asks meanwhile gets its answer.
+/// keep others waiting, and what a look takes of a processor is charged to its user's share. There is at most one look of
+/// a subject that has not begun: whoever asks meanwhile gets its answer.
 final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Why there is no finding.
     struct NotLooked: Error, Equatable, CustomStringConvertible {
@@ -136,12 +137,13 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     }
 
     private func next() -> Look? {
-        let now = now()
-        guard let index = turns.firstIndex(where: { share.due(of: $0.user) <= now }) else {
-            if let due = turns.lazy.map({ [share] in share.due(of: $0.user) }).min() {
-                shareTimer?.arm(at: due)
-            }
+        let index: Int
+        switch share.turn(in: turns, at: now(), of: \.user) {
+        case .now(let found): index = found
+        case .later(let due):
+            shareTimer?.arm(at: due)
             return nil
+        case .nobody: return nil
         }
         var turn = turns.remove(at: index)
         let look = turn.looks.removeFirst()

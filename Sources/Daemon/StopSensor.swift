@@ -179,15 +179,15 @@ final class StopSensor {
         guard let process = watched[number], let application = application(number),
             let standing = standing(number, process)
         else { return false }
-        let isNews = application.stop.isNews(standing, sender: nil)
-        if isNews { report(.looked(number, standing)) }
+        let news = application.news(standing)
+        if let news { report(news) }
         // Its hint is lost, its effect is still to come.
         if trace != nil, standing.signal == .pending, standing.freeze == nil,
             application.stop.enforcement == .none, !retries.contains(number)
         {
             waitForStop(number, SIGSTOP, by: "")
         }
-        return isNews
+        return news != nil
     }
 
     // MARK: Hints
@@ -372,12 +372,10 @@ final class StopSensor {
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {
             // What this look has read, nobody is told of again.
-            if application.stop.isNews(standing, sender: nil) { report(.looked(number, standing)) }
+            if let news = application.news(standing) { report(news) }
             return false
         }
-        if application.stop.isNews(standing, sender: holder) {
-            report(.looked(number, standing, sender: holder))
-        }
+        if let news = application.news(standing, sender: holder) { report(news) }
         return true
     }
 

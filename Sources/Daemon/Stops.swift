@@ -321,10 +321,10 @@ final class Stops {
     private func complete(_ number: ApplicationNumber) {
         orders[number] = nil
         // Somebody else may have frozen it while it was looked at.
-        if let process = find(number)?.process, let stop = application(number)?.stop,
-            let standing = standing(of: number, process), stop.isNews(standing, sender: nil)
+        if let process = find(number)?.process, let standing = standing(of: number, process),
+            let news = application(number)?.news(standing)
         {
-            report(.looked(number, standing))
+            report(news)
         }
         report(.stopCompleted(number))
         verifySoon(number)
@@ -710,14 +710,13 @@ final class Stops {
             _ = isComplete(number, progress)
             return
         }
-        guard let standing = standing(of: number, registered.process),
-            application.stop.isNews(standing, sender: nil)
+        guard let standing = standing(of: number, registered.process), let news = application.news(standing)
         else { return }
         // Somebody has moved it: what we froze is another's now, or nobody's.
         if !standing.isStanding(before: application.isStopped), registered.suspender.holdsOthersOnly {
             registered.suspender.release()
         }
-        report(.looked(number, standing))
+        report(news)
     }
 
     // MARK: After another daemon

@@ -14,6 +14,23 @@ final class WorkShare {
     /// When this user's work goes on; a time in the past means now. Root has no bound: it can end us, too.
     func due(of user: UInt32) -> Microseconds { user == 0 ? 0 : paces[user]?.due ?? 0 }
 
+    /// Whose turn it is in a line.
+    enum Turn<Index> {
+        case now(Index)
+        /// None of them has a share left before.
+        case later(Microseconds)
+        /// There is nobody.
+        case nobody
+    }
+
+    /// The first in a line whose user has a share left.
+    func turn<Line: Collection>(
+        in line: Line, at now: Microseconds, of user: (Line.Element) -> UInt32
+    ) -> Turn<Line.Index> {
+        if let index = line.firstIndex(where: { due(of: user($0)) <= now }) { return .now(index) }
+        return line.map { due(of: user($0)) }.min().map(Turn.later) ?? .nobody
+    }
+
     /// Something done for this user took so long.
     func spend(_ time: Microseconds, of user: UInt32, at now: Microseconds) {
         charge(min(time, Self.mostCharged), to: user, at: now)

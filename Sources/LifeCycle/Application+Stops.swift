@@ -7,11 +7,25 @@ extension Application {
         if !holds.contains(hold) { holds.append(hold) }
     }
 
+    /// The fact of a look at its main process; nil where it tells nothing new. `sender`: see there.
+    public func news(_ standing: Standing, sender: String? = nil) -> Fact? {
+        stop.isNews(standing, sender: sender) ? .looked(number, standing, sender: sender) : nil
+    }
+
+    /// Takes note of a wish or a breath, with the order that comes of it.
+    mutating func order(_ event: StopStatus.Event, at now: Microseconds, _ effects: inout [Effect]) {
+        switch stop.take(event, at: now) {
+        case .stop?: effects.append(.stop(number))
+        case .resume(let sparingMain)?: effects.append(.resume(number, sparingMain: sparingMain))
+        case nil: break
+        }
+    }
+
     /// Something spoke against a stop that policy or pressure wanted: it is tried again after a grace.
     mutating func giveWay(to why: String, grace span: Microseconds?, at now: Microseconds) {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
-        _ = stop.take(.gaveWay(isHeld: !holds.isEmpty), at: now)
+        stop.take(.gaveWay(isHeld: !holds.isEmpty), at: now)
         guard state == .background, suspension == .automatic, !isTerminating else { return }
         grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
     }

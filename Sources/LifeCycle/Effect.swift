@@ -12,7 +12,7 @@ public enum Effect: Equatable, Sendable {
     case changed(ApplicationNumber, Set<ObservedProperty>)
     /// `FocusedApplication` of this session's clients has another value.
     case focusChanged(SessionKey)
-    /// SIGSTOP to the extent; done when a `stopped` fact comes back.
+    /// Brings the extent to a stand, by its cgroup's freezer or SIGSTOP; done when `stopCompleted` comes back.
     case stop(ApplicationNumber)
     /// Lets what `stop` stopped run for a breath, if it has something to read; the next `stop` ends it.
     case breathe(ApplicationNumber)

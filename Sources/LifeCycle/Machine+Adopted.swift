@@ -23,9 +23,7 @@ extension Machine {
 
     /// What we have stopped of it runs on.
     func letGo(_ application: Application, _ effects: inout [Effect]) {
-        var stop = application.stop
-        if case .resume(let sparingMain)? = stop.take(.wanted(false, .request), at: 0) {
-            effects.append(.resume(application.number, sparingMain: sparingMain))
-        }
+        var last = application
+        last.order(.wanted(false, .request), at: 0, &effects)
     }
 }

@@ -99,10 +99,10 @@ extension Machine {
             $0.isMinimized = view.isMinimized
             $0.isLocked = view.isLocked
             $0.reportedReasons = reasons
-            _ = $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty), at: now)
+            $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty), at: now)
         }
         guard applications[number]?.stop.enforcement == .stopping else { return effects }
-        update(number, reason, at: now, &effects) { _ = $0.stop.take(.gaveWay(isHeld: true), at: now) }
+        update(number, reason, at: now, &effects) { $0.stop.take(.gaveWay(isHeld: true), at: now) }
         return effects
     }
 

@@ -39,7 +39,7 @@ extension Machine {
             let reasons = (reportedReasons()[number] ?? []).sorted()
             updateAnnouncing(number, .launch, at: now, &effects) {
                 if stopped {
-                    _ = $0.stop.take(
+                    $0.stop.take(
                         .looked(Standing(signal: .stopped), sender: former?.stop.others), at: now)
                 }
                 $0.reportedReasons = reasons
@@ -259,9 +259,7 @@ extension Machine {
         updateAnnouncing(number, .request, at: now, &effects) {
             // What the daemon decided by itself gives way to a person; only another's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
-            if let order = $0.stop.take(.resumed(lifts: continues), at: now) {
-                $1.append(order.effect(on: number))
-            }
+            $0.order(.resumed(lifts: continues), at: now, &$1)
             if $0.state == .background { $0.startGrace(settings, serial: nil, at: now) }
         }
     }
@@ -312,11 +310,11 @@ extension Machine {
         switch application.stop.breath {
         case .due(let deadline) where deadline <= now:
             let end = now.advanced(saturatingBy: settings.drainFor)
-            update(number, .policy, at: now, &effects) { _ = $0.stop.take(.breathBegan(until: end), at: now) }
+            update(number, .policy, at: now, &effects) { $0.stop.take(.breathBegan(until: end), at: now) }
             effects.append(.breathe(number))
         case .open(let deadline) where deadline <= now:
             updateAnnouncing(number, .policy, at: now, &effects) {
-                if let order = $0.stop.take(.breathEnded, at: now) { $1.append(order.effect(on: number)) }
+                $0.order(.breathEnded, at: now, &$1)
             }
         case .none, .due, .open, .closing:
             break

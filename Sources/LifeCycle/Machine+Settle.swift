@@ -176,19 +176,8 @@ extension Machine {
             // The others of its extent stand, or are about to.
             effects.append(.resume(next.number, sparingMain: next.stop.isSignalledByOthers))
         }
-        if let order = next.stop.take(.wanted(!next.holds.isEmpty, reason), at: now) {
-            effects.append(order.effect(on: next.number))
-        }
-        _ = next.stop.take(.breathDue(nextBreath(at: now)), at: now)
-    }
-}
-
-extension StopStatus.Order {
-    func effect(on number: ApplicationNumber) -> Effect {
-        switch self {
-        case .stop: .stop(number)
-        case .resume(let sparingMain): .resume(number, sparingMain: sparingMain)
-        }
+        next.order(.wanted(!next.holds.isEmpty, reason), at: now, &effects)
+        next.stop.take(.breathDue(nextBreath(at: now)), at: now)
     }
 }
 

@@ -184,7 +184,8 @@ public struct StopStatus: Equatable, Sendable {
         Self.next(phase, .looked(standing, sender: sender)).0 != phase
     }
 
-    /// Takes note of what happened, and answers what is to be done about it.
+    /// Takes note of what happened, and answers what is to be done about it: only wishes and breaths order something.
+    @discardableResult
     mutating func take(_ event: Event, at now: Microseconds) -> Order? {
         let before = phase
         let (next, order) = Self.next(phase, event)

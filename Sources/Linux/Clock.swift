@@ -3,25 +3,27 @@ import Glibc
 /// The kernel's clocks.
 public enum Clock {
     /// Microseconds of `CLOCK_MONOTONIC` (clock_gettime(2)): never set back, stands still in system sleep.
-    public static var monotonicMicroseconds: UInt64 {
-        var time = timespec()
-        // Cannot fail: the clock exists and the address is ours.
-        _ = clock_gettime(CLOCK_MONOTONIC, &time)
+    public static var monotonicMicroseconds: UInt64 { microseconds(of: CLOCK_MONOTONIC) }
+
+    /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
+    public static var threadMicroseconds: UInt64 { microseconds(of: CLOCK_THREAD_CPUTIME_ID) }
+
+    private static func microseconds(of clock: clockid_t) -> UInt64 {
+        let time = time(of: clock)
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
     }
 
-    /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
-    public static var threadMicroseconds: UInt64 {
+    private static func time(of clock: clockid_t) -> timespec {
         var time = timespec()
-        _ = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+        // Cannot fail: the clock exists and the address is ours.
+        _ = clock_gettime(clock, &time)
+        return time
     }
 
     /// Clock ticks since boot, as `/proc/PID/stat` tells when a process started (proc(5), field 22): of
     /// `CLOCK_BOOTTIME`, `_SC_CLK_TCK` a second.
     static var bootTicks: UInt64 {
-        var time = timespec()
-        _ = clock_gettime(CLOCK_BOOTTIME, &time)
+        let time = time(of: CLOCK_BOOTTIME)
         let rate = UInt64(max(1, sysconf(Int32(_SC_CLK_TCK))))
         return UInt64(time.tv_sec) * rate + UInt64(time.tv_nsec) * rate / 1_000_000_000
     }

@@ -9,6 +9,21 @@ extension SignalTests {
         let proc = Proc()
         static let python = Machine.hasPython
 
+        /// The processes of `treeScript`, all of them stopped; they end with it.
+        private final class StoppedTree {
+            let child: Child
+            let main: ProcessIdentity
+            let extent: StoppedExtent
+
+            init() throws {
+                child = try Child(python: treeScript)
+                _ = try child.numbers()
+                main = try Proc().identity(of: child.pid)
+                extent = StoppedExtent(proc: Proc(), main: main, owner: getuid())
+                #expect(complete(extent))
+            }
+        }
+
         @Test("a single process stops and goes on")
         func single() throws {
             let child = try Child.idle()
@@ -70,11 +85,9 @@ extension SignalTests {
 
         @Test("the spared stay stopped", .enabled(if: python, "needs python3"))
         func spared() throws {
-            let child = try Child(python: treeScript)
-            _ = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
+            let tree = try StoppedTree()
+            defer { withExtendedLifetime(tree) {} }
+            let (main, extent) = (tree.main, tree.extent)
             let all = extent.members
             extent.release(sparing: [all[3], main])
             #expect(
@@ -244,11 +257,9 @@ extension SignalTests {
             "a member that ended while it was stopped is none any more", .enabled(if: python, "needs python3")
         )
         func ended() throws {
-            let child = try Child(python: treeScript)
-            _ = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
+            let tree = try StoppedTree()
+            defer { withExtendedLifetime(tree) {} }
+            let extent = tree.extent
             let victim = extent.members[2]
             let pidfd = try PidFD(pid: victim.pid)
             try pidfd.send(SIGKILL)
@@ -261,12 +272,9 @@ extension SignalTests {
 
         @Test("another value takes up what an earlier one stopped", .enabled(if: python, "needs python3"))
         func adopt() throws {
-            let child = try Child(python: treeScript)
-            _ = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let earlier = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(earlier))
-            let all = earlier.stoppedByUs
+            let tree = try StoppedTree()
+            defer { withExtendedLifetime(tree) {} }
+            let (main, all) = (tree.main, tree.extent.stoppedByUs)
             let later = StoppedExtent(proc: proc, main: main, owner: getuid())
             later.adopt(all + [ProcessIdentity(pid: main.pid, startTime: 1)])
             #expect(later.stoppedByUs == all)
@@ -279,12 +287,9 @@ extension SignalTests {
             "another value takes up the children of a main process that somebody continued meanwhile",
             .enabled(if: python, "needs python3"))
         func adoptChildren() throws {
-            let child = try Child(python: treeScript)
-            _ = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let earlier = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(earlier))
-            let all = earlier.stoppedByUs
+            let tree = try StoppedTree()
+            defer { withExtendedLifetime(tree) {} }
+            let (main, all) = (tree.main, tree.extent.stoppedByUs)
             Glibc.kill(main.pid, SIGCONT)
             let later = StoppedExtent(proc: proc, main: main, owner: getuid())
             later.adopt(all)
