@@ -102,25 +102,6 @@ extension Application.Protection {
     }
 }
 
-extension Application.Termination {
-    fileprivate var fields: [String] {
-        [
-            String(serial), String(requestExitAt ?? 0), String(killAt ?? 0), verdict.rawValue,
-            isExitRequested.digit,
-        ]
-    }
-
-    fileprivate init?(_ fields: inout Fields) {
-        guard let serial: UInt64 = fields.number(), let exitAt: Microseconds = fields.number(),
-            let killAt: Microseconds = fields.number(), let verdict: ExitReason = fields.value(),
-            let isExitRequested = fields.flag()
-        else { return nil }
-        self.init(
-            serial: serial, requestExitAt: exitAt == 0 ? nil : exitAt, killAt: killAt == 0 ? nil : killAt,
-            verdict: verdict, isExitRequested: isExitRequested)
-    }
-}
-
 extension Application.BackgroundTask {
     fileprivate var fields: [String] {
         [String(id), name, owner, String(warning), isWarned.digit] + limit.fields

@@ -95,28 +95,6 @@ public struct Application: Equatable, Sendable {
         case over
     }
 
-    /// An end that was asked for.
-    struct Termination: Equatable, Sendable {
-        var serial: UInt64
-        var requestExitAt: Microseconds?
-        var killAt: Microseconds?
-        /// `terminated`, `forceQuit` or `reclaimed`.
-        var verdict: ExitReason
-        /// SIGTERM was sent, or never will be.
-        var isExitRequested = false
-        /// SIGKILL was ordered at `killAt`. Not written down: whether it was carried out is not known to the next
-        /// daemon, which orders it anew.
-        var isKillOrdered = false
-
-        /// Nobody can acknowledge with it: a stop has voided the serial.
-        static let voided = UInt64.max
-
-        /// Killed when it was decided: nothing was announced.
-        var isAtOnce: Bool { serial == 0 }
-        /// CLOCK_MONOTONIC of SIGKILL, until that is ordered.
-        var dueKill: Microseconds? { isKillOrdered ? nil : killAt }
-    }
-
     /// It was told that its protected data becomes unavailable: policy waits for its acknowledgement.
     struct Protection: Equatable, Sendable {
         let serial: UInt64
@@ -218,8 +196,7 @@ public struct Application: Equatable, Sendable {
         consider(launchDeadline)
         consider(graceDeadline)
         for task in tasks { consider(task.nextDeadline) }
-        consider(termination?.requestExitAt)
-        consider(termination?.dueKill)
+        consider(termination?.nextDue)
         consider(stop.breathDeadline)
         consider(protection?.limit.deadline)
         return earliest

@@ -42,15 +42,15 @@ struct Backlog: Equatable, Sendable {
         func tell(_ edge: Edge) { told.append(.stateChanged(edge, reasons[edge] ?? .signal)) }
         for announcement in signals {
             let signal = announcement.signal
-            if ahead.first?.willSignal == signal, let edge = ahead.popFirst() {
+            if ahead.first?.will?.signal == signal, let edge = ahead.popFirst() {
                 told.append(announcement)
                 tell(edge)
                 continue
             }
-            if ahead.contains(where: { $0.didSignal == signal }) {
+            if ahead.contains(where: { $0.did?.signal == signal }) {
                 while let edge = ahead.popFirst() {
                     tell(edge)
-                    if edge.didSignal == signal { break }
+                    if edge.did?.signal == signal { break }
                 }
             }
             told.append(announcement)
@@ -63,8 +63,8 @@ struct Backlog: Equatable, Sendable {
 }
 
 extension Edge {
-    /// The delegate signal that goes before this edge (§ 3).
-    var willSignal: ApplicationSignal? {
+    /// What its delegate is told before this edge (§ 3).
+    var will: Announcement? {
         switch (from, to) {
         case (.active, .inactive): .willResignActive
         case (.notRunning, .inactive), (.background, .inactive): .willEnterForeground
@@ -72,11 +72,11 @@ extension Edge {
         }
     }
 
-    /// The delegate signal that goes after this edge (§ 3).
-    var didSignal: ApplicationSignal? {
+    /// What its delegate is told after this edge (§ 3), which is awaited nowhere.
+    var did: Announcement? {
         switch (from, to) {
         case (.inactive, .active): .didBecomeActive
-        case (.notRunning, .background), (.inactive, .background): .didEnterBackground
+        case (.notRunning, .background), (.inactive, .background): .didEnterBackground(serial: 0, deadline: 0)
         default: nil
         }
     }

@@ -10,6 +10,8 @@ public enum Fact: Equatable, Sendable {
     case stopCompleted(ApplicationNumber)
     /// `resume` or `continueForeign` has been carried out, and its main process stands like this.
     case resumeCompleted(ApplicationNumber, Standing)
+    /// What we held was found not to be the application, or not all of it, and was let go.
+    case stopLost(ApplicationNumber)
     /// A stop that policy or pressure wanted was not carried out: a debugger, say.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.

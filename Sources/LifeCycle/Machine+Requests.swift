@@ -162,9 +162,7 @@ extension Machine {
                 application.delegate = nil
                 application.backlog = Backlog()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
-                if application.termination?.isExitRequested == false {
-                    application.termination?.requestExitAt = now
-                }
+                application.termination?.hurry(at: now)
             }
         }
         reporterLeft(connection, at: now, &effects)
@@ -194,9 +192,7 @@ extension Machine {
         update(number, .policy, at: now, &effects) { application in
             if case .running(serial, _) = application.grace { application.grace = .over }
             if application.protection?.serial == serial { application.protection = nil }
-            if application.termination?.serial == serial, application.termination?.isExitRequested == false {
-                application.termination?.requestExitAt = now
-            }
+            application.termination?.acknowledge(serial, at: now)
         }
         expire(number, at: now, &effects)
     }
@@ -274,9 +270,7 @@ extension Machine {
         // A suspended application could not hear of it (§ 3: no WillTerminate).
         if force || application.isStopped || application.stop.enforcement != .none {
             update(number, .request, at: now, &effects) {
-                $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, verdict: force ? .forceQuit : .terminated,
-                    isExitRequested: true)
+                $0.termination = .atOnce(force ? .forceQuit : .terminated)
             }
             effects.append(.kill(number))
             return
@@ -293,9 +287,8 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
-            $0.termination = Application.Termination(
-                serial: serial, requestExitAt: $0.delegate == nil ? now : half, killAt: killAt,
-                verdict: verdict)
+            $0.termination = .announced(
+                verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
             $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
         }
         expire(number, at: now, &effects)
@@ -343,17 +336,12 @@ extension Machine {
             update(number, .policy, at: now, &effects) { $0.protection = nil }
         }
         breathe(number, at: now, &effects)
-        guard let termination = applications[number]?.termination else { return }
-        if let at = termination.requestExitAt, at <= now {
-            effects.append(.requestExit(number))
-            update(number, .request, at: now, &effects) {
-                $0.termination?.requestExitAt = nil
-                $0.termination?.isExitRequested = true
+        while var termination = applications[number]?.termination, let order = termination.takeDue(at: now) {
+            switch order {
+            case .requestExit: effects.append(.requestExit(number))
+            case .kill: effects.append(.kill(number))
             }
-        }
-        if let at = termination.dueKill, at <= now {
-            effects.append(.kill(number))
-            update(number, .request, at: now, &effects) { $0.termination?.isKillOrdered = true }
+            update(number, .request, at: now, &effects) { $0.termination = termination }
         }
     }
 }

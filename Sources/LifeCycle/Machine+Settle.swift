@@ -51,9 +51,7 @@ extension Machine {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
         // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
-        if next.isStopped, next.termination?.isAtOnce == false {
-            next.termination?.serial = Application.Termination.voided
-        }
+        if next.isStopped { next.termination?.void() }
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
                 effects.append(.announce(next.number, missed, to: .delegate))
@@ -78,34 +76,24 @@ extension Machine {
         let target = next.target
         while let state = next.state.step(toward: target) {
             let edge = Edge(next.state, state)
-            switch (edge.from, edge.to) {
-            case (.notRunning, .inactive), (.background, .inactive):
-                next.announce(.willEnterForeground, &effects)
-            case (.active, .inactive): next.announce(.willResignActive, &effects)
-            default: break
-            }
+            if let will = edge.will { next.announce(will, &effects) }
             next.announce(.stateChanged(edge, reason), &effects)
             next.state = state
             next.stateSince = now
-            switch (edge.from, edge.to) {
-            case (.inactive, .active): next.announce(.didBecomeActive, &effects)
-            case (.notRunning, .background), (.inactive, .background):
-                enterBackground(&next, stays: target == .background, at: now, &effects)
-            case (.suspended, .background) where target == .background:
-                next.startGrace(settings, serial: nil, at: now)
-            default: break
+            if state == .background, target == .background {
+                beginGrace(&next, after: edge, at: now, &effects)
+            } else if let did = edge.did {
+                next.announce(did, &effects)
             }
             if state != .background { next.grace = .none }
         }
     }
 
-    private func enterBackground(
-        _ next: inout Application, stays: Bool, at now: Microseconds, _ effects: inout [Effect]
+    /// It stays in the background: who is told so has its grace to put things away, one that comes out of a stop another.
+    private func beginGrace(
+        _ next: inout Application, after edge: Edge, at now: Microseconds, _ effects: inout [Effect]
     ) {
-        guard stays else {
-            next.announce(.didEnterBackground(serial: 0, deadline: 0), &effects)
-            return
-        }
+        guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: now) }
         let serial = next.nextSerial()
         next.startGrace(settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: now)
         let deadline = (policySuspends(next) ? next.suspensionDeadline : nil) ?? 0

@@ -90,6 +90,8 @@ public struct Machine: Equatable, Sendable {
             stopChanged(number, .stopCompleted, at: now, &effects)
         case .resumeCompleted(let number, let standing):
             stopChanged(number, .resumeCompleted(standing), at: now, &effects)
+        case .stopLost(let number):
+            stopChanged(number, .lost, at: now, &effects)
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
             update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }

@@ -70,6 +70,8 @@ public struct StopStatus: Equatable, Sendable {
         case stopCompleted
         /// What was ordered has been carried out: all of it were let go, and its main process stands like this.
         case resumeCompleted(Standing)
+        /// What we held was found not to be the application, or not all of it, and was let go.
+        case lost
         /// The holds want it stopped, or do not, for this reason.
         case wanted(Bool, StateChangeReason)
         /// Somebody who may has asked that it run: what others want counts no more, and `lifts` ends it.
@@ -82,6 +84,12 @@ public struct StopStatus: Equatable, Sendable {
         case breathEnded
         /// The daemon before us was killed: whether what it had ordered was carried out is not known.
         case inherited(isHeld: Bool)
+
+        /// How it stands was seen, not ordered.
+        var isLook: Bool {
+            if case .looked = self { return true }
+            return self == .lost
+        }
     }
 
     /// What is to be done.
@@ -191,7 +199,7 @@ public struct StopStatus: Equatable, Sendable {
         let (next, order) = Self.next(phase, event)
         phase = next
         // It runs against a hold of ours: it is stopped again, but not for ever (§ 2).
-        if case .looked = event, case .held = before, next == .idle(.running) {
+        if event.isLook, case .held = before, next == .idle(.running) {
             if now - contest.since > Self.contestWindow { contest = Contest(since: now, count: 0) }
             contest.count += 1
         }
@@ -256,6 +264,13 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle, .resumeCompleted(let standing)), (.stopping, .resumeCompleted(let standing)),
             (.held, .resumeCompleted(let standing)):
             return next(phase, .looked(standing, sender: nil))
+
+        case (.held(.nobody, let breath, _), .lost) where !breath.isUnderWay:
+            return (.idle(.running), nil)
+        case (.held(let others, let breath, _), .lost) where !breath.isUnderWay:
+            return (.idle(.standing(by: others)), nil)
+        case (_, .lost):
+            return (phase, nil)
 
         case (.idle(let seen), .wanted(true, let cause)):
             return (.stopping(seen, isLifting: false, cause), .stop)

@@ -139,10 +139,16 @@ struct Simulation {
                 note("STOP \(process)")
                 world.foreignStop(process)
             }
-        case 42..<52:
+        case 42..<48:
             if let process {
                 note("CONT \(process)")
                 world.foreignContinue(process)
+            }
+        case 48..<52:
+            if let process {
+                let isFrozen = generator.chance(50)
+                note("\(isFrozen ? "freeze" : "thaw") \(process)")
+                world.foreignFreeze(process, isFrozen)
             }
         case 52..<58:
             if let number { try request(.suspend(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
@@ -182,7 +188,7 @@ struct Simulation {
         registration.adopted = !registration.byItself && generator.chance(50)
         registration.suspension = generator.pickOrNone([SuspensionPolicy.automatic, .manual, .never])
         registration.launchMode = generator.pickOrNone([LaunchMode.foreground, .background])
-        registration.stopped = truth.isStopped
+        registration.stopped = truth.standing.signal == .stopped
         if generator.chance(50) {
             let connection = connect()
             registration.delegate = connection
@@ -202,6 +208,7 @@ struct Simulation {
         if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {
             world.told[number]?.assumedVisible = isVisible
             world.told[number]?.isFresh = false
+            world.noteLook(at: process)
         }
         reports.ownersChanged(world)
     }
@@ -401,7 +408,7 @@ struct Simulation {
                 "\(number) is exempt for \(reasons), and policy holds it")
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
-                record.stop.breath.isUnderWay || world.processes[record.process]?.isStopped ?? false
+                record.stop.breath.isUnderWay || world.processes[record.process]?.stands ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

@@ -39,7 +39,7 @@ struct StopStatusTests {
     }
 
     static let events: [Event] = {
-        var events: [Event] = [.stopCompleted]
+        var events: [Event] = [.stopCompleted, .lost]
         for standing in standings {
             events += [nil, "y"].map { .looked(standing, sender: $0) }
             events.append(.resumeCompleted(standing))
@@ -86,6 +86,11 @@ struct StopStatusTests {
             } else {
                 #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
             }
+        case .lost:
+            let isLost = before.enforcement == .stopped && !before.breath.isUnderWay
+            #expect(order == nil && after.others == before.others, comment)
+            #expect(after.enforcement == (isLost ? .none : before.enforcement), comment)
+            #expect(after.isStanding == (isLost ? before.others != nil : before.isStanding), comment)
         case .wanted(let isWanted, let cause):
             let wished: StopStatus.Order = isWanted ? .stop : .resume(sparingMain: before.isSignalledByOthers)
             #expect(order == (isWanted == isOurs ? nil : wished), comment)

@@ -9,10 +9,36 @@ struct World {
         let id: ProcessID
         let user: UInt32
         var parent: ProcessID?
-        /// Stopped by SIGSTOP, by whomever.
+        /// It has a cgroup of its own, and we stop it by that.
+        let isByFreezer: Bool
+        /// Stopped by SIGSTOP, by whomever; beneath a freeze, SIGSTOP waits.
         var isStopped = false
-        /// Our SIGSTOP is under way.
+        /// Its cgroup was told to freeze, by whomever.
+        var isFrozen = false
+        /// It was not frozen when we froze it.
+        var isFreezeOurs = false
+        /// Our stop is under way.
         var stopOrdered = false
+
+        var stands: Bool { isStopped || isFrozen }
+
+        var standing: Standing {
+            Standing(
+                signal: !isStopped ? .none : isFrozen ? .pending : .stopped,
+                freeze: isFrozen ? Standing.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
+        }
+
+        mutating func stop() {
+            if !isByFreezer {
+                isStopped = true
+            } else if !isFrozen {
+                (isFrozen, isFreezeOurs) = (true, true)
+            }
+        }
+
+        mutating func thawOurs() {
+            if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
+        }
     }
 
     /// An application as the signals that were sent describe it.
@@ -55,7 +81,7 @@ struct World {
     mutating func spawn(user: UInt32, parent: ProcessID?) -> ProcessID {
         nextPid += 1
         let id = ProcessID(pid: nextPid, startTime: UInt64(nextPid) * 7)
-        processes[id] = Process(id: id, user: user, parent: parent)
+        processes[id] = Process(id: id, user: user, parent: parent, isByFreezer: nextPid % 2 == 0)
         return id
     }
 
@@ -78,15 +104,25 @@ struct World {
     /// SIGSTOP or SIGCONT by a stranger; the sensor sees it.
     mutating func foreignStop(_ id: ProcessID) {
         processes[id]?.isStopped = true
-        if let number = machine.application(of: id)?.number {
-            pending.append(.looked(number, Standing(signal: .stopped), sender: "pid 7"))
-        }
+        noteLook(at: id, sender: "pid 7")
     }
 
     mutating func foreignContinue(_ id: ProcessID) {
         processes[id]?.isStopped = false
-        if let application = machine.application(of: id), application.isStopped {
-            pending.append(.looked(application.number, Standing(signal: .none)))
+        noteLook(at: id)
+    }
+
+    /// A write to cgroup.freeze by a stranger.
+    mutating func foreignFreeze(_ id: ProcessID, _ isFrozen: Bool) {
+        processes[id]?.isFrozen = isFrozen
+        if !isFrozen { processes[id]?.isFreezeOurs = false }
+        noteLook(at: id)
+    }
+
+    /// How it stands is read when the fact is reported.
+    mutating func noteLook(at id: ProcessID, sender: String? = nil) {
+        if let number = machine.application(of: id)?.number {
+            pending.append(.looked(number, Standing(signal: .none), sender: sender))
         }
     }
 
@@ -124,7 +160,7 @@ struct World {
             return .looked(number, standing, sender: sender)
         case .stopCompleted(let number):
             guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
-            if standing.signal == .stopped { return fact }
+            if standing.isStanding(before: true) || standing.signal == .pending { return fact }
             // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
             let stop = machine.applications[number]?.stop
             if stop?.enforcement == .stopping || stop?.breath == .closing {
@@ -139,10 +175,7 @@ struct World {
     }
 
     private func standing(of number: ApplicationNumber) -> Standing? {
-        guard let process = told[number]?.process, let isStopped = processes[process]?.isStopped else {
-            return nil
-        }
-        return Standing(signal: isStopped ? .stopped : .none)
+        (told[number]?.process).flatMap { processes[$0]?.standing }
     }
 
     private mutating func carryOut(_ effects: [Effect]) throws {
@@ -162,6 +195,9 @@ struct World {
                 throw Violation(description: "\(number) was removed twice")
             }
             numbers[application.process] = nil
+            try require(
+                processes[application.process]?.isFreezeOurs != true,
+                "\(number) was removed, and we have it frozen")
             try require(
                 application.owed == nil, "\(number) was removed owing \(String(describing: application.owed))"
             )
@@ -183,7 +219,7 @@ struct World {
         case .reclaim(let number):
             try allowReclaim(number, in: .suspended)
             guard let process = told[number]?.process else { return }
-            if processes[process]?.isStopped == true {
+            if processes[process]?.stands == true {
                 // Some cannot die for a while.
                 if process.pid % 5 != 0 { exit(process) }
             } else {
@@ -192,19 +228,28 @@ struct World {
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
         case .breathe(let number):
-            try withProcess(number) { $0.isStopped = false }
+            try withProcess(number) {
+                $0.isStopped = false
+                $0.thawOurs()
+            }
         case .resume(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false
+            processes[process]?.thawOurs()
             if sparingMain || processes[process] == nil { return }
             processes[process]?.isStopped = false
+            // Lifted from the books since it was stopped: the rest of that `Resume`.
+            if let stop = machine.applications[number]?.stop, stop.others == nil {
+                processes[process]?.isFrozen = false
+            }
             pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .continueForeign(let number):
             guard let process = told[number]?.process, processes[process] != nil else { return }
             processes[process]?.isStopped = false
+            if processes[process]?.isFreezeOurs == false { processes[process]?.isFrozen = false }
             pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .requestExit(let number):
-            if let process = told[number]?.process, processes[process]?.isStopped == false { exit(process) }
+            if let process = told[number]?.process, processes[process]?.stands == false { exit(process) }
         case .kill(let number):
             if let process = told[number]?.process { exit(process) }
         case .forget(let process):
@@ -236,7 +281,7 @@ struct World {
             guard let process = processes[application.process], process.stopOrdered, generator.chance(50)
             else { continue }
             processes[application.process]?.stopOrdered = false
-            processes[application.process]?.isStopped = true
+            processes[application.process]?.stop()
             pending.append(.stopCompleted(number))
         }
     }
@@ -260,14 +305,14 @@ struct World {
         }
         for id in processes.keys.sorted(by: { $0.pid < $1.pid }) where processes[id]?.stopOrdered == true {
             processes[id]?.stopOrdered = false
-            processes[id]?.isStopped = generator.chance(50)
+            if generator.chance(50) { processes[id]?.stop() }
         }
         for number in told.keys.sorted() { try carryOut(machine.reassert(number, at: now)) }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
-                process.isStopped != record.isStopped, record.stop.enforcement == .none
+                process.stands != record.isStopped, record.stop.enforcement == .none
             else { continue }
-            pending.append(.looked(number, Standing(signal: process.isStopped ? .stopped : .none)))
+            pending.append(.looked(number, process.standing))
         }
     }
 
@@ -282,7 +327,7 @@ struct World {
         if audience.contains(.delegate), let process = processes[application.process] {
             let record = machine.applications[number]
             try require(
-                !(process.isStopped && record?.isStopped == true),
+                !(process.stands && record?.isStopped == true),
                 "\(announcement) to \(number), which is stopped")
         }
         if audience.contains(.subscribers) { try follow(number, announcement, &application) }

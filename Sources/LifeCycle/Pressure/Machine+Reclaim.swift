@@ -110,8 +110,7 @@ extension Machine {
             pressure.victim = Pressure.Victim(
                 number: number, source: source, deadline: now.advanced(saturatingBy: wait))
             update(number, .pressure, at: now, &effects) {
-                $0.termination = Application.Termination(
-                    serial: 0, requestExitAt: nil, killAt: nil, verdict: .reclaimed, isExitRequested: true)
+                $0.termination = .atOnce(.reclaimed)
             }
             effects.append(.reclaim(number))
         case .background:

@@ -1,0 +1,124 @@
+import AppStateContract
+
+/// An end of an application that was asked for or decided, and how far it has come (§ 3, "WillTerminate").
+struct Termination: Equatable, Sendable {
+    private enum Phase: Equatable, Sendable {
+        /// It was told, or was to be, and SIGTERM follows at `exit`, or earlier, once this serial is acknowledged.
+        /// No serial: a stop has voided it. No time: there is no limit.
+        case announced(serial: UInt64?, exit: Microseconds?, kill: Microseconds?)
+        /// It has SIGTERM.
+        case exitRequested(kill: Microseconds?)
+        /// SIGKILL was ordered when it was due. Whether that was carried out is not known to the next daemon.
+        case killed(due: Microseconds)
+        /// SIGKILL was ordered when it was decided: nothing was announced.
+        case killedAtOnce
+    }
+
+    /// What is to be done.
+    enum Order: Equatable {
+        case requestExit
+        case kill
+    }
+
+    /// `terminated`, `forceQuit` or `reclaimed`.
+    let verdict: ExitReason
+    private var phase: Phase
+
+    /// It is killed now, without a word.
+    static func atOnce(_ verdict: ExitReason) -> Self { Self(verdict: verdict, phase: .killedAtOnce) }
+
+    /// - Parameters:
+    ///   - exit: when SIGTERM is sent at the latest (CLOCK_MONOTONIC, µs); nil: not before it is acknowledged.
+    ///   - kill: when SIGKILL is sent; nil: never.
+    static func announced(
+        _ verdict: ExitReason, serial: UInt64, exit: Microseconds?, kill: Microseconds?
+    ) -> Self {
+        Self(verdict: verdict, phase: .announced(serial: serial, exit: exit, kill: kill))
+    }
+
+    var isAtOnce: Bool { phase == .killedAtOnce }
+
+    /// When SIGKILL is due; nil: it was ordered already, or never is.
+    var dueKill: Microseconds? {
+        switch phase {
+        case .announced(_, _, let kill), .exitRequested(let kill): kill
+        case .killed, .killedAtOnce: nil
+        }
+    }
+
+    /// When something is to be done next.
+    var nextDue: Microseconds? {
+        if case .announced(_, let exit?, let kill) = phase { return min(exit, kill ?? exit) }
+        return dueKill
+    }
+
+    /// The delegate has acknowledged this serial.
+    mutating func acknowledge(_ serial: UInt64, at now: Microseconds) {
+        if case .announced(serial, _, _) = phase { hurry(at: now) }
+    }
+
+    /// Nobody is left to acknowledge it, or need be waited for.
+    mutating func hurry(at now: Microseconds) {
+        if case .announced(let serial, _, let kill) = phase {
+            phase = .announced(serial: serial, exit: now, kill: kill)
+        }
+    }
+
+    /// A stop voids the acknowledgement that is awaited.
+    mutating func void() {
+        if case .announced(_, let exit, let kill) = phase {
+            phase = .announced(serial: nil, exit: exit, kill: kill)
+        }
+    }
+
+    /// What is to be done by now; it counts as done.
+    mutating func takeDue(at now: Microseconds) -> Order? {
+        switch phase {
+        case .announced(_, let exit?, let kill) where exit <= now:
+            phase = .exitRequested(kill: kill)
+            return .requestExit
+        case .announced(_, _, let kill?) where kill <= now, .exitRequested(let kill?) where kill <= now:
+            phase = .killed(due: kill)
+            return .kill
+        case .announced, .exitRequested, .killed, .killedAtOnce: return nil
+        }
+    }
+}
+
+extension Termination {
+    /// Written for a serial that a stop has voided.
+    private static let voided = UInt64.max
+
+    /// SIGKILL that was due is ordered anew by the next daemon.
+    var fields: [String] {
+        let (serial, exit, kill, isExitRequested): (UInt64, Microseconds?, Microseconds?, Bool) =
+            switch phase {
+            case .announced(let serial, let exit, let kill): (serial ?? Self.voided, exit, kill, false)
+            case .exitRequested(let kill): (Self.voided, nil, kill, true)
+            case .killed(let due): (Self.voided, nil, due, true)
+            case .killedAtOnce: (0, nil, nil, true)
+            }
+        return [
+            String(serial), String(exit ?? 0), String(kill ?? 0), verdict.rawValue, isExitRequested.digit,
+        ]
+    }
+
+    init?(_ fields: inout Fields) {
+        guard let serial: UInt64 = fields.number(), let exit: Microseconds = fields.number(),
+            let kill: Microseconds = fields.number(), let verdict: ExitReason = fields.value(),
+            let isExitRequested = fields.flag()
+        else { return nil }
+        let dueKill = kill == 0 ? nil : kill
+        if serial == 0 {
+            self = .atOnce(verdict)
+        } else if isExitRequested {
+            self.init(verdict: verdict, phase: .exitRequested(kill: dueKill))
+        } else {
+            self.init(
+                verdict: verdict,
+                phase: .announced(
+                    serial: serial == Self.voided ? nil : serial, exit: exit == 0 ? nil : exit, kill: dueKill)
+            )
+        }
+    }
+}
