@@ -11,8 +11,13 @@ final class Announcer {
     /// Set once the objects are on the bus.
     var applicationInterface: Interface?
     var managerInterface: Interface?
+    enum Change {
+        case changed(Set<ObservedProperty>)
+        case ended
+    }
+
     /// Called with what has changed: an answer that is being written may hold what was before.
-    var noted: (ApplicationNumber, Listings.Change) -> Void = { _, _ in }
+    var noted: (ApplicationNumber, Change) -> Void = { _, _ in }
     /// The session whose focus a connection is shown.
     var session: (Connection) -> SessionKey = { .user($0.user) }
 

@@ -16,12 +16,13 @@ final class CPUSensor {
 
     /// - Parameter changed: called after a CPU has come online, or may have.
     init(
-        loop: EventLoop, journal: Journal, now: @escaping () -> Microseconds, changed: @escaping () -> Void
+        loop: EventLoop, journal: Journal, handed: HandedOver, now: @escaping () -> Microseconds,
+        changed: @escaping () -> Void
     ) throws(BusFailure) {
         self.now = now
         self.changed = changed
         do throws(KernelFailure) {
-            watch = try CPUWatch()
+            watch = try CPUWatch(handed: handed)
         } catch {
             journal.log(.info, "CPUs that come online are looked for once a minute: \(error)")
         }

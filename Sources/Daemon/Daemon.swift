@@ -2,7 +2,7 @@ public import AppStateBus
 import AppStateContract
 import Glibc
 import LifeCycle
-import Linux
+public import Linux
 
 /// The daemon: one thread, one event loop, one step.
 ///
@@ -15,6 +15,7 @@ public final class Daemon {
     let proc = Proc()
     let connections: Connections
     let processes: Processes
+    let table: ApplicationTable
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -34,27 +35,18 @@ public final class Daemon {
     private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
+    private let records: Records
+    private let handed: HandedOver
     let turn: Turn
     let background: Background
     private var isStepping = false
-    /// What is known of these could not be written down; when to try again.
-    var unwritten: Set<ApplicationNumber> = []
-    var rewriteAt: Microseconds = 0
-    /// What is known of these has changed in a way that nobody was told of; when it is to be written down.
-    var delayed: Set<ApplicationNumber> = []
-    var writeDelayedAt: Microseconds = 0
-    /// The effects of its end are being carried out.
-    private(set) var leaving: ApplicationNumber?
-    /// Those that were removed and are not let go yet.
-    var removed: [ApplicationNumber: Registered] = [:]
     /// Calls that are answered when their application has come to rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     /// How many calls of each user wait until processes have been looked at.
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
     private(set) lazy var listings = Listings(
-        bus: bus, announcer: announcer, core: core, share: background.share,
-        find: { [unowned self] in executor.registered[$0] },
+        bus: bus, announcer: announcer, core: core, share: background.share, table: table,
         visible: { [unowned self] in visibleNumbers(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
@@ -72,17 +64,17 @@ public final class Daemon {
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer all the same.
     private static let longestWait: Microseconds = 500_000
 
-    private static let rewrittenAtOnce = 64
-
     /// Puts everything together; nothing is on the bus yet.
     ///
     /// - Parameters:
     ///   - runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
     ///   - stored: what the service manager kept of the daemon before.
+    ///   - handed: what was opened for us with more rights than ours.
     public init(
         loop: EventLoop, bus: Bus, configuration source: Configuration.Source, runtimeDirectory: String?,
-        stored: [(name: String, descriptor: Int32)], journal: Journal
+        stored: [(name: String, descriptor: Int32)], handed: HandedOver, journal: Journal
     ) throws {
+        self.handed = handed
         self.loop = loop
         self.bus = bus
         self.journal = journal
@@ -106,9 +98,20 @@ public final class Daemon {
         longCalls = try LongCalls(
             loop: loop, bus: bus, now: { Self.now }, background: background)
         processes = try Processes(loop: loop, report: core.report)
+        let table = ApplicationTable(proc: proc)
+        self.table = table
+        records = Records(state: state, core: core, table: table, now: { Self.now })
+        let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
-            loop: loop, proc: proc, now: { Self.now }, share: share, application: core.application,
-            report: core.report)
+            loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
+            handed: handed, standing: standings.standing)
+        let kills = try Kills(
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
+        stops = try Stops(
+            loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
+            background: background, core: core, table: table, records: records, standings: standings,
+            sensor: sensor, kills: kills, handed: handed)
         delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
             guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                 let application = core.application(number)
@@ -119,47 +122,31 @@ public final class Daemon {
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
         resources = try Resources(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background,
-            state: { core.application($0)?.state })
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, core: core,
+            applications: table, records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
-        let pressure = PressureSensor(loop: loop, proc: proc, journal: journal, report: core.report)
+        let pressure = PressureSensor(
+            loop: loop, proc: proc, handed: handed, journal: journal, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
-        let reclaimer = try Reclaimer(
-            loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now },
-            background: background,
+        let reclaimer = Reclaimer(
+            loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now }, table: table,
+            standings: standings, kills: kills,
             available: { [unowned pressure] in pressure.available }, report: core.report)
-        let executor = Executor(
-            proc: proc, processes: processes, sensor: sensor, announcer: announcer, resources: resources,
-            reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure, journal: journal)
-        let stops = try Stops(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background,
-            find: { [unowned executor] in executor.registered[$0] }, application: core.application,
-            isForeign: { [unowned executor] in executor.isForeign($0) }, report: core.report)
-        executor.use(stops)
-        sensor.standing = { [unowned stops] in stops.standing(of: $0, $1) }
-        resources.ownCgroup = { [unowned stops] in stops.weighableCgroup(of: $0) }
-        self.executor = executor
-        self.stops = stops
+        executor = Executor(
+            table: table, records: records, proc: proc, processes: processes, sensor: sensor, stops: stops,
+            announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
+            pressure: pressure, journal: journal)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.left = { [unowned self] in
             gate.departed($0)
             listings.departed($0)
             longCalls.departed($0)
             core.report(.disconnected($0))
-        }
-        stops.writeDown = { [unowned self] in writeDown($0) }
-        stops.haveLetGo = { [unowned self] in forgetIfDone($0) }
-        resources.haveGivenBack = { [unowned self] in forgetIfDone($0) }
-        resources.writeDown = { [unowned self] application, entries in
-            let owner = RuntimeState.Owner(main: application.process, user: application.user)
-            guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
-            application.resources = entries
-            return true
         }
         announcer.session = { [unowned self] in session(of: $0) }
         core.wake = { [unowned self] in if !isStepping { step() } }
@@ -239,7 +226,7 @@ public final class Daemon {
     private func watchKills() {
         processes.wasChosen = { $1(false) }
         do {
-            let killer = try OOMSensor(loop: loop, proc: proc, now: { Self.now })
+            let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
             processes.wasChosen = { [core] process, answer in
                 // Of one that is being ended anyway it is known why.
                 if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
@@ -254,7 +241,8 @@ public final class Daemon {
     private func watchCPUs() {
         do {
             cpus = try CPUSensor(
-                loop: loop, journal: journal, now: { Self.now }, changed: { [unowned self] in cpusChanged() })
+                loop: loop, journal: journal, handed: handed, now: { Self.now },
+                changed: { [unowned self] in cpusChanged() })
             renewal = try loop.timer { [unowned self] in renewEvents() }
         } catch {
             journal.log(.warning, "CPUs that come online are not seen: \(error)")
@@ -287,7 +275,7 @@ public final class Daemon {
     /// the machine slept. What was handed over at the start only a new start hands over again: not more often than
     /// the service manager bears, and until then stops are found by polling.
     private func renewEvents() {
-        if HandedOver.names.isEmpty {
+        if handed.names.isEmpty {
             do {
                 try sensor.renewTrace()
             } catch {
@@ -321,20 +309,20 @@ public final class Daemon {
         Service.notify("STOPPING=1")
         stops.close()
         isStepping = true
-        take(core.machine.relinquish(at: Self.now))
+        executor.carryOut(core.machine.relinquish(at: Self.now))
         isStepping = false
         step()
-        executor.finish()
+        stops.finish()
         resources.putBackAll()
-        writeDownAll()
+        records.writeAllWithoutResources()
         loop.exit(code: code)
     }
 
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
-        writeDelayed()
-        executor.finish()
+        records.writeDelayed()
+        stops.finish()
         stops.close()
         loop.exit(code: code)
     }
@@ -354,8 +342,8 @@ public final class Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
-        writeDelayed()
-        executor.finish()
+        records.writeDelayed()
+        stops.finish()
         processes.dropStored()
         loop.exit(code: Self.anew)
     }
@@ -402,9 +390,7 @@ public final class Daemon {
         }
         isStepping = true
         enroll(answer)
-        let refused = writeDown(effects, isLazy: request.isOfWindows)
-        answered(answer)
-        carryOut(effects, without: refused)
+        executor.carryOut(effects, isLazy: request.isOfWindows) { answered(answer) }
         isStepping = false
         step()
     }
@@ -414,12 +400,9 @@ public final class Daemon {
         isStepping = true
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
-            take(core.machine.handle(fact, at: Self.now))
+            executor.carryOut(core.machine.handle(fact, at: Self.now))
         }
-        if !unwritten.isEmpty, Self.now >= rewriteAt {
-            for number in unwritten.prefix(Self.rewrittenAtOnce) where writeDown(number) != nil { break }
-        }
-        if !delayed.isEmpty, Self.now >= writeDelayedAt { writeDelayed(atMost: 1) }
+        records.writeDue()
         executor.announceChanges()
         isStepping = false
         delivery.resyncReachable()
@@ -427,33 +410,10 @@ public final class Daemon {
         arm()
     }
 
-    /// Written down first: should we be killed in between, the next daemon knows what was under way.
-    func take(_ effects: [Effect]) {
-        let refused = writeDown(effects)
-        carryOut(effects, without: refused)
-    }
-
-    private func carryOut(_ effects: [Effect], without refused: [ApplicationNumber: KernelFailure]) {
-        for effect in effects {
-            if case .stop(let number) = effect, let failure = refused[number] {
-                stops.refuse(number, failure)
-                continue
-            }
-            guard case .removed(let number, _) = effect else {
-                executor.carryOut(effect)
-                continue
-            }
-            leaving = number
-            executor.carryOut(effect)
-            leaving = nil
-            forgetIfDone(number)
-        }
-    }
-
     private func arm() {
         let deadlines = [
             core.machine.nextDeadline(), waiting.values.lazy.compactMap(\.first?.until).min(),
-            unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : writeDelayedAt,
+            records.nextDue,
         ]
         if let next = deadlines.compactMap({ $0 }).min() {
             timer?.arm(at: next)
@@ -557,13 +517,13 @@ public final class Daemon {
         let numbers: [ApplicationNumber]
         switch connection.confinement {
         case .none:
-            numbers = executor.registered.values.filter { connection.maySee(user: $0.user) }.map(\.number)
+            numbers = table.all.filter { connection.maySee(user: $0.user) }.map(\.number)
         case .within:
             numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }.filter {
                 isOwn($0, connection)
             }
         case .proxy:
-            numbers = executor.registered.keys.filter { isOwn($0, connection) }
+            numbers = table.all.map(\.number).filter { isOwn($0, connection) }
         case .unknown:
             numbers = []
         }

@@ -15,22 +15,23 @@ final class Executor {
     private let reclaimer: Reclaimer
     private let lowMemory: LowMemoryMonitor
     private let pressure: PressureSensor
-    /// nil only until it is made: it asks us who is who.
-    private(set) var stops: Stops?
-    private(set) var registered: [ApplicationNumber: Registered] = [:]
+    private let records: Records
+    private let stops: Stops
+    private let table: ApplicationTable
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
-    private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
-    /// Processes at which an extent ends: those that are applications of their own, and us.
-    private var foreignProcesses: Set<ProcessIdentity> = []
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
     private var changes: [ApplicationNumber: Set<ObservedProperty>] = [:]
     private var changed: [ApplicationNumber] = []
 
     init(
-        proc: Proc, processes: Processes, sensor: StopSensor, announcer: Announcer, resources: Resources,
-        reclaimer: Reclaimer, lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal
+        table: ApplicationTable, records: Records, proc: Proc, processes: Processes, sensor: StopSensor,
+        stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
+        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal
     ) {
+        self.table = table
+        self.records = records
+        self.stops = stops
         self.proc = proc
         self.processes = processes
         self.sensor = sensor
@@ -40,31 +41,15 @@ final class Executor {
         self.lowMemory = lowMemory
         self.pressure = pressure
         self.journal = journal
-        if let ownProcess = try? proc.identity(of: getpid()) { foreignProcesses.insert(ownProcess) }
-        resources.isForeign = { [unowned self] in isForeign($0) }
-        reclaimer.find = { [unowned self] in registered[$0] }
-        reclaimer.foreign = { [unowned self] in foreignProcesses }
-        resources.foreign = { [unowned self] in foreignProcesses }
-    }
-
-    func use(_ stops: Stops) {
-        self.stops = stops
-        stops.foreign = { [unowned self] in foreignProcesses }
-        reclaimer.stands = { [unowned stops] in stops.stands($0.number, $0.process) == true }
-        reclaimer.ownCgroup = { [unowned stops] in stops.ownCgroup(of: $0) }
-        reclaimer.killed = { [unowned stops] in stops.haveKilled($0) }
-        stops.isReclaiming = { [unowned reclaimer] in reclaimer.isKilling($0) }
     }
 
     /// Takes note of how an application is reached; before the effects of its registration.
     ///
     /// - Parameter entries: what an earlier daemon left to bring back what it had of its own; nil: it is new.
     func enroll(_ application: Registered, adopting entries: [String]? = nil) {
-        registered[application.number] = application
-        numbers[application.process] = application.number
-        foreignProcesses.insert(application.process)
+        table.add(application)
         sensor.watch(application.number, application.process)
-        stops?.watch(application)
+        stops.watch(application)
         if let entries {
             resources.adopt(entries, for: application)
         } else {
@@ -73,39 +58,64 @@ final class Executor {
         pressure.noteUser(application.user)
     }
 
-    func carryOut(_ effect: Effect) {
+    /// Carries out what a step has decided, written down first: should we be killed in between, the next daemon knows what
+    /// was under way.
+    ///
+    /// - Parameters:
+    ///   - isLazy: what nobody is told of may be written a little later.
+    ///   - written: called in between: whoever asked has the answer before the signals, and for a fact that nobody forgets.
+    func carryOut(_ effects: [Effect], isLazy: Bool = false, written: () -> Void = {}) {
+        for case .stop(let number) in effects { stops.prepare(number) }
+        let failures = records.writeChanges(isLazy: isLazy && effects.isEmpty)
+        // After those: whoever takes another's place is known as one of the two at each moment.
+        for case .removed(let number, _) in effects { records.leave(number) }
+        written()
+        for effect in effects {
+            if case .stop(let number) = effect, let failure = failures[number],
+                let application = table[number],
+                !records.haveHolding(of: application)
+            {
+                // What could not be written down is not done.
+                stops.refuse(number, failure)
+            } else {
+                carryOut(effect)
+            }
+        }
+    }
+
+    private func carryOut(_ effect: Effect) {
         switch effect {
         case .added(let number):
-            if let application = registered[number] { announcer.added(application) }
+            if let application = table[number] { announcer.added(application) }
         case .removed(let number, let reason):
             remove(number, reason)
         case .announce(let number, let announcement, let audience):
-            if let application = registered[number] {
+            if let application = table[number] {
                 announcer.announce(application, announcement, to: audience)
             }
         case .changed(let number, let properties):
-            if let application = registered[number] {
+            if let application = table[number] {
                 note(properties, of: number)
                 if properties.contains(.state) { resources.stateChanged(application) }
             }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
         case .stop(let number):
-            stops?.stop(number)
+            stops.stop(number)
         case .resume(let number, let sparingMain):
-            stops?.resume(number, sparingMain: sparingMain)
+            stops.resume(number, sparingMain: sparingMain)
         case .breathe(let number):
-            stops?.breathe(number)
+            stops.breathe(number)
         case .continueForeign(let number):
-            stops?.continueForeign(number)
+            stops.continueForeign(number)
         case .requestExit(let number):
             requestExit(number)
         case .kill(let number):
-            stops?.kill(number)
+            stops.kill(number)
         case .reclaim(let number):
-            if let application = registered[number] { reclaimer.end(application) }
+            if let application = table[number] { reclaimer.end(application) }
         case .willReclaim(let number):
-            if let application = registered[number] { reclaimer.willEnd(application) }
+            if let application = table[number] { reclaimer.willEnd(application) }
         case .pageOut(let number):
             reclaimer.pageOut(number)
         case .sampleMemory(let source):
@@ -127,7 +137,7 @@ final class Executor {
         case .forget(let process):
             processes.forget(process)
         case .notice(let number, let notice):
-            if let application = registered[number] {
+            if let application = table[number] {
                 journal.log(notice, about: application)
             }
         }
@@ -137,7 +147,7 @@ final class Executor {
     /// together with what comes of it.
     func announceChanges() {
         for number in changed {
-            guard let properties = changes[number], let application = registered[number] else { continue }
+            guard let properties = changes[number], let application = table[number] else { continue }
             announcer.changed(application, properties)
         }
         changes.removeAll(keepingCapacity: true)
@@ -149,21 +159,10 @@ final class Executor {
         changes[number, default: []].formUnion(properties)
     }
 
-    /// Whether an extent ends at this process: it is an application of its own, or it is us.
-    func isForeign(_ process: ProcessIdentity) -> Bool {
-        foreignProcesses.contains(process)
-    }
-
-    /// Ends all stops, continuations and kills that were begun, however long it takes: the daemon ends.
-    func finish() {
-        stops?.finish()
-        reclaimer.finish()
-    }
-
     // MARK: The end
 
     private func requestExit(_ number: ApplicationNumber) {
-        if let application = registered[number] { signal(SIGTERM, application) }
+        if let application = table[number] { signal(SIGTERM, application) }
     }
 
     /// To the main process, if it is still its user's.
@@ -184,15 +183,10 @@ final class Executor {
     }
 
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
-        guard let application = registered.removeValue(forKey: number) else { return }
-        // Its process may have registered itself in its place.
-        if numbers[application.process] == number {
-            numbers[application.process] = nil
-            foreignProcesses.remove(application.process)
-        }
+        guard let application = table.remove(number) else { return }
         sensor.unwatch(number)
         resources.remove(application)
-        stops?.remove(application)
+        stops.remove(application)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)
     }

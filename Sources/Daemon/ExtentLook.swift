@@ -32,6 +32,7 @@ struct ExtentLook: Sendable {
     let cgroup: Cgroup?
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
+    let handed: HandedOver
 
     func objections() -> Objections {
         var budget = LookBudget()
@@ -51,9 +52,9 @@ struct ExtentLook: Sendable {
         return found
     }
 
+    /// True also where that cannot be told.
     func hasUnread() -> Bool {
-        guard let answer = try? UnixSockets.unread(of: members(), proc: proc) else { return true }
-        return !answer.gaps.isEmpty || !answer.unread.isEmpty
+        (try? UnixSockets.haveUnread(members(), proc: proc, handed: handed)) ?? true
     }
 
     private func members() -> [ProcessIdentity] {

@@ -27,7 +27,22 @@ struct Pace {
 /// again is looked at less often, and the looks at one user's applications take a bounded share of the time.
 /// What another user does changes neither.
 struct HintQueue {
-    typealias Hint = StopTrace.Hint
+    enum Hint {
+        case signal(StopTrace.Hint)
+        /// A cgroup was frozen or thawed.
+        case freeze
+
+        /// A look for this one finds all that one for the earlier would. Only SIGSTOP, which nothing can ignore, outlasts
+        /// another stop.
+        func overtakes(_ earlier: Hint) -> Bool {
+            switch (self, earlier) {
+            case (.signal, .freeze): true
+            case (.freeze, _): false
+            case (.signal(let hint), .signal(let earlier)):
+                hint.signal == SIGCONT || hint.signal == SIGSTOP || earlier.signal != SIGSTOP
+            }
+        }
+    }
 
     /// So many looks at one application at once, and then one in each interval.
     static let looks = 512
@@ -65,15 +80,12 @@ struct HintQueue {
 
     var isEmpty: Bool { hints.isEmpty }
 
-    /// A signal that was generated for an application of this user. What came before it for the same application is
-    /// overtaken: only SIGSTOP, which nothing can ignore, outlasts another stop.
+    /// Something has happened to an application of this user.
     mutating func add(
         _ hint: Hint, for number: ApplicationNumber, of user: UInt32, at now: Microseconds
     ) {
         if let older = hints[number] {
-            if hint.signal == SIGCONT || hint.signal == SIGSTOP || older.signal != SIGSTOP {
-                hints[number] = hint
-            }
+            if hint.overtakes(older) { hints[number] = hint }
             return
         }
         hints[number] = hint

@@ -156,7 +156,7 @@ extension Holding.Freeze {
 
 extension Holding {
     /// What came of a release.
-    struct Release {
+    struct Outcome {
         var thawed: Cgroup?
         var continued = 0
         var failures: [KernelFailure] = []
@@ -185,26 +185,26 @@ extension Holding {
     func release(
         proc: Proc, hierarchy: UnifiedHierarchy?, sparing: ProcessIdentity?,
         isForeign: (ProcessIdentity) -> Bool
-    ) -> Release {
-        var release = Release()
+    ) -> Outcome {
+        var outcome = Outcome()
         if let freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
             do throws(KernelFailure) {
                 if try cgroup.wantsFrozen() {
                     try cgroup.thaw()
-                    release.thawed = cgroup
+                    outcome.thawed = cgroup
                 }
             } catch {
-                if !error.isNoSuchCgroup { release.failures.append(error) }
+                if !error.isNoSuchCgroup { outcome.failures.append(error) }
             }
         }
         guard let user = stop?.user ?? stopped.first?.user,
             let main = stop?.main ?? stopped.first?.process
-        else { return release }
+        else { return outcome }
         let extent = StoppedExtent(proc: proc, main: main, owner: user)
         extent.adopt(stoppedProcesses(proc: proc, isForeign: isForeign).filter { $0 != sparing })
-        release.continued = extent.stoppedByUs.count
+        outcome.continued = extent.stoppedByUs.count
         extent.release()
-        release.failures += extent.failures
-        return release
+        outcome.failures += extent.failures
+        return outcome
     }
 }

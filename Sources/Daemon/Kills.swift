@@ -7,7 +7,7 @@ import Linux
 /// has no parent to know it by.
 final class Kills {
     private let proc: Proc
-    private let isForeign: (ProcessIdentity) -> Bool
+    private let table: ApplicationTable
     private let journal: Journal
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
@@ -18,13 +18,14 @@ final class Kills {
     private struct Kill {
         let application: Registered
         let means: Means
+        let completion: ([ProcessIdentity]) -> Void
     }
 
     private enum Means {
         /// It is stopped first.
         case stopped(StoppedExtent)
         /// It stands.
-        case frozen(SignalledExtent)
+        case signalled(SignalledExtent)
     }
 
     /// One that does not stand by then, in vfork(2) or for want of CPU time, is killed as far as it is known.
@@ -34,32 +35,37 @@ final class Kills {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        background: Background, isForeign: @escaping (ProcessIdentity) -> Bool
+        background: Background, table: ApplicationTable
     ) throws(BusFailure) {
         turn = Turn(loop, now)
         self.proc = proc
-        self.isForeign = isForeign
+        self.table = table
         self.journal = journal
         retries = try Retries(loop: loop, now: now, background: background)
     }
 
-    /// Begins to stop it; kills it once it stands, or at the end of patience. What is frozen takes no stop, and
+    /// Begins to stop it; kills it once it stands, or at the end of patience. What stands as a whole takes no stop, and
     /// cannot fork: it is killed at once.
-    func kill(_ application: Registered, isFrozen: Bool) {
+    ///
+    /// - Parameter completion: gets those that were killed.
+    func kill(
+        _ application: Registered, stands: Bool, completion: @escaping ([ProcessIdentity]) -> Void = { _ in }
+    ) {
         let number = application.number
         guard underWay[number] == nil else { return }
         let (main, user) = (application.process, application.user)
-        if isFrozen {
+        if stands {
             let extent = SignalledExtent(SIGKILL, to: main, owner: user, proc: proc)
-            underWay[number] = Kill(application: application, means: .frozen(extent))
+            underWay[number] = Kill(
+                application: application, means: .signalled(extent), completion: completion)
             return finish(number)
         }
         let extent = StoppedExtent(proc: proc, main: main, owner: user)
-        underWay[number] = Kill(application: application, means: .stopped(extent))
-        if extent.stop(within: budget, isForeign: isForeign) == .complete { return finish(number) }
+        underWay[number] = Kill(application: application, means: .stopped(extent), completion: completion)
+        if extent.stop(within: budget, isForeign: table.isForeign) == .complete { return finish(number) }
         retries.work(on: number, of: user, for: Self.patience, atMost: Self.mostPieces) { [weak self] in
             guard let self else { return .settled }
-            switch extent.proceed(within: budget, isForeign: isForeign) {
+            switch extent.proceed(within: budget, isForeign: table.isForeign) {
             case .complete:
                 finish(number)
                 return .settled
@@ -91,7 +97,9 @@ final class Kills {
             if case .stopped(let extent) = kill.means {
                 // Whoever is not found by now is nobody's, once the main process has ended.
                 var rounds = 0
-                while extent.proceed(within: .unlimited, isForeign: isForeign) == .interrupted, rounds < 16 {
+                while extent.proceed(within: .unlimited, isForeign: table.isForeign) == .interrupted,
+                    rounds < 16
+                {
                     rounds += 1
                 }
             }
@@ -101,15 +109,19 @@ final class Kills {
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
         guard let kill = underWay[number] else { return true }
+        let killed: [ProcessIdentity]
         switch kill.means {
         case .stopped(let extent):
-            guard extent.kill(within: budget, isForeign: isForeign) else { return false }
+            guard extent.kill(within: budget, isForeign: table.isForeign) else { return false }
             log(extent.failures, of: kill.application)
-        case .frozen(let extent):
-            guard extent.proceed(budget, isForeign: isForeign) else { return false }
+            killed = extent.members
+        case .signalled(let extent):
+            guard extent.proceed(budget, isForeign: table.isForeign) else { return false }
             log(extent.failures, of: kill.application)
+            killed = extent.members
         }
         underWay[number] = nil
+        kill.completion(killed)
         done(number)
         return true
     }

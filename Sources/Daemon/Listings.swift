@@ -71,7 +71,7 @@ final class Listings {
     private let announcer: Announcer
     private let core: Core
     private let share: WorkShare
-    private let find: (ApplicationNumber) -> Registered?
+    private let table: ApplicationTable
     private let visible: (Connection) -> [ApplicationNumber]
     private let maySee: (Application, Connection) -> Bool
     /// Calls `turn`.
@@ -79,16 +79,10 @@ final class Listings {
     /// The first is being written.
     private var queue: [Listing] = []
     /// What has changed since the first was begun.
-    private var changes: [ApplicationNumber: Change] = [:]
-
-    enum Change {
-        case changed(Set<ObservedProperty>)
-        case ended
-    }
+    private var changes: [ApplicationNumber: Announcer.Change] = [:]
 
     init(
-        bus: Bus, announcer: Announcer, core: Core, share: WorkShare,
-        find: @escaping (ApplicationNumber) -> Registered?,
+        bus: Bus, announcer: Announcer, core: Core, share: WorkShare, table: ApplicationTable,
         visible: @escaping (Connection) -> [ApplicationNumber],
         maySee: @escaping (Application, Connection) -> Bool
     ) {
@@ -96,7 +90,7 @@ final class Listings {
         self.announcer = announcer
         self.core = core
         self.share = share
-        self.find = find
+        self.table = table
         self.visible = visible
         self.maySee = maySee
         announcer.noted = { [weak self] in self?.note($0, $1) }
@@ -236,7 +230,7 @@ final class Listings {
             draft.bytes += 64 + application.id.rawValue.utf8.count
         case .objects:
             // Its properties' names and values, about; none of them is long but these.
-            draft.bytes += 2_048 + (find(number)?.launchOptionBytes ?? 0) + application.textBytes
+            draft.bytes += 2_048 + (table[number]?.launchOptionBytes ?? 0) + application.textBytes
         }
         guard draft.bytes <= Self.mostBytes else {
             throw MethodError(
@@ -252,7 +246,7 @@ final class Listings {
 
     // MARK: Changes
 
-    private func note(_ number: ApplicationNumber, _ change: Change) {
+    private func note(_ number: ApplicationNumber, _ change: Announcer.Change) {
         guard queue.first?.draft != nil else { return }
         switch (changes[number], change) {
         case (.ended?, _): break
@@ -262,14 +256,14 @@ final class Listings {
         }
     }
 
-    private func catchUp(_ connection: Connection, _ changes: [ApplicationNumber: Change]) {
+    private func catchUp(_ connection: Connection, _ changes: [ApplicationNumber: Announcer.Change]) {
         for (number, change) in changes.sorted(by: { $0.key < $1.key }) {
             switch change {
             case .ended:
                 announcer.sayRemoved(number, to: connection)
             case .changed(let properties):
                 guard let application = core.application(number), maySee(application, connection),
-                    let registered = find(number)
+                    let registered = table[number]
                 else { continue }
                 announcer.sayChanged(registered, properties, to: connection)
             }

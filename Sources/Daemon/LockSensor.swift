@@ -15,6 +15,7 @@ final class LockSensor {
     private let proc: Proc
     private let now: () -> Microseconds
     private let looks: Looks<LookSubject, LookFinding>
+    private let handed: HandedOver
     private let found: (ApplicationNumber, String) -> Void
     private var watched: [ApplicationNumber: Watched] = [:]
     private var rounds: [UInt32: Round] = [:]
@@ -52,8 +53,10 @@ final class LockSensor {
     /// - Parameter found: gets what is wrong, in words; the application is not watched over any longer then.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds,
-        looks: Looks<LookSubject, LookFinding>, found: @escaping (ApplicationNumber, String) -> Void
+        looks: Looks<LookSubject, LookFinding>, handed: HandedOver,
+        found: @escaping (ApplicationNumber, String) -> Void
     ) throws(BusFailure) {
+        self.handed = handed
         self.loop = loop
         self.proc = proc
         self.now = now
@@ -105,7 +108,7 @@ final class LockSensor {
         }
         guard !isRefused else { return }
         do {
-            let trace = try LockTrace.open()
+            let trace = try LockTrace.open(handed: handed)
             sources = try trace.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.hinted() }
             }

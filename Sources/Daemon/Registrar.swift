@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 
 /// A process that somebody wants registered, held so that it cannot become another.
-struct Subject: ~Copyable {
+struct NamedProcess: ~Copyable {
     let descriptor: PidFD
     let stat: Proc.Stat
     let owner: Proc.Owner
@@ -16,7 +16,7 @@ struct Subject: ~Copyable {
 /// Registration: who asks, for which process, with which options.
 extension Daemon {
     /// The process that a caller means by a number; 0: itself.
-    func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> Subject {
+    func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> NamedProcess {
         if pid == 0 {
             if case .proxy = connection.confinement {
                 throw MethodError(
@@ -38,7 +38,7 @@ extension Daemon {
     }
 
     /// The process of a pidfd that a caller passed. Takes the descriptor over.
-    func subject(descriptor number: Int32) throws(MethodError) -> Subject {
+    func subject(descriptor number: Int32) throws(MethodError) -> NamedProcess {
         let descriptor: PidFD
         let pid: Int32
         do {
@@ -60,7 +60,7 @@ extension Daemon {
 
     private func subject(
         pid: Int32, _ open: () throws(KernelFailure) -> PidFD
-    ) throws(MethodError) -> Subject {
+    ) throws(MethodError) -> NamedProcess {
         let descriptor: PidFD
         do {
             descriptor = try open()
@@ -71,7 +71,7 @@ extension Daemon {
         return try examine(descriptor, pid: pid)
     }
 
-    private func examine(_ descriptor: consuming PidFD, pid: Int32) throws(MethodError) -> Subject {
+    private func examine(_ descriptor: consuming PidFD, pid: Int32) throws(MethodError) -> NamedProcess {
         let stat: Proc.Stat
         let owner: Proc.Owner
         do {
@@ -83,12 +83,12 @@ extension Daemon {
         // Still there after it was looked at: what was read is of the process that the pidfd holds. A zombie
         // has exited too.
         guard !descriptor.hasExited else { throw MethodError(.noSuchProcess, "Process \(pid) has ended") }
-        return Subject(descriptor: descriptor, stat: stat, owner: owner)
+        return NamedProcess(descriptor: descriptor, stat: stat, owner: owner)
     }
 
     /// Answers the call with the new application's path, or throws and changes nothing.
     func register(
-        _ call: borrowing Call, _ id: String, _ subject: consuming Subject,
+        _ call: borrowing Call, _ id: String, _ subject: consuming NamedProcess,
         _ options: [(key: String, value: Variant)], _ connection: Connection
     ) throws(MethodError) {
         let identity = subject.identity
@@ -124,7 +124,8 @@ extension Daemon {
         registration.adopted = options.adopted
         // What we stopped with another application is let go when it is one itself.
         registration.stopped =
-            subject.stat.state == .stopped && stops.holder(of: identity) == nil && !isBeingLetGo(identity)
+            subject.stat.state == .stopped && stops.holder(of: identity) == nil
+            && !stops.isLettingGo(identity)
 
         try track(identity, subject.descriptor)
         sessions.attend(to: registration.session)
@@ -155,9 +156,8 @@ extension Daemon {
     private func lookAgain(at process: ProcessID) {
         guard let number = machine.application(of: process)?.number,
             // That it stands is our doing, and over before long: nobody else's hold.
-            let registered = executor.registered[number], !isBeingLetGo(registered.process)
+            let registered = table[number], !stops.isLettingGo(registered.process)
         else { return }
-        stops.freezeChanged(number)
         sensor.look(at: number)
     }
 
@@ -171,7 +171,7 @@ extension Daemon {
 
     /// Whether a process is the caller. Behind a Flatpak's proxy it is whoever is inside of the same instance: only
     /// from there can its pidfd come.
-    private func isCaller(_ subject: borrowing Subject, _ connection: Connection) -> Bool {
+    private func isCaller(_ subject: borrowing NamedProcess, _ connection: Connection) -> Bool {
         guard case .proxy(let unit) = connection.confinement else {
             return connection.lineage.first == ProcessID(subject.identity)
         }
@@ -184,7 +184,7 @@ extension Daemon {
     /// What all of a user's applications have us keep is bounded.
     private func checkRoom(for options: RegisterOptions, of user: UInt32) throws(MethodError) {
         guard options.launchOptionBytes > 0 else { return }
-        let kept = executor.registered.values.reduce(options.launchOptionBytes) {
+        let kept = table.all.reduce(options.launchOptionBytes) {
             $1.user == user ? $0 + $1.launchOptionBytes : $0
         }
         guard kept <= LaunchOptions.mostBytesPerUser else {
@@ -197,7 +197,7 @@ extension Daemon {
 
     /// The caller's user must own the process, or polkit allow it; before anything is said about it.
     private func checkRights(
-        _ subject: borrowing Subject, _ connection: Connection, isItself: Bool
+        _ subject: borrowing NamedProcess, _ connection: Connection, isItself: Bool
     ) throws(MethodError) {
         let pid = subject.identity.pid
         if connection.isSandboxed && !isItself {
@@ -209,7 +209,7 @@ extension Daemon {
             "Process \(pid) is not user \(connection.user)'s")
     }
 
-    private func checkKind(_ subject: borrowing Subject) throws(MethodError) {
+    private func checkKind(_ subject: borrowing NamedProcess) throws(MethodError) {
         let pid = subject.identity.pid
         if subject.stat.isKernelThread {
             throw MethodError(.invalidArgs, "Process \(pid) is a kernel thread")

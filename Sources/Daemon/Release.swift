@@ -7,7 +7,7 @@ extension RuntimeState.Found {
     /// Thaws and continues what is held, and says what came of it.
     func release(
         proc: Proc, sparing: ProcessIdentity? = nil, isForeign: (ProcessIdentity) -> Bool
-    ) -> Holding.Release {
+    ) -> Holding.Outcome {
         let hierarchy = try? UnifiedHierarchy.find(proc: proc)
         var held = holding
         if mayHoldMore, let hierarchy, let owner {

@@ -8,11 +8,12 @@ import Linux
 final class Resources {
     private let proc: Proc
     private let journal: Journal
-    private let state: (ApplicationNumber) -> LifeCycleState?
+    private let core: Core
+    private let applications: ApplicationTable
+    private let records: Records
     private var table = ResourceTable()
     private var mode = Settings.Mode.enforce
     private var ledgers: [ApplicationNumber: ResourceLedger] = [:]
-    private var applications: [ApplicationNumber: Registered] = [:]
     /// Cgroup files that this machine lacks, as they were told of: one line for all applications.
     private var lacking: Set<String> = []
 
@@ -76,28 +77,16 @@ final class Resources {
     /// So many values to be put back make an application a large one: some ten processes.
     private static let large = 40
 
-    /// Whether an extent ends at this process.
-    var isForeign: (ProcessIdentity) -> Bool = { _ in false }
-    /// All at which an extent ends.
-    var foreign: () -> Set<ProcessIdentity> = { [] }
-    /// The directory of a cgroup that is this application's own: its weights stand for the whole extent. nil: ask again, in
-    /// another event.
-    var ownCgroup: (Registered) -> String?? = { _ in .some(nil) }
-    /// Called once an application that has left us has all back.
-    var haveGivenBack: (ApplicationNumber) -> Void = { _ in }
-    /// Called before an application's resources are changed, with the lines that bring them back
-    /// (`adopt(_:for:)`) should we not live to do it. False: they could not be written, and nothing is changed.
-    var writeDown: (Registered, [String]) -> Bool = { _, _ in true }
-
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        background: Background,
-        state: @escaping (ApplicationNumber) -> LifeCycleState?
+        background: Background, core: Core, applications: ApplicationTable, records: Records
     ) throws(BusFailure) {
         self.proc = proc
         self.now = now
         self.journal = journal
-        self.state = state
+        self.core = core
+        self.applications = applications
+        self.records = records
         share = background.share
         retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
@@ -119,7 +108,7 @@ final class Resources {
 
     private func follow() {
         while let number = changed.popFirst() {
-            guard let application = applications[number], let state = state(number),
+            guard let application = applications[number], let state = core.application(number)?.state,
                 rows[number] != table[state]
             else { continue }
             note(application, state)
@@ -135,13 +124,12 @@ final class Resources {
         if table == self.table && mode == self.mode { return }
         self.table = table
         self.mode = mode
-        for application in applications.values { update(application) }
+        for application in applications.all { update(application) }
     }
 
     /// A new application; it may have been part of another one's extent until now, and gets its own back from
     /// that first.
     func enroll(_ application: Registered) {
-        applications[application.number] = application
         awaitMakers(of: application)
     }
 
@@ -185,16 +173,15 @@ final class Resources {
             for former in leaving.values where former.process == process && former.user == newcomer.user {
                 makers.insert(former.number)
             }
-            guard let maker = applications.values.first(where: { $0.process == process }) else { continue }
+            guard let maker = applications.all.first(where: { $0.process == process }) else { continue }
             if maker.user == newcomer.user { makers.insert(maker.number) }
             break
         }
         return makers
     }
 
-    /// Takes up an application of an earlier daemon, with what that left behind for it (`writeDown`).
+    /// Takes up an application of an earlier daemon, with what that left behind for it.
     func adopt(_ entries: [String], for application: Registered) {
-        applications[application.number] = application
         if entries.isEmpty {
             strangers.append(application)
         } else {
@@ -216,7 +203,7 @@ final class Resources {
 
     /// Gives an application what its present state says.
     func update(_ application: Registered) {
-        guard let state = state(application.number) else { return }
+        guard let state = core.application(application.number)?.state else { return }
         note(application, state)
         settle(application)
     }
@@ -236,7 +223,6 @@ final class Resources {
     func remove(_ application: Registered) {
         let number = application.number
         rows[number] = nil
-        applications[number] = nil
         changed.remove(number)
         // It waits for nobody: it was given nothing yet.
         awaited[number] = nil
@@ -254,7 +240,7 @@ final class Resources {
         again = []
         awaited = [:]
         postponed = []
-        for application in Array(applications.values) + Array(leaving.values) { settle(application) }
+        for application in Array(applications.all) + Array(leaving.values) { settle(application) }
     }
 
     // MARK: Piece by piece
@@ -276,7 +262,9 @@ final class Resources {
         let row = rows[number]
         var cgroup: String?
         if row != nil {
-            guard let own = ownCgroup(application) else { return settleLater(number) }
+            guard let own = applications.weighableCgroup(of: application, within: turn.budget) else {
+                return settleLater(number)
+            }
             cgroup = own
         }
         let ledger = takeLedger(of: application)
@@ -284,7 +272,7 @@ final class Resources {
         var planned = ledger
         if let changes = planned.plan(
             row ?? ResourceRow(), cgroup: cgroup, departing: departing[number] ?? [], within: budget,
-            isForeign: isForeign)
+            isForeign: applications.isForeign)
         {
             keep(ledger, of: application)
             write(changes, planned, of: application, entries: nil)
@@ -310,7 +298,7 @@ final class Resources {
     ) {
         lastJob += 1
         let job = Job(application: application.number, number: lastJob)
-        let foreign = foreign()
+        let foreign = applications.foreign
         let departing = departing[application.number] ?? []
         let submission = worker?.submit(job) {
             var ledger = ledger
@@ -376,7 +364,10 @@ final class Resources {
         entries: [String]?
     ) {
         let number = application.number
-        if !changes.isEmpty, rows[number] != nil, !writeDown(application, entries ?? planned.entries) {
+        // What cannot be brought back, should we not live to do it, is not changed.
+        if !changes.isEmpty, rows[number] != nil,
+            !records.writeResources(of: application, entries ?? planned.entries)
+        {
             return finish(application)
         }
         keep(planned, of: application)
@@ -411,7 +402,7 @@ final class Resources {
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil
-            haveGivenBack(number)
+            records.haveGivenBack(number)
         }
         goOn(after: number)
     }
@@ -449,9 +440,9 @@ final class Resources {
     /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights
     /// where it has a cgroup of its own, nice value and I/O class where it has none.
     func wouldGive(_ application: Registered) -> [String] {
-        guard mode == .observe, let state = state(application.number) else { return [] }
+        guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = table[state]
-        if case .some(.some) = ownCgroup(application) {
+        if case .some(.some) = applications.weighableCgroup(of: application, within: turn.budget) {
             row.nice = nil
             row.ioClass = nil
         } else {

@@ -51,7 +51,7 @@ extension Daemon {
         core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
         // Only now is it known where each extent ends.
         for (number, entry) in adopted {
-            guard let application = executor.registered[number] else { continue }
+            guard let application = table[number] else { continue }
             let holding = entry.heldFurther
             stops.adopt(application, holding)
             if holding.isEmpty, entry.holds != nil {
@@ -75,7 +75,7 @@ extension Daemon {
             core.report(.disconnected(name))
         }
         for (number, _) in adopted {
-            take(core.machine.reassert(number, at: Self.now))
+            executor.carryOut(core.machine.reassert(number, at: Self.now))
             stops.releaseUnheld(number)
         }
         return adopted.map(\.number)
@@ -84,7 +84,6 @@ extension Daemon {
     /// What others have stopped, continued, frozen or thawed since the daemon before was killed.
     func lookAgain(at restored: [ApplicationNumber]) {
         guard !restored.isEmpty else { return }
-        for number in restored { stops.freezeChanged(number) }
         sensor.rescan()
         journal.log(.info, "took up \(restored.count) applications of the daemon before")
     }
@@ -151,7 +150,7 @@ extension Daemon {
     /// - Parameter why: it cannot be taken up; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
         let left = entry.resources ?? state.resources(of: entry.name)
-        for note in entry.giveBack(left, proc: proc, isForeign: executor.isForeign) {
+        for note in entry.giveBack(left, proc: proc, isForeign: table.isForeign) {
             journal.log(.notice, "resources of application \(entry.name) of the daemon before: \(note)")
         }
         let done = release(entry, state)
@@ -178,11 +177,9 @@ extension Daemon {
     }
 
     @discardableResult
-    private func letGo(_ entry: RuntimeState.Found, sparing isSpared: Bool) -> Holding.Release {
+    private func letGo(_ entry: RuntimeState.Found, sparing isSpared: Bool) -> Holding.Outcome {
         let main = isSpared ? entry.owner?.main : nil
-        let release = entry.release(proc: proc, sparing: main) { [executor] in
-            executor.isForeign($0)
-        }
+        let release = entry.release(proc: proc, sparing: main, isForeign: table.isForeign)
         for failure in release.failures {
             journal.log(.warning, "resuming application \(entry.name) of the daemon before: \(failure)")
         }

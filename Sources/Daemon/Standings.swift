@@ -3,10 +3,11 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Sees the cgroups of applications freeze and thaw, by whomever: the kernel tells by `cgroup.events`.
-final class FreezeSensor {
+/// How the main processes of applications stand, and by which freeze: read in one place, from the kernel alone.
+///
+/// That a cgroup freezes or thaws, by whomever, the kernel tells by `cgroup.events`.
+final class Standings {
     private final class Watched {
-        let process: ProcessIdentity
         /// The cgroup that the process was in when it was looked for last; nil: none, or it could not be watched.
         var here: Cgroup?
         /// The application's unit, or that cgroup.
@@ -14,35 +15,56 @@ final class FreezeSensor {
         var events: CgroupEvents?
         var sources: [Source] = []
 
-        init(_ process: ProcessIdentity) { self.process = process }
-
         func forget() { (here, unit, events, sources) = (nil, nil, nil, []) }
     }
 
-    /// So many cgroups above the process are asked for a freeze, and its unit: a user may nest thousands.
-    private static let mostLevels = 8
+    /// So many cgroups around the process are asked for a freeze, its unit the last of them: a user may nest thousands.
+    static let mostLevels = 9
 
     private let loop: EventLoop
     private let proc: Proc
     private let hierarchy: UnifiedHierarchy?
-    private let changed: (ApplicationNumber) -> Void
+    private let core: Core
+    private let table: ApplicationTable
     private var watched: [ApplicationNumber: Watched] = [:]
+    /// Called after the kernel has told of a freeze or thaw; `standing` says what is.
+    var freezeChanged: (ApplicationNumber) -> Void = { _ in }
 
-    /// - Parameter changed: called after a notification; `freeze` tells what is.
-    init(
-        loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?,
-        changed: @escaping (ApplicationNumber) -> Void
-    ) {
+    init(loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, core: Core, table: ApplicationTable) {
         self.loop = loop
         self.proc = proc
         self.hierarchy = hierarchy
-        self.changed = changed
+        self.core = core
+        self.table = table
     }
+
+    // MARK: How it stands
+
+    /// How the main process of an application stands; nil: it has ended.
+    func standing(of number: ApplicationNumber) -> Standing? {
+        guard let process = table[number]?.process else { return nil }
+        let isStopped = core.application(number)?.isStopped == true
+        let freeze = freeze(of: number, isStanding: isStopped)
+        // Just thawed, it sleeps until it takes the signals that have waited.
+        let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
+        // Our own signal of before, beneath our freeze.
+        if standing != nil, freeze?.isOurs == true, table[number]?.suspender.holds(process) == true {
+            return Standing(signal: .none, freeze: freeze)
+        }
+        return standing
+    }
+
+    /// Whether its main process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
+    func stands(_ number: ApplicationNumber) -> Bool? {
+        standing(of: number)?.isStanding(before: core.application(number)?.isStopped == true)
+    }
+
+    // MARK: Cgroups
 
     /// Watches the cgroup of an application's process, and its unit. Called again, it looks whether the process is in
     /// another one now.
-    func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
-        if watched[number] == nil { watched[number] = Watched(process) }
+    func watch(_ number: ApplicationNumber) {
+        if watched[number] == nil { watched[number] = Watched() }
         follow(number)
     }
 
@@ -51,10 +73,12 @@ final class FreezeSensor {
     /// Somebody may have moved it. What cannot be watched now is tried again at the next look.
     @discardableResult
     private func follow(_ number: ApplicationNumber) -> Watched? {
-        guard let entry = watched[number], let hierarchy else { return nil }
+        guard let entry = watched[number], let process = table[number]?.process, let hierarchy else {
+            return nil
+        }
         let here: Cgroup
         do throws(KernelFailure) {
-            here = try Cgroup.of(entry.process.pid, in: hierarchy, proc: proc)
+            here = try Cgroup.of(process.pid, in: hierarchy, proc: proc)
         } catch {
             // For want of descriptors, say: what was known is true until it is found otherwise.
             if error.isNoSuchProcess || error.isNoSuchCgroup { entry.forget() }
@@ -85,7 +109,7 @@ final class FreezeSensor {
     private func toldCgroup(of entry: Watched) -> Cgroup? {
         var next = entry.here
         var levels = 0
-        while let cgroup = next, cgroup != entry.unit, levels < Self.mostLevels {
+        while let cgroup = next, cgroup != entry.unit, levels < Self.mostLevels - 1 {
             if (try? cgroup.wantsFrozen()) == true { return cgroup }
             next = cgroup.parent
             levels += 1
@@ -93,14 +117,17 @@ final class FreezeSensor {
         return entry.unit.flatMap { (try? $0.wantsFrozen()) == true ? $0 : nil }
     }
 
-    /// The same, and whether its process stands by that. While one in it dies, or comes in, it does not, for a moment.
+    /// The freeze that its process stands by. While one in its cgroup dies, or comes in, it does not, for a moment.
     ///
     /// - Parameter isStanding: of one that stands the order counts, complete or not.
-    func freeze(of number: ApplicationNumber, isStanding: Bool) -> (cgroup: Cgroup, isComplete: Bool)? {
+    private func freeze(of number: ApplicationNumber, isStanding: Bool) -> Standing.Freeze? {
         guard let entry = follow(number) else { return nil }
         let isComplete = (try? entry.events?.read())?.isFrozen == true
         guard isComplete || isStanding, let cgroup = toldCgroup(of: entry) else { return nil }
-        return (cgroup, isComplete)
+        let suspender = table[number]?.suspender
+        return Standing.Freeze(
+            cgroup: cgroup.name, isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == cgroup,
+            isComplete: isComplete)
     }
 
     private func read(_ number: ApplicationNumber, _ events: CgroupEvents) {
@@ -110,6 +137,24 @@ final class FreezeSensor {
             // The cgroup is gone; a source that stays ready would turn the loop for ever.
             watched[number]?.forget()
         }
-        changed(number)
+        freezeChanged(number)
+    }
+}
+
+extension Proc {
+    /// How a process stands. nil: it has ended.
+    ///
+    /// - Parameters:
+    ///   - asleep: see `signalStop`.
+    ///   - freeze: that of its cgroup.
+    fileprivate func standing(of process: ProcessIdentity, asleep: Bool, freeze: Standing.Freeze?)
+        -> Standing?
+    {
+        switch try? signalStop(of: process, asleep: asleep || freeze != nil) {
+        case .stopped?: Standing(signal: .stopped, freeze: freeze)
+        case .pending?: Standing(signal: .pending, freeze: freeze)
+        case Proc.SignalStop.none?: Standing(signal: .none, freeze: freeze)
+        case .ended?, nil: nil
+        }
     }
 }

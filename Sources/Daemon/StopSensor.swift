@@ -4,11 +4,12 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Finds stops and continuations that somebody else made.
+/// Finds stops and continuations that somebody else made, by signal or by freezing: decides when who is looked at, and
+/// reports what is found.
 ///
-/// With the kernel's help: a hint for every job-control signal it generates (StopTrace), confirmed by
-/// reading the process's stat, since a stop is complete a little after its signal is generated. Without:
-/// the stats of the registered processes are read again and again, between 50 ms and 1 s apart.
+/// With the kernel's help: a hint for every job-control signal it generates (StopTrace), and for each freeze of a cgroup,
+/// confirmed by a look, since a stop is complete a little after its signal is generated. Without the trace, the registered
+/// processes are looked at again and again, between 50 ms and 1 s apart.
 ///
 /// Anybody can send signals without end, to anybody's loop of this kind. So a burst of hints is taken from the kernel
 /// at intervals (`wakeUps`), hints about one application are one look (HintQueue), threads of unknown processes are
@@ -26,10 +27,9 @@ final class StopSensor {
     private let loop: EventLoop
     private let proc: Proc
     private let now: () -> Microseconds
-    private let application: (ApplicationNumber) -> Application?
-    private let report: (Fact) -> Void
-    /// How a process stands; set when there is somebody who knows of freezes. nil: it has ended.
-    var standing: (ApplicationNumber, ProcessIdentity) -> Standing?
+    private let core: Core
+    private let standing: (ApplicationNumber) -> Standing?
+    private let handed: HandedOver
     private var trace: StopTrace?
     private var sources: [Source] = []
     private let retries: Retries<ApplicationNumber>
@@ -92,16 +92,17 @@ final class StopSensor {
     /// How stops are found just now.
     var detection: StopDetection { trace == nil ? .polling : .events }
 
+    /// - Parameter standing: how the main process of an application stands; nil: it has ended.
     init(
-        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare,
-        application: @escaping (ApplicationNumber) -> Application?, report: @escaping (Fact) -> Void
+        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
+        handed: HandedOver = HandedOver(), standing: @escaping (ApplicationNumber) -> Standing?
     ) throws(BusFailure) {
         self.loop = loop
         self.proc = proc
         self.now = now
-        self.application = application
-        self.report = report
-        standing = { proc.standing(of: $1, asleep: false, freeze: nil) }
+        self.core = core
+        self.standing = standing
+        self.handed = handed
         retries = try Retries(loop: loop, now: now, share: share)
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
         drainTimer = try loop.timer { [weak self] in self?.drain() }
@@ -110,7 +111,7 @@ final class StopSensor {
 
     /// Opens the trace. Where it cannot be had, says why and polls.
     func openTrace() throws(KernelFailure) {
-        let trace = try StopTrace.open(proc: proc)
+        let trace = try StopTrace.open(proc: proc, handed: handed)
         do {
             sources = try trace.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.drain() }
@@ -176,11 +177,11 @@ final class StopSensor {
     /// Looks at one registered process; answers whether it was found otherwise than was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
-        guard let process = watched[number], let application = application(number),
-            let standing = standing(number, process)
+        guard watched[number] != nil, let application = core.application(number),
+            let standing = standing(number)
         else { return false }
         let news = application.news(standing)
-        if let news { report(news) }
+        if let news { core.report(news) }
         // Its hint is lost, its effect is still to come.
         if trace != nil, standing.signal == .pending, standing.freeze == nil,
             application.stop.enforcement == .none, !retries.contains(number)
@@ -191,6 +192,13 @@ final class StopSensor {
     }
 
     // MARK: Hints
+
+    /// Somebody has frozen or thawed a cgroup of an application.
+    func noteFreeze(of number: ApplicationNumber) {
+        guard watched[number] != nil, let user = core.application(number)?.user else { return }
+        queue.add(.freeze, for: number, of: user, at: now())
+        work()
+    }
 
     /// Takes what the kernel has for us. Where that comes too often, the next is taken in a while.
     private func drain() {
@@ -204,8 +212,8 @@ final class StopSensor {
         }
         let now = now()
         for (number, hint) in burst.hints {
-            guard let user = application(number)?.user else { continue }
-            queue.add(hint, for: number, of: user, at: now)
+            guard let user = core.application(number)?.user else { continue }
+            queue.add(.signal(hint), for: number, of: user, at: now)
         }
         if !isWhole || burst.isIncomplete { haveLost(at: now) }
         if burst.isEmpty && isWhole {
@@ -270,8 +278,12 @@ final class StopSensor {
         walk.isWanted = true
     }
 
-    private func take(_ number: ApplicationNumber, _ hint: StopTrace.Hint) {
+    private func take(_ number: ApplicationNumber, _ hint: HintQueue.Hint) {
         counts.looks += 1
+        guard case .signal(let hint) = hint else {
+            look(at: number)
+            return
+        }
         if hint.signal == SIGCONT {
             retries.cancel(number)
             look(at: number)
@@ -304,7 +316,7 @@ final class StopSensor {
         if walk.isWanted, !walk.isRunning, now >= nextWalk { beginWalk(at: now) }
         let walkBegin = now
         while now < end, let number = walk.left.popLast() {
-            guard let user = application(number)?.user else { continue }
+            guard let user = core.application(number)?.user else { continue }
             if queue.isOverdrawn(user, at: now) {
                 // The others are not to wait for a user whose applications are stopped and continued without end.
                 walk.isWanted = true
@@ -356,7 +368,7 @@ final class StopSensor {
 
     private func waitForStop(_ number: ApplicationNumber, _ signal: Int32, by holder: String) {
         let patience = signal == SIGSTOP ? Self.longPatience : Self.shortPatience
-        guard let user = application(number)?.user else { return }
+        guard let user = core.application(number)?.user else { return }
         retries.work(on: number, of: user, for: patience) { [weak self] in
             self?.confirmStopped(number, signal, by: holder) ?? true ? .settled : .later
         }
@@ -364,18 +376,18 @@ final class StopSensor {
 
     /// Answers whether there is nothing more to wait for.
     private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
-        guard let process = watched[number], let application = application(number) else { return true }
+        guard watched[number] != nil, let application = core.application(number) else { return true }
         // It is stopped already: only SIGSTOP, which nothing can ignore, adds somebody who wants it so.
         if application.isStopped && signal != SIGSTOP { return true }
-        guard let standing = standing(number, process) else { return true }
+        guard let standing = standing(number) else { return true }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {
             // What this look has read, nobody is told of again.
-            if let news = application.news(standing) { report(news) }
+            if let news = application.news(standing) { core.report(news) }
             return false
         }
-        if let news = application.news(standing, sender: holder) { report(news) }
+        if let news = application.news(standing, sender: holder) { core.report(news) }
         return true
     }
 
@@ -384,21 +396,5 @@ final class StopSensor {
     private func pollSoon() {
         pause = Self.shortestPoll
         pollTimer?.arm(at: now() + pause)
-    }
-}
-
-extension Proc {
-    /// How a process stands. nil: it has ended.
-    ///
-    /// - Parameters:
-    ///   - asleep: see `signalStop`.
-    ///   - freeze: that of its cgroup.
-    func standing(of process: ProcessIdentity, asleep: Bool, freeze: Standing.Freeze?) -> Standing? {
-        switch try? signalStop(of: process, asleep: asleep || freeze != nil) {
-        case .stopped?: Standing(signal: .stopped, freeze: freeze)
-        case .pending?: Standing(signal: .pending, freeze: freeze)
-        case Proc.SignalStop.none?: Standing(signal: .none, freeze: freeze)
-        case .ended?, nil: nil
-        }
     }
 }

@@ -10,10 +10,12 @@ final class Stops {
     private let journal: Journal
     private let hierarchy: UnifiedHierarchy?
     private let ownCgroup: Cgroup?
-    private let report: (Fact) -> Void
-    private let isForeign: (ProcessIdentity) -> Bool
-    private let find: (ApplicationNumber) -> Registered?
-    private let application: (ApplicationNumber) -> Application?
+    private let core: Core
+    private let table: ApplicationTable
+    private let records: Records
+    private let standings: Standings
+    private let sensor: StopSensor
+    private let handed: HandedOver
     /// Of what is under way: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
     private let continuations: Retries<ApplicationNumber>
@@ -21,7 +23,6 @@ final class Stops {
     private let kills: Kills
     /// A quarter of the descriptors that we may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
-    private var freezes: FreezeSensor?
     private let looks: Looks<LookSubject, LookFinding>
     private var locks: LockSensor?
     /// What is under way, and what is to become of it. A later order takes its place, and an answer to an earlier one is
@@ -85,43 +86,33 @@ final class Stops {
     /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
     private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
 
-    /// Where an application's extent ends: at these.
-    var foreign: () -> Set<ProcessIdentity> = { [] }
-    /// Called before an application is stopped in another way than was written down; says why it could not be.
-    var writeDown: (ApplicationNumber) -> KernelFailure? = { _ in nil }
-    /// Whether an application's processes are being killed for its memory.
-    var isReclaiming: (ApplicationNumber) -> Bool = { _ in false }
-    /// Called when nobody of an application that was removed is held or to be killed any longer.
-    var haveLetGo: (ApplicationNumber) -> Void = { _ in }
-
     init(
-        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        background: Background,
-        find: @escaping (ApplicationNumber) -> Registered?,
-        application: @escaping (ApplicationNumber) -> Application?,
-        isForeign: @escaping (ProcessIdentity) -> Bool, report: @escaping (Fact) -> Void
+        loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, journal: Journal,
+        now: @escaping () -> Microseconds, background: Background, core: Core, table: ApplicationTable,
+        records: Records, standings: Standings, sensor: StopSensor, kills: Kills, handed: HandedOver
     ) throws {
+        self.handed = handed
         self.proc = proc
+        self.hierarchy = hierarchy
         self.journal = journal
         self.now = now
-        self.report = report
-        self.isForeign = isForeign
-        self.find = find
-        self.application = application
-        hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        self.core = core
+        self.table = table
+        self.records = records
+        self.standings = standings
+        self.sensor = sensor
+        self.kills = kills
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         turns = Turn(loop, now)
         retries = try Retries(loop: loop, now: now, background: background)
         continuations = try Retries(loop: loop, now: now, background: background)
         looks = try Looks(loop: loop, name: "appstated-look", now: now, share: background.share)
-        kills = try Kills(
-            loop: loop, proc: proc, journal: journal, now: now, background: background, isForeign: isForeign)
-        freezes = FreezeSensor(loop: loop, proc: proc, hierarchy: hierarchy) { [weak self] in
-            self?.freezeChanged($0)
-        }
+        standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
         kills.done = { [weak self] in self?.haveKilled($0) }
         verification = try loop.timer { [weak self] in self?.verify() }
-        locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks) { report(.objected($0, $1)) }
+        locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
+            core.report(.objected($0, $1))
+        }
     }
 
     /// The kernel's events are deaf on some CPU.
@@ -130,24 +121,6 @@ final class Stops {
     /// What may still be done within this event.
     private var turn: Budget { turns.budget }
 
-    /// The application's own cgroup, if it has one and that can be told within this event.
-    func ownCgroup(of application: Registered) -> Cgroup? {
-        if case .found(let cgroup) = application.suspender.ownCgroup(within: turn, isForeign) {
-            return cgroup
-        }
-        return nil
-    }
-
-    /// The directory of the application's own cgroup, where it has weights; nil: ask again, in another event.
-    func weighableCgroup(of application: Registered) -> String?? {
-        switch application.suspender.ownCgroup(within: turn, isForeign) {
-        case .interrupted: return nil
-        case .none: return .some(nil)
-        case .found(let cgroup):
-            return access(cgroup.directory + "/cpu.weight", F_OK) == 0 ? cgroup.directory : .some(nil)
-        }
-    }
-
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
         Suspender(
             proc: proc, hierarchy: hierarchy, main: process, owner: user, daemon: ownCgroup, budget: budget)
@@ -155,42 +128,44 @@ final class Stops {
 
     func watch(_ application: Registered) {
         let number = application.number
-        application.suspender.fellBack = { [unowned self] in writeDown(number) }
-        freezes?.watch(number, application.process)
-        held = held.filter { find($0)?.suspender.holdsAnybody == true || orders[$0] != nil }
+        application.suspender.fellBack = { [unowned self] in records.write(number) }
+        standings.watch(number)
+        held = held.filter { table[$0]?.suspender.holdsAnybody == true || orders[$0] != nil }
         if let other = holder(of: application.process) {
             other.suspender.letGo(application.process)
-            _ = writeDown(other.number)
+            _ = records.write(other.number)
         }
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
         guard !held.isEmpty, let hierarchy,
             let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
         else { return }
         for other in held where other != number {
-            guard let suspender = find(other)?.suspender, suspender.isFreezeOurs else { continue }
+            guard let suspender = table[other]?.suspender, suspender.isFreezeOurs else { continue }
             if suspender.frozen.map(cgroup.isWithin) == true { verifySoon(other) }
         }
     }
 
     /// The application with which we have stopped a process by signal that is none itself.
     func holder(of process: ProcessIdentity) -> Registered? {
-        held.lazy.compactMap(find).first { $0.process != process && $0.suspender.holds(process) }
+        held.lazy.compactMap { [table] in table[$0] }.first {
+            $0.process != process && $0.suspender.holds(process)
+        }
     }
 
     // MARK: Orders
 
     /// Chooses how it will be stopped: to be written down before it is.
     func prepare(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
-        application.suspender.prepare(within: turn, isForeign: isForeign)
+        guard let application = table[number] else { return }
+        application.suspender.prepare(within: turn, isForeign: table.isForeign)
     }
 
     /// What could not be written down is not done; what had been begun of it before is taken back.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         locks?.unwatch(number)
         release(Release(application: application, purpose: .failure)) {
-            report(.stopFailed(number, Self.unrecorded(failure)))
+            core.report(.stopFailed(number, Self.unrecorded(failure)))
         }
     }
 
@@ -199,13 +174,13 @@ final class Stops {
     }
 
     func stop(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         // While it is looked at, it is let go on: nothing is done yet.
         if releases[number] == nil { retries.cancel(number) }
         guard isByPolicy(number) else { return carryOut(number) }
         let token = begin(number, .asking)
         look(at: application, isUrgent: false, within: Self.patience.before) { [weak self] answer in
-            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            guard let self, isCurrent(number, token), let application = table[number] else { return }
             if isByPolicy(number), let why = Self.objection(in: answer) {
                 return giveWay(application, to: why)
             }
@@ -215,10 +190,10 @@ final class Stops {
 
     /// A person wants what only policy has wanted so far: that is no matter of looks.
     func hurry(_ number: ApplicationNumber) {
-        guard let application = find(number), !isByPolicy(number) else { return }
+        guard !isByPolicy(number) else { return }
         switch orders[number]?.phase {
         case .asking?: carryOut(number)
-        case .checking?: if stands(number, application.process) == true { complete(number) }
+        case .checking?: if standings.stands(number) == true { complete(number) }
         case .waiting?, .stopping?, .breathing?, nil: break
         }
     }
@@ -234,14 +209,14 @@ final class Stops {
     }
 
     private func carryOut(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         held.insert(number)
         retries.cancel(number)
         releases[number] = nil
         guard isAwaitingReleases(application) else { return beginStop(of: application) }
         _ = begin(number, .waiting)
         retries.work(on: number, of: application.user) { [weak self] in
-            guard let self, let application = find(number) else { return .settled }
+            guard let self, let application = table[number] else { return .settled }
             if isAwaitingReleases(application) { return .later }
             beginStop(of: application)
             return .settled
@@ -258,9 +233,11 @@ final class Stops {
     private func beginStop(of application: Registered) {
         let number = application.number
         _ = begin(number, .stopping)
-        let progress = application.suspender.stop(within: turn, isForeign: isForeign)
+        // Somebody has moved it: what we froze is another's now, or nobody's.
+        if application.suspender.holdsOthersOnly { application.suspender.release() }
+        let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
         // While it freezes: its cgroup may be another than before.
-        freezes?.watch(number, application.process)
+        standings.watch(number)
         if !isComplete(number, progress) { press(on: application) }
     }
 
@@ -272,12 +249,12 @@ final class Stops {
         retries.work(
             on: number, of: application.user, for: isFreezing ? Self.longestFreeze : .max / 2
         ) { [weak self] in
-            guard let self, let application = find(number) else { return .settled }
-            let progress = application.suspender.proceed(within: turn, isForeign: isForeign)
+            guard let self, let application = table[number] else { return .settled }
+            let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
             if isComplete(number, progress) { return .settled }
             guard (application.suspender.frozen != nil) == isFreezing else {
                 // It goes on by other means, and has another patience.
-                freezes?.watch(number, application.process)
+                standings.watch(number)
                 press(on: application)
                 return .settled
             }
@@ -289,7 +266,7 @@ final class Stops {
 
     /// Whether there is no more to do for this stop; what follows has been begun then.
     private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
-        guard let application = find(number) else { return true }
+        guard let application = table[number] else { return true }
         switch progress {
         case .complete:
             retries.cancel(number)
@@ -298,7 +275,7 @@ final class Stops {
             return true
         case .interrupted, .pending:
             if application.suspender.isContested {
-                report(.contested(number))
+                core.report(.contested(number))
                 return true
             }
             if progress == .interrupted { return false }
@@ -313,7 +290,7 @@ final class Stops {
             retries.cancel(number)
             logFailures(of: application)
             orders[number] = nil
-            report(.stopFailed(number, failure.description))
+            core.report(.stopFailed(number, failure.description))
             return true
         }
     }
@@ -321,12 +298,8 @@ final class Stops {
     private func complete(_ number: ApplicationNumber) {
         orders[number] = nil
         // Somebody else may have frozen it while it was looked at.
-        if let process = find(number)?.process, let standing = standing(of: number, process),
-            let news = application(number)?.news(standing)
-        {
-            report(news)
-        }
-        report(.stopCompleted(number))
+        sensor.look(at: number)
+        core.report(.stopCompleted(number))
         verifySoon(number)
     }
 
@@ -335,11 +308,11 @@ final class Stops {
         let number = application.number
         let token = begin(number, .checking)
         look(at: application, isUrgent: true, within: Self.patience.after) { [weak self] answer in
-            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            guard let self, isCurrent(number, token), let application = table[number] else { return }
             if isByPolicy(number), let why = Self.objection(in: answer) {
                 return giveWay(application, to: why)
             }
-            if stands(number, application.process) == false {
+            if standings.stands(number) == false {
                 // Somebody has continued it meanwhile.
                 _ = begin(number, .stopping)
                 return press(on: application)
@@ -356,14 +329,14 @@ final class Stops {
     private func giveWay(_ application: Registered, to why: String) {
         let number = application.number
         locks?.unwatch(number)
-        letRun(application, .objection) { report(.objected(number, why)) }
+        letRun(application, .objection) { core.report(.objected(number, why)) }
     }
 
     /// What we have stopped of it runs, unless somebody else wants it stopped.
     private func letRun(
         _ application: Registered, _ purpose: Release.Purpose, _ tell: () -> Void = {}
     ) {
-        let isForeign = self.application(application.number)?.stop.isSignalledByOthers == true
+        let isForeign = core.application(application.number)?.stop.isSignalledByOthers == true
         release(Release(application: application, purpose: purpose, sparingMain: isForeign), tell)
     }
 
@@ -373,20 +346,19 @@ final class Stops {
         unverified.insert(number)
     }
 
-    /// Reported as what it is, a continuation against a hold, a thaw has the life cycle order the stop anew, by
-    /// signal then.
+    /// A thaw has the life cycle order the stop anew, by signal then.
     private func verify() {
         let budget = turn
         while let number = unverified.first {
             // Who dies is in no cgroup any more. What is under way is verified once it stands.
-            guard let application = find(number), self.application(number)?.isTerminating != true,
+            guard let application = table[number], core.application(number)?.isTerminating != true,
                 orders[number].map({ $0.phase == .breathing }) ?? true, releases[number] == nil,
                 !hasEnded(application.process)
             else {
                 unverified.remove(number)
                 continue
             }
-            guard let isOwn = application.suspender.verify(within: budget, isForeign: isForeign) else {
+            guard let isOwn = application.suspender.verify(within: budget, isForeign: table.isForeign) else {
                 break
             }
             unverified.remove(number)
@@ -402,22 +374,21 @@ final class Stops {
         }
         let why = application.suspender.objection ?? "its cgroup is no longer its own"
         journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
-        // Whatever else stops it: it is not held as a whole any more.
-        report(.looked(application.number, Standing(signal: .none)))
+        core.report(.stopLost(application.number))
     }
 
     private func giveUp(_ number: ApplicationNumber) {
-        guard let application = find(number), let cgroup = application.suspender.frozen else { return }
+        guard let application = table[number], let cgroup = application.suspender.frozen else { return }
         let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
         release(Release(application: application, purpose: .failure)) {
             journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
-            report(.stopFailed(number, why))
+            core.report(.stopFailed(number, why))
         }
     }
 
     /// Nobody has asked for it: whatever speaks against it counts.
     private func isByPolicy(_ number: ApplicationNumber) -> Bool {
-        application(number)?.isHeldByDecision ?? false
+        core.application(number)?.isHeldByDecision ?? false
     }
 
     /// Looks from another thread at what speaks against a suspension that nobody has asked for.
@@ -435,8 +406,10 @@ final class Stops {
     }
 
     private func extentLook(_ number: ApplicationNumber) -> ExtentLook? {
-        find(number).map {
-            ExtentLook(proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: foreign())
+        table[number].map {
+            ExtentLook(
+                proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: table.foreign,
+                handed: handed)
         }
     }
 
@@ -451,14 +424,14 @@ final class Stops {
 
     /// Lets it run, if something waits to be read by it, or if that cannot be told.
     func breathe(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         let token = begin(number, .breathing)
         looks.ask(.unread(number), of: application.user, within: Self.patience.after) { [weak self] in
             guard let look = self?.extentLook(number) else { return nil }
             return { .unread(look.hasUnread()) }
         } answer: { [weak self] answer in
             // The breath may be over: the next stop ends it.
-            guard let self, isCurrent(number, token), let application = find(number) else { return }
+            guard let self, isCurrent(number, token), let application = table[number] else { return }
             orders[number] = nil
             if case .success(.unread(false)) = answer { return }
             locks?.unwatch(number)
@@ -482,7 +455,7 @@ final class Stops {
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         locks?.unwatch(number)
         release(Release(application: application, purpose: .resumption, sparingMain: sparingMain))
     }
@@ -495,7 +468,7 @@ final class Stops {
         let number = release.application.number
         retries.cancel(number)
         orders[number] = nil
-        if release.purpose != .removal, kills.isUnderWay(number) || isReclaiming(number) {
+        if release.purpose != .removal, kills.isUnderWay(number) {
             deferred[number] = release
             return tell()
         }
@@ -530,7 +503,7 @@ final class Stops {
         let application = release.application
         switch release.purpose {
         case .resumption:
-            let stop = self.application(application.number)?.stop
+            let stop = core.application(application.number)?.stop
             if release.sparingMain {
                 // His stop may have yet to take effect; how it ends is seen by itself.
                 if stop?.isSignalledByOthers == false { reportResumed(application) }
@@ -539,13 +512,16 @@ final class Stops {
             // Somebody wants it stopped who was seen since: that is not ours to end.
             if stop?.others != nil { return reportResumed(application) }
             // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
-            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
+            // Of one that was given up, another's freeze stays.
+            if stop != nil, anothersFreeze(of: application) != nil {
+                return continueForeign(application.number)
+            }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
         case .objection:
             reportResumed(application)
             // Somebody else may have frozen it while we looked.
-            freezeChanged(application.number)
+            sensor.look(at: application.number)
         case .failure:
             reportResumed(application)
         case .removal:
@@ -553,24 +529,26 @@ final class Stops {
         }
     }
 
-    /// Whether somebody of an application that was removed is still held, or to be killed.
-    func isLettingGo(_ number: ApplicationNumber) -> Bool {
-        releases[number] != nil || kills.isUnderWay(number)
+    /// Whether a process has our SIGSTOP still, of an application that was removed: nobody else's.
+    func isLettingGo(_ process: ProcessIdentity) -> Bool {
+        releases.values.contains { $0.purpose == .removal && $0.application.suspender.holds(process) }
     }
 
     /// All of its processes have SIGKILL, but for those that were out of reach.
     func haveKilled(_ number: ApplicationNumber) {
-        if let release = deferred.removeValue(forKey: number), find(number) != nil { self.release(release) }
+        if let release = deferred.removeValue(forKey: number), table[number] != nil { self.release(release) }
         noteLetGo(number)
     }
 
     private func noteLetGo(_ number: ApplicationNumber) {
-        if find(number) == nil, !isLettingGo(number) { haveLetGo(number) }
+        if table[number] == nil, releases[number] == nil, !kills.isUnderWay(number) {
+            records.haveLetGo(number)
+        }
     }
 
     /// Ends another's stop, because somebody who may has asked for it.
     func continueForeign(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         let extent = SignalledExtent(
             SIGCONT, to: application.process, owner: application.user, proc: proc)
         continuing[number] = (application, extent)
@@ -585,22 +563,16 @@ final class Stops {
         continuing number: ApplicationNumber, _ budget: Budget
     ) -> Retries<ApplicationNumber>.Outcome {
         guard let (application, extent) = continuing[number] else { return .settled }
-        guard extent.proceed(budget, isForeign: isForeign) else { return .soon }
-        guard find(number) != nil else {
+        guard extent.proceed(budget, isForeign: table.isForeign) else { return .soon }
+        guard table[number] != nil else {
             continuing[number] = nil
             return .settled
         }
-        if let cgroup = anothersFreeze(of: application) {
-            // A freeze that holds others too is not this application's to lift.
-            switch application.suspender.ownCgroup(within: budget, isForeign) {
+        if anothersFreeze(of: application) != nil {
+            switch application.suspender.ownCgroup(within: budget, table.isForeign) {
             case .interrupted: return .soon
-            case .found(let own) where cgroup.isWithin(own):
-                do {
-                    try cgroup.thaw()
-                } catch {
-                    log(error, of: application)
-                }
-            case .found, .none: break
+            case .found(let own): thawOthers(within: own, application)
+            case .none: break
             }
         }
         continuing[number] = nil
@@ -610,21 +582,33 @@ final class Stops {
         return .settled
     }
 
+    /// A freeze that holds others, too, is not this application's to lift.
+    private func thawOthers(within own: Cgroup, _ application: Registered) {
+        for _ in 0..<Standings.mostLevels {
+            guard let cgroup = anothersFreeze(of: application), cgroup.isWithin(own) else { return }
+            do {
+                try cgroup.thaw()
+            } catch {
+                return log(error, of: application)
+            }
+        }
+    }
+
     /// Ends it by force, whole.
     func kill(_ number: ApplicationNumber) {
-        guard let application = find(number) else { return }
+        guard let application = table[number] else { return }
         if let release = releases.removeValue(forKey: number) {
             retries.cancel(number)
             deferred[number] = release
         }
-        kills.kill(application, isFrozen: freezes?.toldCgroup(of: number) != nil)
+        kills.kill(application, stands: standings.toldCgroup(of: number) != nil)
     }
 
     func remove(_ application: Registered) {
         let number = application.number
         locks?.unwatch(number)
         deferred[number] = nil
-        freezes?.unwatch(number)
+        standings.unwatch(number)
         // Whoever of it lives on must not stay stopped without a hold. Noted before the kill is done, lest it seem that
         // nobody is held any longer.
         let release = Release(application: application, purpose: .removal)
@@ -635,7 +619,7 @@ final class Stops {
 
     /// The application's cgroup, where somebody else has told it to freeze.
     private func anothersFreeze(of application: Registered) -> Cgroup? {
-        application.suspender.isFreezeOurs ? nil : freezes?.toldCgroup(of: application.number)
+        application.suspender.isFreezeOurs ? nil : standings.toldCgroup(of: application.number)
     }
 
     private func continueMain(_ application: Registered) {
@@ -647,11 +631,11 @@ final class Stops {
     /// is still stopped was stopped anew.
     private func reportResumed(_ application: Registered) {
         let number = application.number
-        guard let standing = standing(of: number, application.process) else { return }
+        guard let standing = standings.standing(of: number) else { return }
         // As long as something is under way, what stands may be our own doing.
         let isDone =
             releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
-        report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
+        core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
     }
 
     private func logFailures(of application: Registered) {
@@ -665,33 +649,6 @@ final class Stops {
         journal.log(.notice, failure: "\(failure)", of: application)
     }
 
-    // MARK: What is
-
-    /// How the main process of an application stands. nil: it has ended.
-    func standing(of number: ApplicationNumber, _ process: ProcessIdentity) -> Standing? {
-        let isStopped = application(number)?.isStopped == true
-        var freeze: Standing.Freeze?
-        let suspender = find(number)?.suspender
-        if let found = freezes?.freeze(of: number, isStanding: isStopped) {
-            freeze = Standing.Freeze(
-                cgroup: found.cgroup.name,
-                isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == found.cgroup,
-                isComplete: found.isComplete)
-        }
-        // Just thawed, it sleeps until it takes the signals that have waited.
-        let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
-        // Our own signal of before, beneath our freeze.
-        if standing != nil, freeze?.isOurs == true, suspender?.holds(process) == true {
-            return Standing(signal: .none, freeze: freeze)
-        }
-        return standing
-    }
-
-    /// Whether the process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
-    func stands(_ number: ApplicationNumber, _ process: ProcessIdentity) -> Bool? {
-        standing(of: number, process)?.isStanding(before: application(number)?.isStopped == true)
-    }
-
     private func hasEnded(_ process: ProcessIdentity) -> Bool {
         do throws(KernelFailure) {
             return [.zombie, .dead].contains(try proc.state(of: process))
@@ -700,23 +657,14 @@ final class Stops {
         }
     }
 
-    /// Looks at the cgroup of an application, and reports what has become of it.
-    func freezeChanged(_ number: ApplicationNumber) {
-        guard let registered = find(number), let application = application(number) else { return }
-        if application.stop.enforcement == .stopping {
-            // Ours, on its way. While it is looked at, the answer decides how it goes on.
-            guard orders[number]?.phase == .stopping else { return }
-            let progress = registered.suspender.proceed(within: turn, isForeign: isForeign)
-            _ = isComplete(number, progress)
-            return
+    /// The kernel has told of a freeze or thaw.
+    private func freezeChanged(_ number: ApplicationNumber) {
+        guard orders[number]?.phase == .stopping, let application = table[number] else {
+            return sensor.noteFreeze(of: number)
         }
-        guard let standing = standing(of: number, registered.process), let news = application.news(standing)
-        else { return }
-        // Somebody has moved it: what we froze is another's now, or nobody's.
-        if !standing.isStanding(before: application.isStopped), registered.suspender.holdsOthersOnly {
-            registered.suspender.release()
-        }
-        report(news)
+        // Ours, on its way.
+        let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
+        _ = isComplete(number, progress)
     }
 
     // MARK: After another daemon
@@ -727,7 +675,7 @@ final class Stops {
         // Both, where a stop with the freezer had begun in the middle of a release by signal.
         if holding.stop != nil || !holding.stopped.isEmpty {
             application.suspender.adopt(
-                stopped: holding.stoppedProcesses(proc: proc, isForeign: isForeign),
+                stopped: holding.stoppedProcesses(proc: proc, isForeign: table.isForeign),
                 standing: holding.stop?.standing ?? [])
         }
         if let freeze = holding.freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
@@ -737,8 +685,8 @@ final class Stops {
 
     /// Lets go what nothing wants held: the daemon before had dropped its hold, and ended before it could act on that.
     func releaseUnheld(_ number: ApplicationNumber) {
-        guard let known = application(number), known.holds.isEmpty, known.stop.enforcement == .none,
-            find(number)?.suspender.holdsAnybody == true
+        guard let known = core.application(number), known.holds.isEmpty, known.stop.enforcement == .none,
+            table[number]?.suspender.holdsAnybody == true
         else { return }
         resume(number, sparingMain: known.stop.isSignalledByOthers)
     }

@@ -15,7 +15,7 @@ final class WorkShare {
     func due(of user: UInt32) -> Microseconds { user == 0 ? 0 : paces[user]?.due ?? 0 }
 
     /// Whose turn it is in a line.
-    enum Turn<Index> {
+    enum Place<Index> {
         case now(Index)
         /// None of them has a share left before.
         case later(Microseconds)
@@ -26,9 +26,9 @@ final class WorkShare {
     /// The first in a line whose user has a share left.
     func turn<Line: Collection>(
         in line: Line, at now: Microseconds, of user: (Line.Element) -> UInt32
-    ) -> Turn<Line.Index> {
+    ) -> Place<Line.Index> {
         if let index = line.firstIndex(where: { due(of: user($0)) <= now }) { return .now(index) }
-        return line.map { due(of: user($0)) }.min().map(Turn.later) ?? .nobody
+        return line.map { due(of: user($0)) }.min().map(Place.later) ?? .nobody
     }
 
     /// Something done for this user took so long.

@@ -10,9 +10,9 @@ public final class CPUWatch {
     private let socket: Descriptor
 
     /// Hears of what happens from now on, by the socket that was handed over, else by one of its own.
-    public init() throws(KernelFailure) {
-        if let handed = try HandedOver.uevents() {
-            socket = handed
+    public init(handed: HandedOver = HandedOver()) throws(KernelFailure) {
+        if let its = try handed.uevents() {
+            socket = its
         } else {
             socket = try Self.openSocket()
         }

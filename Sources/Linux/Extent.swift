@@ -5,9 +5,6 @@ import Glibc
 ///
 /// A process whose parents have all ended belongs to the process that took it in, and so to no extent.
 public enum Extent {
-    /// The most processes that an extent is followed to.
-    public static let limit = 4096
-
     /// The extent as one walk finds it, parents first, without zombies; empty if `main` is gone.
     ///
     /// `isForeign` says whether a process is an application of its own; it is not asked about `main`.
@@ -120,7 +117,7 @@ public final class SignalledExtent {
             born = found.filter { !known.contains($0) }[...]
         }
         while let child = born.popFirst() {
-            guard known.count < Extent.limit else {
+            guard known.count < ExtentWalk.mostProcesses else {
                 born = []
                 list.add(
                     KernelFailure(operation: "walk extent", subject: "process \(main)", errno: E2BIG))

@@ -69,8 +69,10 @@ struct Offspring {
     }
 }
 
-/// An extent (`Extent`), walked piece by piece, parents first.
+/// An application's processes, as `Extent` has them, walked piece by piece, parents first.
 public struct ExtentWalk {
+    /// The most processes that an extent is followed to.
+    public static let mostProcesses = 4096
     /// What was found so far.
     public private(set) var found: [ProcessIdentity] = []
     private let main: ProcessIdentity
@@ -84,7 +86,7 @@ public struct ExtentWalk {
     private let limit: Int
 
     /// Has looked at nobody yet, and finds `limit` processes at most.
-    public init(from main: ProcessIdentity, limit: Int = Extent.limit) {
+    public init(from main: ProcessIdentity, limit: Int = ExtentWalk.mostProcesses) {
         self.main = main
         self.limit = limit
     }

@@ -33,13 +33,15 @@ public final class LockTrace {
     ///
     /// Pause it where no hint is of use: while it is on, each request for a file lock on the machine costs
     /// its caller the filter. To let it go takes the kernel some 100 ms.
-    public static func open(tracefs root: String? = nil) throws(KernelFailure) -> LockTrace {
+    public static func open(
+        tracefs root: String? = nil, handed: HandedOver = HandedOver()
+    ) throws(KernelFailure) -> LockTrace {
         let found = try Tracepoint.find(tracepoints, root: root)
         let sources = zip(found, waits).map { PerfRing.Source(tracepoint: $0, filter: $1.filter) }
         var rings: [PerfRing] = []
         for cpu in try CPUList.online() {
             // One page is some forty records: of more than one, only the first matters.
-            rings.append(try PerfRing(sources, cpu: cpu, dataPages: 1))
+            rings.append(try PerfRing(sources, cpu: cpu, dataPages: 1, handed: handed))
         }
         return LockTrace(rings)
     }

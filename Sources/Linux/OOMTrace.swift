@@ -11,7 +11,7 @@ public final class OOMTrace {
 
     /// Opens the trace. Needs and throws what `StopTrace.open` does.
     public static func open(
-        proc: Proc = Proc(), tracefs root: String? = nil
+        proc: Proc = Proc(), tracefs root: String? = nil, handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> OOMTrace {
         guard proc.isInitialPIDNamespace else {
             throw KernelFailure(
@@ -24,7 +24,7 @@ public final class OOMTrace {
         var rings: [PerfRing] = []
         for cpu in try CPUList.online() {
             let source = PerfRing.Source(tracepoint: tracepoint, filter: nil)
-            rings.append(try PerfRing([source], cpu: cpu, dataPages: 1))
+            rings.append(try PerfRing([source], cpu: cpu, dataPages: 1, handed: handed))
         }
         return OOMTrace(rings, target)
     }

@@ -6,8 +6,8 @@ public enum OwnProgram {
     /// Every other descriptor must be close-on-exec.
     ///
     /// - Returns: why it could not be.
-    public static func executeAgain() -> KernelFailure {
-        HandedOver.passOn()
+    public static func executeAgain(passingOn handed: HandedOver) -> KernelFailure {
+        handed.passOn()
         let path = (try? Proc().executable(of: getpid())) ?? link
         var arguments: [UnsafeMutablePointer<CChar>?] = CommandLine.arguments.map { strdup($0) }
         arguments.append(nil)

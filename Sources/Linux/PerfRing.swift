@@ -66,8 +66,8 @@ final class PerfRing {
         }
 
         /// The one that was handed over for this CPU, else a new one.
-        func open(cpu: Int32) throws(KernelFailure) -> Descriptor {
-            if let event = try HandedOver.event(self, cpu: cpu) { return event }
+        func open(cpu: Int32, _ handed: HandedOver) throws(KernelFailure) -> Descriptor {
+            if let event = try handed.event(name, cpu: cpu) { return event }
             return try openAnew(cpu)
         }
 
@@ -85,9 +85,11 @@ final class PerfRing {
 
     /// Opens and enables them; `ENODEV` where there is no such CPU, or it is off. `dataPages` is a power of
     /// two, as the kernel demands.
-    init(_ sources: [Source], cpu: Int32, dataPages: Int) throws(KernelFailure) {
+    init(
+        _ sources: [Source], cpu: Int32, dataPages: Int, handed: HandedOver
+    ) throws(KernelFailure) {
         var events: [PerfEvent] = []
-        for source in sources { events.append(try PerfEvent(source, cpu: cpu)) }
+        for source in sources { events.append(try PerfEvent(source, cpu: cpu, handed)) }
         guard let first = events.first else { preconditionFailure("a ring of no tracepoint") }
         let pageSize = sysconf(Int32(_SC_PAGESIZE))
         let length = (1 + dataPages) * pageSize
@@ -153,9 +155,9 @@ private final class PerfEvent {
     private let descriptor: Descriptor
     let subject: String
 
-    init(_ source: PerfRing.Source, cpu: Int32) throws(KernelFailure) {
+    init(_ source: PerfRing.Source, cpu: Int32, _ handed: HandedOver) throws(KernelFailure) {
         subject = "\(source.name) on CPU \(cpu)"
-        descriptor = try source.open(cpu: cpu)
+        descriptor = try source.open(cpu: cpu, handed)
         if let filter = source.filter {
             try check(clinux_perf_set_filter(number, filter), "perf set filter")
         }

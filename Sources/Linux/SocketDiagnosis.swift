@@ -3,14 +3,12 @@ import Glibc
 
 /// Questions about local sockets to the kernel: sock_diag(7), "UNIX domain sockets".
 struct SocketDiagnosis: ~Copyable {
-    /// What is asked about.
+    /// What is asked about every socket of our network namespace that is connected or listens.
     enum Question {
-        /// Every socket of our network namespace that is connected or listens, with what waits in it.
-        case all
-        /// The same, with their names instead of what waits.
+        /// What waits in them.
+        case unread
+        /// What they are bound to.
         case names
-        /// One socket, with its name.
-        case one(UInt32)
     }
 
     /// What the kernel says of one socket.
@@ -20,6 +18,10 @@ struct SocketDiagnosis: ~Copyable {
         /// Whether it listens.
         let isListening: Bool
         let inode: UInt32
+        /// One that datagrams are sent to has nothing else.
+        var isConnectionOriented: Bool {
+            [SOCK_STREAM.rawValue, SOCK_SEQPACKET.rawValue].contains(UInt32(type))
+        }
         /// Bytes to read; of one that listens, connections to accept. 0 where it was not asked.
         var waiting: UInt32 = 0
         /// The inode of the other end; nil where there is none, or none any more.
@@ -33,9 +35,9 @@ struct SocketDiagnosis: ~Copyable {
     private static let bufferSize = 32_768
 
     /// Asks by the socket that was handed over, else by one of its own.
-    init() throws(KernelFailure) {
-        if let handed = try HandedOver.socket() {
-            socket = handed
+    init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
+        if let its = try handed.socket() {
+            socket = its
             forget()
         } else {
             socket = try Self.openSocket()
@@ -58,26 +60,12 @@ struct SocketDiagnosis: ~Copyable {
         while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)) > 0 {}
     }
 
-    /// The name of a socket; nil where it has none or is gone.
-    func name(of inode: UInt32) throws(KernelFailure) -> String? {
-        var name: String?
-        do throws(KernelFailure) {
-            try ask(.one(inode)) { report in
-                name = report.name
-                return true
-            }
-        } catch {
-            if !error.isNoSuchFile { throw error }
-        }
-        return name
-    }
-
     /// Calls `body` with each socket of the answer until it returns false. Nothing may be asked after that: the
     /// rest of the answer is still to come.
     func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
         try send(question)
         var isDone = false
-        while !isDone { isDone = try receive(isLast: question.isSingle, body) }
+        while !isDone { isDone = try receive(body) }
     }
 
     private func send(_ question: Question) throws(KernelFailure) {
@@ -89,7 +77,7 @@ struct SocketDiagnosis: ~Copyable {
     }
 
     /// Takes one part of the answer; true after the last.
-    private func receive(isLast: Bool, _ body: (Report) -> Bool) throws(KernelFailure) -> Bool {
+    private func receive(_ body: (Report) -> Bool) throws(KernelFailure) -> Bool {
         let number = socket.rawValue
         let outcome = withUnsafeTemporaryAllocation(byteCount: Self.bufferSize, alignment: 8) { buffer in
             // The kernel has written each part before the call that asks for it returns: nothing to wait for.
@@ -100,7 +88,7 @@ struct SocketDiagnosis: ~Copyable {
             return SocketReports(part: UnsafeRawBufferPointer(rebasing: buffer[..<count])).each(body)
         }
         switch outcome {
-        case .more: return isLast
+        case .more: return false
         case .done: return true
         case .failed(let number): throw Self.failure("ask", number)
         }
@@ -112,38 +100,18 @@ struct SocketDiagnosis: ~Copyable {
 }
 
 extension SocketDiagnosis.Question {
-    private var isAboutNames: Bool {
-        switch self {
-        case .names: true
-        case .all, .one: false
-        }
-    }
-
-    fileprivate var isSingle: Bool {
-        switch self {
-        case .all, .names: false
-        case .one: true
-        }
-    }
-
     fileprivate var request: clinux_unix_diag_request {
         var request = clinux_unix_diag_request()
         request.header.nlmsg_len = UInt32(MemoryLayout<clinux_unix_diag_request>.size)
         request.header.nlmsg_type = UInt16(SOCK_DIAG_BY_FAMILY)
+        request.header.nlmsg_flags = UInt16(NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH)
         request.body.sdiag_family = UInt8(AF_UNIX)
-        switch self {
-        case .all, .names:
-            request.header.nlmsg_flags = UInt16(NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH)
-            request.body.udiag_states = 1 << SocketReports.established | 1 << SocketReports.listening
-            request.body.udiag_show = UInt32(
-                UDIAG_SHOW_PEER | (isAboutNames ? UDIAG_SHOW_NAME : UDIAG_SHOW_RQLEN))
-        case .one(let inode):
-            request.header.nlmsg_flags = UInt16(NLM_F_REQUEST)
-            request.body.udiag_ino = inode
-            request.body.udiag_show = UInt32(UDIAG_SHOW_NAME)
-            // INET_DIAG_NOCOOKIE: whichever has the number.
-            request.body.udiag_cookie = (.max, .max)
-        }
+        request.body.udiag_states = 1 << SocketReports.established | 1 << SocketReports.listening
+        request.body.udiag_show =
+            switch self {
+            case .unread: UInt32(UDIAG_SHOW_RQLEN)
+            case .names: UInt32(UDIAG_SHOW_PEER | UDIAG_SHOW_NAME)
+            }
         return request
     }
 }

@@ -53,19 +53,19 @@ public final class StopTrace {
     /// `EBUSY` if SIGCONT has a handler in this process; `ENODATA` if the proof failed; else what the
     /// kernel gave.
     public static func open(
-        proc: Proc = Proc(), tracefs root: String? = nil
+        proc: Proc = Proc(), tracefs root: String? = nil, handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> StopTrace {
         guard proc.isInitialPIDNamespace else {
             throw KernelFailure(
                 operation: "trace signals", subject: "from another PID namespace", errno: EXDEV)
         }
         let tracepoint = try Tracepoint.find(tracepoints, root: root)[0]
-        let trace = try StopTrace(tracepoint, cpus: CPUList.online())
+        let trace = try StopTrace(tracepoint, cpus: CPUList.online(), handed)
         try trace.prove()
         return trace
     }
 
-    private init(_ tracepoint: Tracepoint, cpus: [Int32]) throws(KernelFailure) {
+    private init(_ tracepoint: Tracepoint, cpus: [Int32], _ handed: HandedOver) throws(KernelFailure) {
         guard let format = Hint.Format(tracepoint.format) else {
             throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
         }
@@ -75,7 +75,7 @@ public final class StopTrace {
         var rings: [PerfRing] = []
         for cpu in cpus {
             let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
-            rings.append(try PerfRing([source], cpu: cpu, dataPages: Self.dataPages))
+            rings.append(try PerfRing([source], cpu: cpu, dataPages: Self.dataPages, handed: handed))
         }
         self.rings = rings
         self.cpus = cpus

@@ -24,7 +24,7 @@ public final class StoppedExtent {
 
     /// What could not be done since the extent was last begun, of each kind the first (`FailureList`): `EPERM` for a
     /// process whose user ids are not all the owner's (it and its descendants are left alone), `E2BIG` for an extent of
-    /// more than `Extent.limit` processes, `EMFILE` where our descriptors do not suffice.
+    /// more than `ExtentWalk.mostProcesses` processes, `EMFILE` where our descriptors do not suffice.
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
@@ -142,7 +142,7 @@ public final class StoppedExtent {
     /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
     /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
     public func adopt(_ stopped: [ProcessIdentity]) {
-        for identity in stopped where !known.contains(identity) && known.count < Extent.limit {
+        for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
             guard let process = try? HeldProcess(identity, proc: proc), (try? proc.hasStop(identity)) == true
             else { continue }
             known.insert(identity)
@@ -474,7 +474,7 @@ public final class StoppedExtent {
             member.born = found.filter { !known.contains($0) && !isForeign($0) }[...]
         }
         while let child = member.born.popFirst() {
-            guard known.count < Extent.limit else {
+            guard known.count < ExtentWalk.mostProcesses else {
                 member.born = []
                 list.add(KernelFailure(operation: "stop extent", subject: "process \(main)", errno: E2BIG))
                 return true

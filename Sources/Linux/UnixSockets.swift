@@ -1,145 +1,59 @@
 import CLinux
 import Glibc
 
-/// What waits to be read in the local sockets (unix(7)) of processes, as sock_diag(7) tells it: without
-/// touching the sockets, and of processes that stand still as well.
+/// Whether processes have something to read in their local sockets (unix(7)), as sock_diag(7) tells it: without touching
+/// the sockets, and of processes that stand still as well.
 public enum UnixSockets {
-    /// A connected or listening socket that has something to read.
-    public struct Unread: Equatable, Sendable {
-        /// `SOCK_STREAM` or `SOCK_SEQPACKET`.
-        public enum Kind: Equatable, Sendable {
-            /// A stream of bytes: a message bus, a display.
-            case stream
-            /// A stream of packets.
-            case packets
-        }
-
-        /// What waits in it.
-        public enum Content: Equatable, Sendable {
-            /// So many bytes. The end of a stream is none.
-            case bytes(UInt32)
-            /// It listens, and so many connections wait for accept(2).
-            case connections(UInt32)
-        }
-
-        /// Its number in the links of `/proc/PID/fd`.
-        public let inode: UInt32
-        /// What it is.
-        public let kind: Kind
-        /// What waits.
-        public let content: Content
-        /// Those that were asked about and have it open, in the order of the question.
-        public let owners: [ProcessIdentity]
-        /// What the other end is bound to, most often a service's socket: a path, or `@` and an abstract
-        /// name, with `@` for each NUL in it. Nil where it has no name, is gone or is not one but many.
-        public let peer: String?
-    }
-
-    /// Why something may be missing from an answer.
-    public enum Gap: Equatable, Sendable {
-        /// The process's list of open files could not be read whole, or it is gone or another (`ESRCH`).
-        case unreadable(ProcessIdentity, KernelFailure)
-        /// The process is in another network namespace than ours and has sockets: those made there are seen
-        /// from there alone.
-        case otherNetwork(ProcessIdentity)
-        /// There are more than `UnixSockets.mostDescriptors`: this process's rest was not looked at.
-        case tooManyDescriptors(ProcessIdentity)
-        /// The machine has more than `UnixSockets.mostSockets`: the rest was not looked at.
-        case tooManySockets
-    }
-
-    /// An answer, and what is missing from it.
-    public struct Answer: Equatable, Sendable {
-        /// The sockets with something to read, by number.
-        public let unread: [Unread]
-        /// Empty where the answer is whole.
-        public let gaps: [Gap]
-    }
-
     /// The most open files, of all processes asked about, that are looked at.
     public static let mostDescriptors = 16_384
     /// The most of the machine's sockets that are looked at.
     public static let mostSockets = 65_536
 
-    /// What these processes have to read now.
+    /// Whether bytes, packets or connections wait for one of these processes in a stream or a stream of packets. The end of
+    /// a stream is nothing to read.
     ///
-    /// One request for all connected and listening sockets of the network namespace, compared with the
-    /// processes' open files. Of one moment in parts only: a socket made or let go meanwhile may hide
-    /// another (net/unix/diag.c, `unix_diag_dump`, counts places in a list). Look again later.
+    /// One request for all connected and listening sockets of the network namespace, compared with the processes' open
+    /// files. Of one moment in parts only: a socket made or let go meanwhile may hide another (net/unix/diag.c,
+    /// `unix_diag_dump`, counts places in a list). Look again later.
     ///
-    /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)). Throws where
-    /// the kernel answers nothing at all: `EAFNOSUPPORT` without netlink(7), `ENOENT` without
-    /// `CONFIG_UNIX_DIAG`.
-    public static func unread(
-        of processes: [ProcessIdentity], proc: Proc = Proc()
-    ) throws(KernelFailure) -> Answer {
-        var open = OpenSockets()
-        for process in processes { open.look(at: process, proc: proc) }
-        var gaps = open.gaps
-        guard !open.owners.isEmpty else { return Answer(unread: [], gaps: gaps) }
-
-        var waiting: [SocketDiagnosis.Report] = []
+    /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
+    ///
+    /// - Throws: where it cannot be told: `ESRCH` where a process is gone or another; `EXDEV` where it has sockets and is in
+    ///   another network namespace, whose sockets are seen from there alone; `E2BIG` where there are more open files or
+    ///   sockets than are looked at; `EAFNOSUPPORT` without netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
+    public static func haveUnread(
+        _ processes: [ProcessIdentity], proc: Proc = Proc(), handed: HandedOver = HandedOver()
+    ) throws(KernelFailure) -> Bool {
+        var left = mostDescriptors
+        var open: Set<UInt32> = []
+        for process in processes { open.formUnion(try sockets(of: process, proc, handed, &left)) }
+        if open.isEmpty { return false }
         var seen = 0
-        try SocketDiagnosis().ask(.all) { report in
+        var isFound = false
+        try SocketDiagnosis(handed).ask(.unread) { report in
             seen += 1
-            if seen <= mostSockets, report.waiting > 0, open.owners[report.inode] != nil {
-                waiting.append(report)
-            }
-            return seen <= mostSockets
+            isFound = report.waiting > 0 && report.isConnectionOriented && open.contains(report.inode)
+            return !isFound && seen <= mostSockets
         }
-        if seen > mostSockets { gaps.append(.tooManySockets) }
-
-        guard !waiting.isEmpty else { return Answer(unread: [], gaps: gaps) }
-
-        // The first may have been left in the middle of its answer.
-        let diagnosis = try SocketDiagnosis()
-        var unread: [Unread] = []
-        for report in waiting.sorted(by: { $0.inode < $1.inode }) {
-            guard let kind = Unread.Kind(report), let owners = open.owners[report.inode] else { continue }
-            var peer: String?
-            if let other = report.peer { peer = try diagnosis.name(of: other) }
-            unread.append(
-                Unread(
-                    inode: report.inode, kind: kind,
-                    content: report.isListening ? .connections(report.waiting) : .bytes(report.waiting),
-                    owners: owners, peer: peer))
+        guard isFound || seen <= mostSockets else {
+            throw KernelFailure(operation: "look at", subject: "the machine's local sockets", errno: E2BIG)
         }
-        return Answer(unread: unread, gaps: gaps)
+        return isFound
     }
-}
 
-extension UnixSockets.Unread.Kind {
-    /// Nil for datagrams.
-    fileprivate init?(_ report: SocketDiagnosis.Report) {
-        switch UInt32(report.type) {
-        case SOCK_STREAM.rawValue: self = .stream
-        case SOCK_SEQPACKET.rawValue: self = .packets
-        default: return nil
+    private static func sockets(
+        of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver, _ left: inout Int
+    ) throws(KernelFailure) -> Set<UInt32> {
+        let (sockets, isWhole) = try proc.sockets(of: process.pid, left: &left)
+        func failure(_ number: Int32) -> KernelFailure {
+            KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
-    }
-}
-
-/// Which sockets processes have open, of whatever family.
-private struct OpenSockets {
-    private(set) var owners: [UInt32: [ProcessIdentity]] = [:]
-    private(set) var gaps: [UnixSockets.Gap] = []
-    private var left = UnixSockets.mostDescriptors
-
-    mutating func look(at process: ProcessIdentity, proc: Proc) {
-        do throws(KernelFailure) {
-            let (sockets, isWhole) = try proc.sockets(of: process.pid, left: &left)
-            // Asked afterwards: who has that start time now had it all the while.
-            guard try proc.identity(of: process.pid) == process else {
-                throw KernelFailure(operation: "read", subject: "process \(process)", errno: ESRCH)
-            }
-            for socket in sockets { owners[socket, default: []].append(process) }
-            if !isWhole { gaps.append(.tooManyDescriptors(process)) }
-            if !sockets.isEmpty, try !proc.sharesNetwork(with: process.pid) {
-                gaps.append(.otherNetwork(process))
-            }
-        } catch {
-            gaps.append(.unreadable(process, error))
-        }
+        // Asked afterwards: who has that start time now had it all the while.
+        guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
+        guard isWhole else { throw failure(E2BIG) }
+        if sockets.isEmpty { return [] }
+        guard try proc.sharesNetwork(with: process.pid, handed) else { throw failure(EXDEV) }
+        return sockets
     }
 }
 
@@ -182,13 +96,13 @@ extension Proc {
         }
     }
 
-    fileprivate func sharesNetwork(with pid: Int32) throws(KernelFailure) -> Bool {
+    fileprivate func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
         // That of the socket by which the kernel is asked.
         let isKnown: Bool
-        if let handed = try HandedOver.networkNamespace() {
-            isKnown = fstat(handed.rawValue, &own) == 0
+        if let namespace = try handed.networkNamespace() {
+            isKnown = fstat(namespace.rawValue, &own) == 0
         } else {
             isKnown = fstatat(AT_FDCWD, "\(root)/self/ns/net", &own, 0) == 0
         }

@@ -34,9 +34,10 @@ enum Main {
             journal.log(.warning, "\(error)")
         }
         Capability.sysResource.layDown()
-        let stored = HandedOver.take(Service.takeStored())
+        var stored = Service.takeStored()
+        let handed = HandedOver(from: &stored)
         // The next daemon gets its own.
-        for name in HandedOver.names { Service.dropStored(name) }
+        for name in handed.names { Service.dropStored(name) }
         let loop: EventLoop
         let bus: Bus
         do {
@@ -49,7 +50,7 @@ enum Main {
             let directory = runtimeDirectory
             let daemon = try Daemon(
                 loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
-                stored: stored, journal: journal)
+                stored: stored, handed: handed, journal: journal)
             try daemon.start()
             stayInMemory(journal)
             let code = try loop.run()
@@ -57,14 +58,14 @@ enum Main {
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
-        return runAnew(journal)
+        return runAnew(passingOn: handed, journal)
     }
 
     /// What is written down survives; should the new program not come to be, the service manager starts one.
-    private static func runAnew(_ journal: Journal) -> Int32 {
+    private static func runAnew(passingOn handed: HandedOver, _ journal: Journal) -> Int32 {
         // Should it be disconnected again and again, the machine has other things to do.
         usleep(100_000)
-        journal.log(.error, "cannot run anew: \(OwnProgram.executeAgain())")
+        journal.log(.error, "cannot run anew: \(OwnProgram.executeAgain(passingOn: handed))")
         return 75
     }
 
@@ -91,7 +92,7 @@ enum Main {
         guard getenv("NOTIFY_SOCKET") != nil else {
             refuse("there is no service manager to hand anything to: NOTIFY_SOCKET is not set", status: 2)
         }
-        let failures = HandedOver.open { name, descriptor in
+        let failures = HandOver.open { name, descriptor in
             Service.store(descriptor.rawValue, as: name)
         }
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)

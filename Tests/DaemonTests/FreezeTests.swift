@@ -113,6 +113,11 @@ struct FreezeTests {
         #expect(try client.holds(path) == ["signal cgroup \(unit.name)"])
         try unit.thaw()
         try client.wait(for: path, toBe: "background")
+        for cgroup in [unit, below.cgroup] { try cgroup.freeze() }
+        try client.wait(for: path, toBe: "suspended")
+        try client.application(path, "Resume")
+        try client.wait(for: path, toBe: "background")
+        #expect(try !below.cgroup.wantsFrozen() && !unit.wantsFrozen())
         withExtendedLifetime(below) {}
     }
 
@@ -196,6 +201,24 @@ struct FreezeTests {
         #expect(try !scene.cgroup.isFrozen())
         try scene.client.wait(for: scene.path, toBe: "background")
         #expect(try scene.client.holds(scene.path) == [])
+    }
+
+    @Test("what is unregistered beneath another's freeze stays frozen by it, and by nobody else")
+    func unregisteredBeneath() throws {
+        let home = try TestCgroup("app-given-up")
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let (child, stranger) = (try Child("sleep", ["1000"]), try Child("sleep", ["1000"]))
+        for process in [child, stranger] { try home.take(process.pid) }
+        let path = try client.register("org.example.GivenUp", child.pid)
+        try client.application(path, "Suspend")
+        try home.cgroup.freeze()
+        try client.wait("its name") { try client.holds(path).count == 2 }
+        try client.application(path, "Unregister")
+        try client.settle()
+        #expect(try home.cgroup.wantsFrozen())
+        try home.cgroup.thaw()
+        try client.wait("it runs") { try !isStopped(child.pid) }
     }
 
     @Test("a freeze of an ancestor is nobody's hold, and after it ours stands")

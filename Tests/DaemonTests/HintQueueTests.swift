@@ -11,8 +11,8 @@ struct HintQueueTests {
     private static let user: UInt32 = 1000
     private static let other: UInt32 = 1001
 
-    private func hint(_ signal: Int32, from sender: Int32 = 7) -> StopTrace.Hint {
-        StopTrace.Hint(target: 1, signal: signal, sender: sender)
+    private func hint(_ signal: Int32, from sender: Int32 = 7) -> HintQueue.Hint {
+        .signal(StopTrace.Hint(target: 1, signal: signal, sender: sender))
     }
 
     private func number(_ value: UInt32) -> ApplicationNumber { ApplicationNumber(value) }
@@ -42,6 +42,16 @@ struct HintQueueTests {
             #expect(queue.next(at: 5) == nil)
             #expect(queue.isEmpty)
             #expect(queue.nextDue == nil)
+        }
+    }
+
+    @Test("a freeze and a signal are one look, which the signal says more of")
+    func freezes() {
+        for hints in [[.freeze, hint(SIGSTOP)], [hint(SIGSTOP), .freeze]] as [[HintQueue.Hint]] {
+            var queue = HintQueue()
+            for hint in hints { queue.add(hint, for: number(1), of: Self.user, at: 5) }
+            #expect(queue.next(at: 5)?.hint.signal == SIGSTOP)
+            #expect(queue.isEmpty)
         }
     }
 
@@ -100,5 +110,12 @@ struct HintQueueTests {
         queue.forget(number(2))
         #expect(looks(&queue, at: &now).map(\.rawValue) == [1, 3])
         #expect(queue.isEmpty)
+    }
+}
+
+extension HintQueue.Hint {
+    fileprivate var signal: Int32? {
+        if case .signal(let hint) = self { return hint.signal }
+        return nil
     }
 }

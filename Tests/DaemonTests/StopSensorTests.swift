@@ -16,28 +16,31 @@ struct StopSensorTests {
     private final class Scene {
         let loop: EventLoop
         private(set) var sensor: StopSensor?
-        private(set) var facts: [Fact] = []
         /// `look`, and `other` for each turn of another source that is always ready.
         var story: [String] = []
-        private var machine = Machine()
+        let core = Core(settings: Settings())
         private let pipe: PipeEnds
         private var other: Source?
         /// What looks take, by the sensor's clock.
         private var ahead: Microseconds = 0
         private static let look: Microseconds = 300
 
-        init(_ count: Int, proc: Proc = Proc()) throws {
+        /// - Parameter standing: of processes that are there; nil for all others.
+        init(
+            _ count: Int, proc: Proc = Proc(),
+            standing: @escaping (ApplicationNumber) -> Standing? = { _ in nil }
+        ) throws {
             loop = try EventLoop()
             pipe = try PipeEnds()
             sensor = try StopSensor(
                 loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead }, share: WorkShare(),
-                application: { [unowned self] in machine.applications[$0] },
-                report: { [unowned self] in facts.append($0) })
-            sensor?.standing = { [unowned self] _, _ in
-                story.append("look")
-                ahead += Self.look
-                return Standing(signal: .none)
-            }
+                core: core,
+                standing: { [unowned self] number in
+                    if let standing = standing(number) { return standing }
+                    story.append("look")
+                    ahead += Self.look
+                    return Standing(signal: .none)
+                })
             for index in 0..<count {
                 // Above the greatest number that Linux gives (PID_MAX_LIMIT).
                 let process = ProcessIdentity(pid: 5_000_000 + Int32(index), startTime: 1)
@@ -53,8 +56,10 @@ struct StopSensorTests {
                 id: id, process: ProcessID(process), user: getuid(), session: .user(getuid()))
             registration.suspension = .manual
             guard
-                case .application(let number) = try machine.perform(.register(registration), at: Daemon.now)
-                    .answer
+                case .application(let number) = try core.machine.perform(
+                    .register(registration), at: Daemon.now
+                )
+                .answer
             else { return }
             sensor?.watch(number, process)
         }
@@ -121,20 +126,23 @@ struct StopSensorTests {
             "in a flood there are bounded wake-ups, lookups and looks, and a stop is found",
             .enabled(if: Programs.inPath("python3") != nil, "needs python3"), arguments: 0..<2)
         func flood(_ kind: Int) throws {
-            let scene = try Scene(50)
-            let sensor = try #require(scene.sensor)
             let proc = Proc()
-            try sensor.openTrace()
             let victim = try Child("sleep", ["1000"])
-            try scene.watch(proc.identity(of: victim.pid))
-            sensor.standing = { proc.standing(of: $1, asleep: false, freeze: nil) }
+            let process = try proc.identity(of: victim.pid)
+            let scene = try Scene(50) { number in
+                guard number.rawValue > 50, let isStopped = try? proc.isStopped(process) else { return nil }
+                return Standing(signal: isStopped ? .stopped : .none)
+            }
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            try scene.watch(process)
             let before = sensor.counts
             let begin = Daemon.now
             let attacker = try Child("python3", ["-c", Self.floods[kind]])
             try scene.run { sensor.counts.drains >= before.drains + 100 }
             kill(victim.pid, SIGSTOP)
             try scene.run {
-                scene.facts.contains { if case .looked = $0 { true } else { false } }
+                scene.core.facts.contains { if case .looked = $0 { true } else { false } }
             }
             attacker.kill(SIGKILL)
             let span = Daemon.now - begin

@@ -39,7 +39,7 @@ struct CPUWatchTests {
     @Test("the socket is among what is handed over")
     func handedOver() {
         var names: [String] = []
-        _ = HandedOver.open { name, _ in names.append(name) }
+        _ = HandOver.open { name, _ in names.append(name) }
         #expect(names.contains("kernel-cpus"))
     }
 }

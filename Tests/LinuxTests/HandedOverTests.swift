@@ -10,7 +10,12 @@ struct HandedOverTests {
         var ends: [Int32] = [0, 0]
         try #require(pipe(&ends) == 0)
         defer { for end in ends { close(end) } }
-        let others = HandedOver.take([("process-1-2", ends[0]), ("", ends[1])])
+        var others: [(name: String, descriptor: Int32)] = [
+            ("process-1-2", ends[0]), ("kernel-cpus", dup(ends[0])), ("", ends[1]),
+        ]
+        let handed = HandedOver(from: &others)
+        #expect(handed.names == ["kernel-cpus"])
+        #expect(try handed.uevents() != nil)
         #expect(others.map(\.name) == ["process-1-2", ""])
         #expect(others.map(\.descriptor) == ends)
         #expect(fcntl(ends[0], F_GETFD) >= 0)
@@ -19,7 +24,7 @@ struct HandedOverTests {
     @Test("names can go through the service manager: FDNAME= of sd_notify(3)")
     func names() {
         var names: [String] = []
-        _ = HandedOver.open { name, descriptor in
+        _ = HandOver.open { name, descriptor in
             names.append(name)
             #expect(fcntl(descriptor.rawValue, F_GETFD) >= 0)
         }
@@ -36,7 +41,7 @@ struct HandedOverTests {
         .enabled(if: Machine.canTrace, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
     func tracepoints() throws {
         var names: Set<String> = []
-        let failures = HandedOver.open { name, _ in names.insert(name) }
+        let failures = HandOver.open { name, _ in names.insert(name) }
         // Where the machine's first process is not ours to look at, as in a container, our own network will do.
         #expect(failures.filter { !$0.subject.hasSuffix("/ns/net") } == [])
         for cpu in try CPUList.online() { #expect(names.contains("kernel-signal.signal_generate-\(cpu)")) }

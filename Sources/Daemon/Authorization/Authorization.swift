@@ -50,7 +50,7 @@ extension Daemon {
                 && self.sandbox(of: application) == sandbox
         case .proxy(let unit):
             // The unit's name, which is known, spares a look at each of its user's processes.
-            guard let registered = executor.registered[application.number],
+            guard let registered = table[application.number],
                 unit.hasSuffix("/" + registered.unit)
             else { return false }
             return self.sandbox(of: application).map { isInside($0, of: unit) } ?? false

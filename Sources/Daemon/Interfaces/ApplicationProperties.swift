@@ -21,13 +21,13 @@ extension Daemon {
             property("SuspendHolds", "a(ss)", .change) { try $0.append(rows: .holds($1)) },
             property("BackgroundTasks", "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
             property("LaunchOptions", "a{sv}", .const) { [unowned self] in
-                try $0.appendDictionary(executor.registered[$1.number]?.launchOptions ?? [])
+                try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
             property("Session", "s", .const) { [unowned self] in
-                try $0.append(executor.registered[$1.number]?.session ?? "")
+                try $0.append(table[$1.number]?.session ?? "")
             },
             property("Unit", "s", .const) { [unowned self] in
-                try $0.append(executor.registered[$1.number]?.unit ?? "")
+                try $0.append(table[$1.number]?.unit ?? "")
             },
             property("MemoryUsage", "t", .none) { [unowned self] in try $0.append(memoryUsage(of: $1)) },
         ]
@@ -49,10 +49,10 @@ extension Daemon {
     /// The resident sizes of its processes, in bytes, of the first ones where there are many. What they share is counted
     /// for each of them.
     private func memoryUsage(of application: Application) -> UInt64 {
-        guard let main = executor.registered[application.number]?.process else { return 0 }
+        guard let main = table[application.number]?.process else { return 0 }
         let budget = turn.budget
         var walk = ExtentWalk(from: main, limit: Self.mostMeasured)
-        let isWhole = walk.proceed(proc, budget, isForeign: executor.isForeign)
+        let isWhole = walk.proceed(proc, budget, isForeign: table.isForeign)
         var sum: UInt64 = 0
         for process in walk.found {
             sum &+= (try? proc.residentBytes(process.pid)) ?? 0
@@ -85,7 +85,7 @@ extension Daemon {
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
     ) {
         let (number, user) = (application.number, connection.user)
-        guard let registered = executor.registered[number] else {
+        guard let registered = table[number] else {
             return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
         }
         guard lookingCalls[user, default: 0] < Self.mostLookingCalls else {
@@ -166,7 +166,7 @@ extension Daemon {
         add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
-        if let registered = executor.registered[application.number] {
+        if let registered = table[application.number] {
             let failures = registered.suspender.failures.map(\.description)
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
             entries.append(("resources", .strings(resources.given(registered))))

@@ -31,9 +31,10 @@ final class OOMSensor {
 
     /// - Parameter root: where proc is mounted, or a made-up tree with a `vmstat`.
     init(
-        loop: EventLoop, proc: Proc, root: String = "/proc", now: @escaping () -> Microseconds
+        loop: EventLoop, proc: Proc, root: String = "/proc", handed: HandedOver = HandedOver(),
+        now: @escaping () -> Microseconds
     ) throws {
-        trace = try OOMTrace.open(proc: proc)
+        trace = try OOMTrace.open(proc: proc, handed: handed)
         counter = try? KernelKills(root: root)
         self.now = now
         told = count ?? 0

@@ -12,6 +12,7 @@ final class PressureSensor {
     private let loop: EventLoop
     private let proc: Proc
     private let journal: Journal
+    private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
     private let report: (Fact) -> Void
     private let machine: MemoryInfo?
@@ -77,7 +78,10 @@ final class PressureSensor {
 
     private static let machineFile = "/proc/pressure/memory"
 
-    init(loop: EventLoop, proc: Proc, journal: Journal, report: @escaping (Fact) -> Void) {
+    init(
+        loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal, report: @escaping (Fact) -> Void
+    ) {
+        self.handed = handed
         self.loop = loop
         self.proc = proc
         self.journal = journal
@@ -92,7 +96,7 @@ final class PressureSensor {
 
     private func openAlarm() {
         do {
-            let alarm = try FaultAlarm()
+            let alarm = try FaultAlarm(handed: handed)
             alarmSources = try alarm.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.rang() }
             }

@@ -17,17 +17,10 @@ final class Reclaimer {
     private var ends: [ApplicationNumber: End] = [:]
     /// As they were measured last.
     private var sizes: [ApplicationNumber: UInt64] = [:]
-    private let retries: Retries<ApplicationNumber>
     private let turn: Turn
-    /// Those that have more processes than can be killed in one event.
-    private var killing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
-    /// Called once all processes of such an application have SIGKILL.
-    var killed: (ApplicationNumber) -> Void = { _ in }
-    /// Whether an extent ends at a process; whether an application stands; how it is reached. Set by the daemon.
-    var foreign: () -> Set<ProcessIdentity> = { [] }
-    var stands: (Registered) -> Bool = { _ in false }
-    var ownCgroup: (Registered) -> Cgroup? = { _ in nil }
-    var find: (ApplicationNumber) -> Registered? = { _ in nil }
+    private let table: ApplicationTable
+    private let standings: Standings
+    private let kills: Kills
 
     /// An application that is being ended.
     private struct End {
@@ -54,11 +47,13 @@ final class Reclaimer {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer,
-        now: @escaping () -> Microseconds, background: Background,
+        now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, kills: Kills,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
-    ) throws(BusFailure) {
-        retries = try Retries(loop: loop, now: now, background: background)
+    ) {
         turn = Turn(loop, now)
+        self.table = table
+        self.standings = standings
+        self.kills = kills
         self.proc = proc
         self.journal = journal
         self.announcer = announcer
@@ -76,9 +71,9 @@ final class Reclaimer {
     /// - Parameter parts: cgroups of which is to be told, too, who is in them.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
         let applications = numbers.compactMap { number in
-            find(number).map { (number, $0.process, Self.frozenCgroup(of: $0)) }
+            table[number].map { (number, $0.process, Self.frozenCgroup(of: $0)) }
         }
-        let (proc, foreign) = (proc, foreign())
+        let (proc, foreign) = (proc, table.foreign)
         submit(.measure) {
             var sizes: [ApplicationNumber: UInt64] = [:]
             var members = parts.mapValues { _ in Set<ApplicationNumber>() }
@@ -109,13 +104,13 @@ final class Reclaimer {
     // MARK: Pushing out
 
     func pageOut(_ number: ApplicationNumber) {
-        guard let application = find(number), stands(application) else {
+        guard let application = table[number], standings.stands(number) == true else {
             report(.pagedOut(number))
             return
         }
         let (main, user) = (application.process, application.user)
-        let (proc, foreign) = (proc, foreign())
-        let cgroup = ownCgroup(application)
+        let (proc, foreign) = (proc, table.foreign)
+        let cgroup = ownCgroup(of: application)
         let hasController = cgroup.map { access($0.directory + "/memory.reclaim", F_OK) == 0 } ?? false
         let isUnderWay = submit(.pageOut(number)) {
             do throws(KernelFailure) {
@@ -135,6 +130,10 @@ final class Reclaimer {
         if !isUnderWay { report(.pagedOut(number)) }
     }
 
+    private func ownCgroup(of application: Registered) -> Cgroup? {
+        table.ownCgroup(of: application, within: turn.budget)
+    }
+
     // MARK: Ending
 
     /// It is asked to end: from now on its end is measured.
@@ -145,14 +144,14 @@ final class Reclaimer {
 
     /// What its end would give back. Of one that has too many processes to be measured now, what was measured last counts.
     private func releasable(_ application: Registered) -> UInt64 {
-        if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(application),
+        if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(of: application),
             let bytes = try? cgroup.releasableMemory()
         {
             return bytes
         }
         let budget = turn.budget
         var walk = ExtentWalk(from: application.process)
-        var isWhole = walk.proceed(proc, budget, isForeign: foreign().contains)
+        var isWhole = walk.proceed(proc, budget, isForeign: table.isForeign)
         var bytes: UInt64 = 0
         for process in walk.found {
             bytes &+= (try? proc.memory(of: process.pid))?.releasable ?? 0
@@ -167,7 +166,7 @@ final class Reclaimer {
     /// SIGKILL to all of a suspended application: if it still is, and still its user's.
     func end(_ application: Registered) {
         let number = application.number
-        guard stands(application) else {
+        guard standings.stands(number) == true else {
             report(.spared(number, "it runs again"))
             return
         }
@@ -176,40 +175,15 @@ final class Reclaimer {
             return
         }
         willEnd(application)
-        if let cgroup = ownCgroup(application) { _ = try? cgroup.liftCPULimit() }
-        // It stands: nobody forks meanwhile.
-        let extent = SignalledExtent(
-            SIGKILL, to: application.process, owner: application.user, proc: proc)
-        if goOn(ending: application, extent) == .settled { return }
-        killing[number] = (application, extent)
-        retries.work(on: number, of: application.user) { [weak self] in
-            self?.goOn(ending: application, extent) ?? .settled
+        if let cgroup = ownCgroup(of: application) { _ = try? cgroup.liftCPULimit() }
+        kills.kill(application, stands: true) { [weak self] killed in
+            let pids = killed.map(\.pid)
+            self?.submit(.release) {
+                // A process that has taken such an id meanwhile is not dying, and keeps its memory.
+                for pid in pids { _ = (try? PidFD(pid: pid))?.releaseMemory() }
+                return .released
+            }
         }
-    }
-
-    /// Whether some of its processes are still to be killed: it must stand for so long, as nobody forks then.
-    func isKilling(_ number: ApplicationNumber) -> Bool { killing[number] != nil }
-
-    /// Kills all that were to be killed, however long it takes: the daemon ends.
-    func finish() {
-        for (application, extent) in killing.values { _ = goOn(ending: application, extent, .unlimited) }
-    }
-
-    private func goOn(
-        ending application: Registered, _ extent: SignalledExtent, _ budget: Budget? = nil
-    ) -> Retries<ApplicationNumber>.Outcome {
-        guard extent.proceed(budget ?? turn.budget, isForeign: foreign().contains) else { return .soon }
-        defer { if killing.removeValue(forKey: application.number) != nil { killed(application.number) } }
-        for failure in extent.failures where !failure.isNoSuchProcess {
-            journal.log(.notice, failure: "\(failure)", of: application)
-        }
-        let pids = extent.members.map(\.pid)
-        submit(.release) {
-            // A process that has taken such an id meanwhile is not dying, and keeps its memory.
-            for pid in pids { _ = (try? PidFD(pid: pid))?.releaseMemory() }
-            return .released
-        }
-        return .settled
     }
 
     /// It is gone: says what came back, and how fast.
@@ -250,7 +224,7 @@ final class Reclaimer {
                 report(.memoryMeasured(sizes, members: members))
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
                 report(.pagedOut(number))
-                guard let application = find(number) else { continue }
+                guard let application = table[number] else { continue }
                 let text =
                     failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
                 journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])

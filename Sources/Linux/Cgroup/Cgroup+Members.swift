@@ -7,7 +7,7 @@ extension Cgroup {
         public internal(set) var processes: [Int32] = []
         /// How many more are in PID namespaces that we do not see: the kernel shows them as 0.
         public internal(set) var unseen = 0
-        /// Whether some are missing: there are more than `Extent.limit`, or the cgroups below are not all
+        /// Whether some are missing: there are more than `ExtentWalk.mostProcesses`, or the cgroups below are not all
         /// there, see `Descendants`.
         public internal(set) var isPartial = false
     }
@@ -93,7 +93,7 @@ extension Cgroup {
             guard let pid = bytes.signed32() else { return true }
             if pid == 0 {
                 found.unseen += 1
-            } else if processes.count < Extent.limit {
+            } else if processes.count < ExtentWalk.mostProcesses {
                 processes.insert(pid)
             } else if !processes.contains(pid) {
                 found.isPartial = true

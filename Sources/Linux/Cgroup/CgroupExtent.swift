@@ -32,7 +32,7 @@ public enum CgroupExtent {
         case holdsDaemon(Cgroup)
         /// The registered process is not in it, or is gone.
         case mainOutside(ProcessIdentity)
-        /// It has more processes or cgroups than are looked at (`Extent.limit`), or one that we cannot name.
+        /// It has more processes or cgroups than are looked at (`ExtentWalk.mostProcesses`), or one that we cannot name.
         case seenInPart
         /// Processes are in it that we do not see, in other PID namespaces (§ 2).
         case unseenProcesses(Int)

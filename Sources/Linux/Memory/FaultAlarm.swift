@@ -11,10 +11,11 @@ public final class FaultAlarm {
     static let never = UInt64(Int64.max)
 
     /// Opens it; it is not armed. Needs `CAP_PERFMON`; throws `EACCES` or `EPERM` without.
-    public init() throws(KernelFailure) {
+    public init(handed: HandedOver = HandedOver()) throws(KernelFailure) {
         var rings: [PerfRing] = []
         for cpu in try CPUList.online() {
-            let ring = try PerfRing([PerfRing.Source(pageFaults: Self.never)], cpu: cpu, dataPages: 1)
+            let source = PerfRing.Source(pageFaults: Self.never)
+            let ring = try PerfRing([source], cpu: cpu, dataPages: 1, handed: handed)
             try ring.turn(on: false)
             rings.append(ring)
         }

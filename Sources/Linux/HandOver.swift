@@ -1,0 +1,46 @@
+import CLinux
+
+/// Opens what a process with fewer rights will use (`HandedOver`).
+public enum HandOver {
+    /// The machine's, whatever namespace the service manager has put us in: PrivateNetwork= holds for ExecStartPre=+, too.
+    private static let machinesNetwork = "/proc/1/ns/net"
+
+    /// Opens all that can be, and gives each to `body`, with its name; it is closed after that. What cannot be opened
+    /// is returned: its user will do without.
+    public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {
+        var failures: [KernelFailure] = []
+        func attempt(_ open: () throws(KernelFailure) -> Void) {
+            do throws(KernelFailure) {
+                try open()
+            } catch {
+                failures.append(error)
+            }
+        }
+        attempt { () throws(KernelFailure) in
+            let namespace = try Descriptor.open(machinesNetwork)
+            let result = clinux_enter_network_namespace(namespace.rawValue)
+            guard result >= 0 else {
+                throw KernelFailure(operation: "setns", subject: machinesNetwork, errno: -result)
+            }
+            body(HandedOver.network, namespace)
+        }
+        attempt { () throws(KernelFailure) in body(HandedOver.sockets, try SocketDiagnosis.openSocket()) }
+        // Before the list of CPUs is read below: none can come between the two.
+        attempt { () throws(KernelFailure) in body(HandedOver.cpus, try CPUWatch.openSocket()) }
+        var sources = [PerfRing.Source(pageFaults: FaultAlarm.never)]
+        for name in StopTrace.tracepoints + OOMTrace.tracepoints + LockTrace.tracepoints {
+            attempt { () throws(KernelFailure) in
+                let tracepoint = try Tracepoint.find([name], root: nil)[0]
+                sources.append(PerfRing.Source(tracepoint: tracepoint, filter: nil))
+            }
+        }
+        attempt { () throws(KernelFailure) in
+            for cpu in try CPUList.online() {
+                for source in sources {
+                    body(HandedOver.name(ofEvent: source.name, cpu: cpu), try source.openAnew(cpu))
+                }
+            }
+        }
+        return failures
+    }
+}
