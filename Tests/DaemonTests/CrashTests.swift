@@ -34,8 +34,7 @@ struct CrashTests {
 }
 
 /// Twenty applications to which everything is done, what is known to have been done to each, and one subscriber
-/// who begins anew with each daemon. Nobody freezes a cgroup from outside: whose a freeze is when holds of ours come and
-/// go beneath it, the daemon does not always know.
+/// who begins anew with each daemon.
 private final class Churn {
     /// What was asked and answered stands fast; what was under way when the daemon died may stand or not.
     private enum Known: Equatable {
@@ -52,8 +51,9 @@ private final class Churn {
         var ending = Known.no
         let path: String
         var request = Known.no
-        /// Somebody else's SIGSTOP.
+        /// Somebody else's SIGSTOP, or freeze of its cgroup.
         var foreign = Known.no
+        private var isFrozenByOthers = false
         var minimized = Known.maybe
         var tasks: [UInt64: UInt64] = [:]
         var uncertainTasks = false
@@ -71,6 +71,27 @@ private final class Churn {
             self.home = home
             self.isAutomatic = isAutomatic
             self.children = children
+        }
+
+        /// Somebody else stops it, in one way or the other. What we have frozen already nobody can freeze.
+        func stopByOthers(byFreezer: Bool) throws {
+            if byFreezer, let home, try !home.cgroup.wantsFrozen() {
+                try home.cgroup.freeze()
+                isFrozenByOthers = true
+            } else {
+                process.kill(SIGSTOP)
+            }
+        }
+
+        func continueByOthers() throws {
+            process.kill(SIGCONT)
+            if isFrozenByOthers { try home?.cgroup.thaw() }
+            isFrozenByOthers = false
+        }
+
+        /// With its process, another's freeze of it ends.
+        func leave() throws {
+            if isFrozenByOthers, hasEnded { try home?.cgroup.thaw() }
         }
 
         var hasEnded: Bool {
@@ -149,11 +170,12 @@ private final class Churn {
         try client.wait("the end of \(subject.path)") {
             try subject.hasEnded && !client.list().contains { $0.hasPrefix(subject.path + " ") }
         }
-        retire(subject)
+        try retire(subject)
         try spawn()
     }
 
-    private func retire(_ subject: Subject) {
+    private func retire(_ subject: Subject) throws {
+        try subject.leave()
         subjects.removeAll { $0 === subject }
         former.append(subject)
     }
@@ -176,7 +198,7 @@ private final class Churn {
             try replace(subject)
         case 2 where subject.foreign == .no:
             try client.application(subject.path, "Unregister")
-            retire(subject)
+            try retire(subject)
             try spawn()
         default: break
         }
@@ -203,11 +225,11 @@ private final class Churn {
             subject.request = .no
             subject.foreign = .no
         case 5 where !subject.isAutomatic:
-            subject.process.kill(SIGSTOP)
+            try subject.stopByOthers(byFreezer: Bool.random(using: &dice))
             subject.foreign = .yes
             try settleStop(subject)
         case 6 where !subject.isAutomatic:
-            subject.process.kill(SIGCONT)
+            try subject.continueByOthers()
             subject.foreign = .no
             try settleStop(subject)
         default:
@@ -274,7 +296,7 @@ private final class Churn {
                 if subject.request != .no { subject.request = .maybe }
                 if subject.foreign != .no { subject.foreign = .maybe }
             default:
-                subject.process.kill(SIGSTOP)
+                try subject.stopByOthers(byFreezer: Bool.random(using: &dice))
                 subject.foreign = .maybe
             }
         }
@@ -295,11 +317,11 @@ private final class Churn {
         guard let subject = subjects.randomElement(using: &dice) else { return }
         switch Int.random(in: 0..<4, using: &dice) {
         case 0:
-            subject.process.kill(SIGSTOP)
+            try subject.stopByOthers(byFreezer: Bool.random(using: &dice))
             subject.foreign = .maybe
         case 1:
             // Of a stop that nobody sees end, nobody knows whose it was.
-            subject.process.kill(SIGCONT)
+            try subject.continueByOthers()
             if subject.foreign != .no { subject.foreign = .maybe }
         default: break
         }
@@ -375,7 +397,7 @@ private final class Churn {
         for subject in subjects where subject.ending == .maybe {
             let isListed = rows.contains { $0.hasPrefix(subject.path + " ") }
             if !isListed, subject.hasEnded {
-                retire(subject)
+                try retire(subject)
             } else if isListed, try client.explain(subject.path)["terminating"] == .bool(false) {
                 subject.ending = .no
             } else {
