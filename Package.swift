@@ -31,8 +31,7 @@ let package = Package(
         .target(name: "LifeCycle", dependencies: ["AppStateContract"], swiftSettings: coreSettings),
         .systemLibrary(
             name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
-        .target(
-            name: "AppStateBus", dependencies: ["CSystemd", "AppStateContract"], swiftSettings: settings),
+        .target(name: "AppStateBus", dependencies: ["CSystemd"], swiftSettings: settings),
         .systemLibrary(name: "CLinux"),
         .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
         .target(
