@@ -117,6 +117,12 @@ extension Bus {
         try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
     }
 
+    /// Keeps a call that no handler gets to see, to answer it later, once.
+    public func deferred(_ call: borrowing Message) -> PendingCall { PendingCall(call.retained(), complain) }
+
+    /// Answers a call that no handler gets to see.
+    public func refuse(_ call: borrowing Message, _ error: MethodError) { Answer.fail(call, error, complain) }
+
     static func taken(
         _ pointer: OpaquePointer?, _ operation: String, _ subject: String
     ) throws(BusFailure) -> Message {

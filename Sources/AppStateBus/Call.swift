@@ -7,11 +7,16 @@ public struct Call: ~Copyable {
     /// The call itself, with its arguments to read.
     public let message: Message
     private let answered: UnsafeMutablePointer<Bool>
+    private let complain: (String) -> Void
 
     /// - Parameter answered: where to note that the call was answered; outlives the call.
-    init(_ message: consuming Message, answered: UnsafeMutablePointer<Bool>) {
+    init(
+        _ message: consuming Message, answered: UnsafeMutablePointer<Bool>,
+        _ complain: @escaping (String) -> Void
+    ) {
         self.message = message
         self.answered = answered
+        self.complain = complain
     }
 
     /// The object path that was called.
@@ -53,14 +58,14 @@ public struct Call: ~Copyable {
 
     /// Answers with an error; the same as throwing it.
     public borrowing func fail(_ error: MethodError) {
-        Answer.fail(message, error)
+        Answer.fail(message, error, complain)
         answered.pointee = true
     }
 
     /// Keeps the call to answer it later, once.
     public borrowing func deferred() -> PendingCall {
         answered.pointee = true
-        return PendingCall(message.retained())
+        return PendingCall(message.retained(), complain)
     }
 }
 
@@ -71,14 +76,16 @@ public final class PendingCall {
     public let message: Message
     /// Whether it was answered.
     public private(set) var isAnswered = false
+    private let complain: (String) -> Void
 
-    init(_ message: consuming Message) {
+    init(_ message: consuming Message, _ complain: @escaping (String) -> Void) {
         self.message = message
+        self.complain = complain
     }
 
     deinit {
         if !isAnswered {
-            Answer.fail(message, .failed("\(message.subject) was dropped without an answer"))
+            Answer.fail(message, .failed("\(message.subject) was dropped without an answer"), complain)
         }
     }
 
@@ -104,8 +111,8 @@ public final class PendingCall {
         } catch let failure as BusFailure where Answer.isGone(failure.errno) {
             return
         } catch {
-            Answer.broken("answer \(message.subject): \(error)")
-            Answer.fail(message, Answer.error(for: error))
+            complain("answer \(message.subject): \(error)")
+            Answer.fail(message, Answer.error(for: error), complain)
         }
     }
 
@@ -124,15 +131,15 @@ public final class PendingCall {
         let result = sd_bus_send(sd_bus_message_get_bus(message.pointer), reply.pointer, nil)
         guard result < 0, !Answer.isGone(-result) else { return }
         let failure = BusFailure(operation: "answer", subject: message.subject, errno: -result)
-        Answer.broken("\(failure)")
-        Answer.fail(message, MethodError(failure))
+        complain("\(failure)")
+        Answer.fail(message, MethodError(failure), complain)
     }
 
     /// Answers with an error. A second answer is ignored.
     public func fail(_ error: MethodError) {
         guard !isAnswered else { return }
         isAnswered = true
-        Answer.fail(message, error)
+        Answer.fail(message, error, complain)
     }
 }
 
@@ -152,7 +159,7 @@ enum Answer {
     }
 
     /// A connection that is closing takes no answers, and nobody waits for one there.
-    static func fail(_ call: borrowing Message, _ error: MethodError) {
+    static func fail(_ call: borrowing Message, _ error: MethodError, _ complain: (String) -> Void) {
         guard call.expectsReply else { return }
         let result = error.name.withCString { name in
             error.message.withCString { message in
@@ -161,7 +168,7 @@ enum Answer {
             }
         }
         if result < 0, !isGone(-result) {
-            broken("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
+            complain("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
         }
     }
 
@@ -176,9 +183,5 @@ enum Answer {
         case let failure as BusFailure: MethodError(failure)
         default: .failed("\(failure)")
         }
-    }
-
-    static func broken(_ what: String) {
-        Journal.library.log(.error, what)
     }
 }

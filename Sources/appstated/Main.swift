@@ -41,7 +41,7 @@ enum Main {
         let bus: Bus
         do {
             loop = try EventLoop()
-            bus = try Bus.system()
+            bus = try Bus.system { journal.log(.error, $0) }
         } catch {
             refuse("there is no system bus to serve: \(error)", status: 1)
         }

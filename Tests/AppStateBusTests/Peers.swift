@@ -14,6 +14,14 @@ final class Peers {
     let service: Bus
     let client: Bus
     var slots: [Slot] = []
+    private let complaints = Complaints()
+
+    private final class Complaints {
+        var lines: [String] = []
+    }
+
+    /// What the service could tell no caller.
+    var complaintLines: [String] { complaints.lines }
 
     /// The policy that lets the test's service be owned and called.
     static let policy = """
@@ -26,7 +34,7 @@ final class Peers {
     init() throws {
         daemon = try PrivateBus(policy: Self.policy)
         loop = try EventLoop()
-        service = try Bus.open(address: daemon.address)
+        service = try Bus.open(address: daemon.address) { [complaints] in complaints.lines.append($0) }
         client = try Bus.open(address: daemon.address)
         try service.attach(to: loop)
         try client.attach(to: loop)

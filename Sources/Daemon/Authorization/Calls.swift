@@ -21,14 +21,14 @@ extension Daemon {
         let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
-            message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
+            bus.refuse(message, MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
             return true
         }
         let connection: Connection
         do {
             connection = try connections.connection(named: sender)
         } catch let failure as KernelFailure {
-            message.refuse(.exhausted(failure))
+            bus.refuse(message, .exhausted(failure))
             return true
         } catch {
             // It has left already: there is nobody to answer.
@@ -42,14 +42,14 @@ extension Daemon {
             }
             try follow(message, connection)
         } catch {
-            message.refuse(error)
+            bus.refuse(message, error)
             return true
         }
         // libsystemd would write all objects in one go.
         guard message.interface == BusNames.objectManager, message.member == "GetManagedObjects",
             message.path == BusNames.root, message.signature.isEmpty
         else { return false }
-        listings.answer(.objects, message.deferred(), connection)
+        listings.answer(.objects, bus.deferred(message), connection)
         return true
     }
 

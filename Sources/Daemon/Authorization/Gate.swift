@@ -240,7 +240,7 @@ final class Gate {
             for (name, line) in lines { lines[name] = line.filter { $0 !== held } }
             lines = lines.filter { !$0.value.isEmpty }
             managing.removeAll { $0.held === held }
-            held.message.refuse(.failed("\(error)"))
+            bus.refuse(held.message, .failed("\(error)"))
         }
     }
 }
