@@ -5,15 +5,15 @@ import Glibc
 /// A thread counts its own because everything of a bus stays on one thread; so the counts need no lock, and
 /// several threads with a bus each do not disturb one another. For tests: what a scenario took it must give
 /// back.
-public enum LiveHandles {
+package enum LiveHandles {
     /// References to messages.
-    public static var messages: Int { counts.pointee.messages }
+    package static var messages: Int { counts.pointee.messages }
     /// Slots: objects, matches, filters, calls under way. A slot is counted until libsystemd frees it.
-    public static var slots: Int { counts.pointee.slots }
+    package static var slots: Int { counts.pointee.slots }
     /// Event sources, counted until libsystemd frees them.
-    public static var sources: Int { counts.pointee.sources }
+    package static var sources: Int { counts.pointee.sources }
     /// Bus connections.
-    public static var buses: Int { counts.pointee.buses }
+    package static var buses: Int { counts.pointee.buses }
 
     struct Counts {
         var messages = 0
