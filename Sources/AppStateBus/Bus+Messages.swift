@@ -85,17 +85,16 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - rule: a match rule, as in the D-Bus specification.
-    ///   - failed: called when the bus refuses the rule; with `nil`, libsystemd closes the connection then.
+    ///   - failed: called when the bus refuses the rule: nothing will be heard then.
     ///   - handler: gets the message, with its arguments to read from the first.
     /// - Returns: the match; it holds for as long as it is kept.
     public func match(
-        _ rule: String, failed: ((MethodError) -> Void)? = nil,
+        _ rule: String, failed: @escaping (MethodError) -> Void,
         handler: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
         let context = MatchContext(handler, failed)
         return try Slot.make(owning: context, "match", rule) { slot, userdata in
-            sd_bus_add_match_async(
-                pointer, &slot, rule, handleMatch, failed == nil ? nil : handleInstall, userdata)
+            sd_bus_add_match_async(pointer, &slot, rule, handleMatch, handleInstall, userdata)
         }
     }
 
@@ -142,9 +141,9 @@ private final class ReplyContext {
 
 private final class MatchContext {
     let handler: (borrowing Message) -> Void
-    let failed: ((MethodError) -> Void)?
+    let failed: (MethodError) -> Void
 
-    init(_ handler: @escaping (borrowing Message) -> Void, _ failed: ((MethodError) -> Void)?) {
+    init(_ handler: @escaping (borrowing Message) -> Void, _ failed: @escaping (MethodError) -> Void) {
         self.handler = handler
         self.failed = failed
     }
@@ -185,7 +184,7 @@ private func handleInstall(
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     if let refusal = Message(retaining: message).error {
-        Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().failed?(refusal)
+        Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().failed(refusal)
     }
     return 1
 }

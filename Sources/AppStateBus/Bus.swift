@@ -110,8 +110,9 @@ public final class Bus {
             """
             type='signal',sender='org.freedesktop.DBus.Local',path='/org/freedesktop/DBus/Local',\
             interface='org.freedesktop.DBus.Local',member='Disconnected'
-            """
-        ) { _ in handler() }
+            """,
+            // libsystemd tells of it by itself: no bus is asked, and none refuses.
+            failed: { _ in }, handler: { _ in handler() })
     }
 
     /// How many messages wait until the bus takes them.

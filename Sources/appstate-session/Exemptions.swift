@@ -29,12 +29,16 @@ final class Exemptions {
     /// The daemon takes 1,024 of one user (org.appstate1.Reporter, "ReplaceExemptions"), who may have more sessions.
     private static let mostRows = 256
 
-    /// - Parameter log: gets a line for each set that is sent.
-    init(bus: Bus, journal: Journal, log: ((String) -> Void)?) throws(BusFailure) {
+    /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - log: gets a line for each set that is sent.
+    init(
+        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal, log: ((String) -> Void)?
+    ) throws(BusFailure) {
         self.bus = bus
         self.journal = journal
         self.log = log
-        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+        ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
             awaited = nil
             isAwaiting = false
             told = nil

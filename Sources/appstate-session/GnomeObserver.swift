@@ -61,10 +61,13 @@ final class GnomeObserver: WindowObserver {
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func watch() throws(BusFailure) {
         watches = [
-            try bus.watchOwner(of: BusNames.shell) { [unowned self] _, owner in settle(owner) },
+            try bus.watchOwner(of: BusNames.shell, failed: shell.refused) { [unowned self] _, owner in
+                settle(owner)
+            },
             try bus.match(
                 "type='signal',sender='\(shell.connection)',path='\(BusNames.shellPath)',interface='\(BusNames.shell)',"
-                    + "member='Changed'"
+                    + "member='Changed'",
+                failed: shell.refused
             ) { [unowned self] message in
                 if message.sender == shell.connection { ask() }
             },

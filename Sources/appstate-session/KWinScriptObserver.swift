@@ -143,7 +143,8 @@ final class KWinScriptObserver: WindowObserver {
                     ]), at: BusNames.windowsPath),
             try bus.match(
                 "type='signal',sender='\(kwin.connection)',path='/KWin',interface='\(Self.name)',"
-                    + "member='showingDesktopChanged'"
+                    + "member='showingDesktopChanged'",
+                failed: kwin.refused
             ) { [unowned self] message in
                 if message.sender == kwin.connection, let isShown = try? message.readBool() {
                     desk.isShown = isShown

@@ -12,6 +12,7 @@ final class Registry {
     }
 
     private let bus: Bus
+    private let deaf: (MethodError) -> Void
     private let journal: Journal
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
@@ -26,13 +27,16 @@ final class Registry {
     private var listing: Slot?
 
     /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
     ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
     init(
-        bus: Bus, journal: Journal, tell: @escaping ([Int32: Entry]) -> Void,
+        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void
     ) {
         self.bus = bus
+        self.deaf = deaf
         self.journal = journal
         self.tell = tell
         self.unregistered = unregistered
@@ -64,14 +68,14 @@ final class Registry {
         let manager =
             "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.manager)'"
         matches = [
-            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon,
                     let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
                 else { return }
                 learn(Entry(name: row.1, path: row.0), row.2)
             },
-            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon,
                     let row = try? (
@@ -84,7 +88,7 @@ final class Registry {
                 }
                 learn(nil, row.2)
             },
-            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon else { return }
                 journal.log(
@@ -95,7 +99,7 @@ final class Registry {
                     journal.log(.debug, "\(error)")
                 }
             },
-            try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+            try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
                 (calls, listing) = ([], nil)
                 isKnown = false
                 daemon = owner

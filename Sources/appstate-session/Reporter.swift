@@ -32,16 +32,18 @@ final class Reporter {
     private static let mostCalls = 64
 
     /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
     ///   - session: for SetSession; nil: not called.
     ///   - log: gets each report that is sent.
     init(
-        bus: Bus, session: String?, journal: Journal, log: ((Report) -> Void)?
+        bus: Bus, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
+        log: ((Report) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
         self.session = session
         self.journal = journal
         self.log = log
-        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+        ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
             greet(hasOwner: owner != nil)
         }
     }

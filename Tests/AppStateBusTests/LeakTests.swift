@@ -52,7 +52,9 @@ import Testing
             properties: [Property("Text", "s") { message, _ in try message.append("text") }])
         var ticks = 0
         let filter = try peers.service.addFilter { _ in false }
-        let match = try peers.client.match("type='signal',member='Tick'") { _ in ticks += 1 }
+        let match = try peers.client.match("type='signal',member='Tick'", failed: unexpected) { _ in
+            ticks += 1
+        }
         #expect(LiveHandles.slots > 2)
         #expect(LiveHandles.buses >= 2)
         let members = [

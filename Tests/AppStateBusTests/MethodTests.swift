@@ -127,7 +127,8 @@ import Testing
         let leaver = try Bus.open(address: peers.daemon.address)
         let name = leaver.uniqueName
         let match = try peers.service.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'"
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'",
+            failed: unexpected
         ) { _ in gone = true }
         try peers.settle()
         try leaver.send(

@@ -3,6 +3,9 @@ import Glibc
 import TestSupport
 import Testing
 
+/// For what a test does not provoke: the bus has refused a rule.
+func unexpected(_ error: MethodError) { Issue.record("\(error)") }
+
 /// A service and a client on a private bus, both driven by one loop on one thread.
 final class Peers {
     static let name = "org.appstate1.Test"
