@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// Turns announcements into the signals of the D-Bus API, and sends each to whom it concerns.
 final class Announcer {

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+public import Systemd
 
 /// The daemon: one thread, one event loop, one step.
 ///

@@ -1,8 +1,8 @@
-import AppStateBus
 import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Carries out what the life cycle decided. Decides nothing; what comes of it is reported as a fact.
 final class Executor {

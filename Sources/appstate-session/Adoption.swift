@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Glibc
 import Linux
+import Systemd
 import Windows
 
 /// Registers the applications of windows that nobody has registered, as far as the configuration names them

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Systemd
 import Windows
 
 /// Watches the session's windows and has them reported, for as long as there is a display server.

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 
 /// Tells the daemon which processes must not be suspended by policy, and why: the whole set whenever it is another.
 ///

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 
 /// As which applications processes are registered with the daemon. It is asked, and tells of changes, only while somebody
 /// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 import Windows
 
 /// Tells the daemon of windows: the whole set to each daemon that comes, then what changes.

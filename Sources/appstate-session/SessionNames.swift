@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Systemd
 import Windows
 
 /// Watches who owns well-known names on the session bus: who calls such a name waits for its owner.

@@ -3,6 +3,7 @@ import AppStateContract
 import Daemon
 import Glibc
 import Linux
+import Systemd
 
 /// The daemon's main: arguments, checks with a sentence of refusal each, start, loop.
 @main

@@ -1,7 +1,28 @@
 import AppStateBus
+import Foundation
 import Glibc
 import TestSupport
 import Testing
+
+/// Runs `body` on a thread of its own and waits for it.
+func onThread<Value: Sendable>(_ body: @escaping @Sendable () -> Value) throws -> Value {
+    let pipe = try PipeEnds()
+    let result = Result()
+    let write = pipe.takeWrite()
+    Thread.detachNewThread {
+        result.lock.withLock { result.value = body() }
+        close(write)
+    }
+    var byte: UInt8 = 0
+    _ = read(pipe.read, &byte, 1)
+    let value = result.lock.withLock { result.value as? Value }
+    return try #require(value)
+}
+
+private final class Result: @unchecked Sendable {
+    let lock = NSLock()
+    var value: Any?
+}
 
 @Suite(.enabled(if: hasBus, noBus)) struct LeakTests {
     private struct Counts: Equatable {
@@ -114,7 +135,7 @@ import Testing
             let loop = try EventLoop()
             let pipe = try PipeEnds()
             var sources: [Source] = []
-            var timers: [Timer] = []
+            var timers: [AppStateBus.Timer] = []
             for _ in 0..<100 {
                 timers.append(try loop.timer {})
                 timers.last?.arm(at: 0)

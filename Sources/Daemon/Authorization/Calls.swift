@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 import Linux
+import Systemd
 
 /// Every call before it is dispatched: who it is from, and whether polkit has to be asked first.
 extension Daemon {

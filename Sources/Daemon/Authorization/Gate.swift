@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// What a call asks for beyond what is its user's own.
 enum Demand {

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 import Linux
+import Systemd
 
 /// org.appstate1.Reporter: what window reporters tell.
 extension Daemon {
