@@ -28,8 +28,8 @@ public struct Call: ~Copyable {
 
     /// Reads arguments: what does not read as asked is the caller's mistake, `InvalidArgs`. A `MethodError` from
     /// `body` passes as it is.
-    public borrowing func read<Value>(
-        _ body: (borrowing Message) throws -> Value
+    public borrowing func read<Value, Failure: Error>(
+        _ body: (borrowing Message) throws(Failure) -> Value
     ) throws(MethodError) -> Value {
         do {
             return try body(message)
@@ -45,13 +45,13 @@ public struct Call: ~Copyable {
 
     /// Answers with what `body` appends. Where that fails, or the reply cannot be sent, nothing is answered yet
     /// and the error thrown is what to answer: a `MethodError` from `body` as it is, else `Failed`.
-    public borrowing func reply(
-        _ body: (borrowing Message) throws -> Void
+    public borrowing func reply<Failure: Error>(
+        _ body: (borrowing Message) throws(Failure) -> Void
     ) throws(MethodError) {
-        do {
+        do throws(BusFailure) {
             try Answer.reply(to: message, body)
         } catch {
-            throw Answer.error(for: error)
+            throw MethodError(error)
         }
         answered.pointee = true
     }
@@ -103,35 +103,33 @@ public final class PendingCall {
 
     /// Answers with what `body` appends; where that fails the caller gets `Failed`. A caller that has left is
     /// not a failure. A second answer is ignored.
-    public func reply(_ body: (borrowing Message) throws -> Void) {
+    public func reply<Failure: Error>(_ body: (borrowing Message) throws(Failure) -> Void) {
         guard !isAnswered else { return }
         isAnswered = true
-        do {
+        do throws(BusFailure) {
             try Answer.reply(to: message, body)
-        } catch let failure as BusFailure where Answer.isGone(failure.errno) {
-            return
         } catch {
-            complain("answer \(message.subject): \(error)")
-            Answer.fail(message, Answer.error(for: error), complain)
+            failed(error)
         }
     }
 
     /// A reply to fill over several turns of the loop, for `send(_:)`.
-    public func newReply() throws(BusFailure) -> Message {
-        var made: OpaquePointer?
-        try check(sd_bus_message_new_method_return(message.pointer, &made), "answer", message.subject)
-        return try Bus.taken(made, "answer", message.subject)
-    }
+    public func newReply() throws(BusFailure) -> Message { try Answer.newReply(to: message) }
 
     /// Answers with what `newReply` gave. A caller that has left is not a failure. A second answer is ignored.
     public func send(_ reply: borrowing Message) {
         guard !isAnswered else { return }
         isAnswered = true
-        guard message.expectsReply else { return }
-        let result = sd_bus_send(sd_bus_message_get_bus(message.pointer), reply.pointer, nil)
-        guard result < 0, !Answer.isGone(-result) else { return }
-        let failure = BusFailure(operation: "answer", subject: message.subject, errno: -result)
-        complain("\(failure)")
+        do throws(BusFailure) {
+            if message.expectsReply { try Answer.send(reply, to: message) }
+        } catch {
+            failed(error)
+        }
+    }
+
+    private func failed(_ failure: BusFailure) {
+        if Answer.isGone(failure.errno) { return }
+        complain("\(message.subject): \(failure)")
         Answer.fail(message, MethodError(failure), complain)
     }
 
@@ -145,15 +143,26 @@ public final class PendingCall {
 
 /// How calls are answered.
 enum Answer {
-    static func reply(
-        to call: borrowing Message, _ body: (borrowing Message) throws -> Void
-    ) throws {
+    static func reply<Failure: Error>(
+        to call: borrowing Message, _ body: (borrowing Message) throws(Failure) -> Void
+    ) throws(BusFailure) {
         guard call.expectsReply else { return }
+        let reply = try newReply(to: call)
+        do {
+            try body(reply)
+        } catch {
+            throw BusFailure(error, from: "answer", to: call.subject)
+        }
+        try send(reply, to: call)
+    }
+
+    static func newReply(to call: borrowing Message) throws(BusFailure) -> Message {
         var made: OpaquePointer?
         try check(sd_bus_message_new_method_return(call.pointer, &made), "answer", call.subject)
-        guard let made else { throw BusFailure(operation: "answer", subject: call.subject, errno: ENOMEM) }
-        let reply = Message(owning: made)
-        try body(reply)
+        return try Bus.taken(made, "answer", call.subject)
+    }
+
+    static func send(_ reply: borrowing Message, to call: borrowing Message) throws(BusFailure) {
         try check(
             sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
     }
