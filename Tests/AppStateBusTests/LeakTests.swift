@@ -25,13 +25,6 @@ private final class Result: @unchecked Sendable {
 }
 
 @Suite(.enabled(if: hasBus, noBus)) struct LeakTests {
-    private struct Counts: Equatable {
-        let messages = LiveHandles.messages
-        let slots = LiveHandles.slots
-        let sources = LiveHandles.sources
-        let buses = LiveHandles.buses
-    }
-
     /// Told when it goes.
     private final class Captured {
         let gone: () -> Void
@@ -40,14 +33,14 @@ private final class Result: @unchecked Sendable {
     }
 
     @Test func tenThousandMixedCallsLeaveNothing() throws {
-        let before = Counts()
+        let before = LiveHandles.now
         var captured = 0
         try mixedCalls {
             captured -= 1
         } made: {
             captured += 1
         }
-        #expect(Counts() == before)
+        #expect(LiveHandles.now == before)
         #expect(captured == 0)
     }
 
@@ -76,8 +69,8 @@ private final class Result: @unchecked Sendable {
         let match = try peers.client.match("type='signal',member='Tick'", failed: unexpected) { _ in
             ticks += 1
         }
-        #expect(LiveHandles.slots > 2)
-        #expect(LiveHandles.buses >= 2)
+        #expect(LiveHandles.now.slots > 2)
+        #expect(LiveHandles.now.buses >= 2)
         let members = [
             "Echo", "Fail", "Throw", "Later", "Dropped", "Wrong", "Unknown", "Cancel", "Echo", "Get",
         ]
@@ -109,7 +102,7 @@ private final class Result: @unchecked Sendable {
             try peers.run { answered == expected - kept.count && ticks == round }
         }
         #expect(kept.count == 5)
-        #expect(LiveHandles.messages >= 5)
+        #expect(LiveHandles.now.messages >= 5)
         filter.cancel()
         match.cancel()
     }
@@ -130,7 +123,7 @@ private final class Result: @unchecked Sendable {
     }
 
     @Test func sourcesAndTimersLeaveNothing() throws {
-        let before = Counts()
+        let before = LiveHandles.now
         do {
             let loop = try EventLoop()
             let pipe = try PipeEnds()
@@ -146,21 +139,21 @@ private final class Result: @unchecked Sendable {
                 source.cancel()
                 close(duplicate)
             }
-            #expect(LiveHandles.sources == before.sources + 100)
+            #expect(LiveHandles.now.sources == before.sources + 100)
             for timer in timers.prefix(50) {
                 timer.cancel()
             }
-            #expect(LiveHandles.sources == before.sources + 50)
+            #expect(LiveHandles.now.sources == before.sources + 50)
         }
-        #expect(Counts() == before)
+        #expect(LiveHandles.now == before)
     }
 
     @Test func aThreadCountsItsOwn() throws {
         let loop = try EventLoop()
         let timer = try loop.timer {}
-        let elsewhere = try onThread { LiveHandles.sources }
+        let elsewhere = try onThread { LiveHandles.now.sources }
         #expect(elsewhere == 0)
-        #expect(LiveHandles.sources > 0)
+        #expect(LiveHandles.now.sources > 0)
         timer.cancel()
     }
 }
