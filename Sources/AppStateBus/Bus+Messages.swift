@@ -92,7 +92,7 @@ extension Bus {
         _ rule: String, failed: @escaping (MethodError) -> Void,
         handler: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
-        let context = MatchContext(handler, failed)
+        let context = MatchContext((handler, failed))
         return try Slot.make(owning: context, "match", rule) { slot, userdata in
             sd_bus_add_match_async(pointer, &slot, rule, handleMatch, handleInstall, userdata)
         }
@@ -130,41 +130,21 @@ extension Bus {
     }
 }
 
-private final class ReplyContext {
-    /// Gone once it was called, so that what it captured does not wait for the slot to be let go.
-    var handler: ((borrowing Message) -> Void)?
-
-    init(_ handler: @escaping (borrowing Message) -> Void) {
-        self.handler = handler
-    }
-}
-
-private final class MatchContext {
-    let handler: (borrowing Message) -> Void
-    let failed: (MethodError) -> Void
-
-    init(_ handler: @escaping (borrowing Message) -> Void, _ failed: @escaping (MethodError) -> Void) {
-        self.handler = handler
-        self.failed = failed
-    }
-}
-
-private final class FilterContext {
-    let handler: (borrowing Message) -> Bool
-
-    init(_ handler: @escaping (borrowing Message) -> Bool) {
-        self.handler = handler
-    }
-}
+/// Empty once it was called, so that what it captured does not wait for the slot to be let go.
+private typealias ReplyContext = Context<((borrowing Message) -> Void)?>
+private typealias MatchContext = Context<
+    (handler: (borrowing Message) -> Void, failed: (MethodError) -> Void)
+>
+private typealias FilterContext = Context<(borrowing Message) -> Bool>
 
 private func handleReply(
     _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    let context = Unmanaged<ReplyContext>.fromOpaque(userdata).takeUnretainedValue()
-    let handler = context.handler
-    context.handler = nil
+    let context = ReplyContext.at(userdata)
+    let handler = context.value
+    context.value = nil
     handler?(Message(retaining: message))
     return 1
 }
@@ -174,7 +154,7 @@ private func handleMatch(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().handler(Message(retaining: message))
+    MatchContext.at(userdata).value.handler(Message(retaining: message))
     return 0
 }
 
@@ -184,7 +164,7 @@ private func handleInstall(
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     if let refusal = Message(retaining: message).error {
-        Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().failed(refusal)
+        MatchContext.at(userdata).value.failed(refusal)
     }
     return 1
 }
@@ -194,6 +174,5 @@ private func handleFilter(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    let context = Unmanaged<FilterContext>.fromOpaque(userdata).takeUnretainedValue()
-    return context.handler(Message(retaining: message)) ? 1 : 0
+    return FilterContext.at(userdata).value(Message(retaining: message)) ? 1 : 0
 }

@@ -50,13 +50,7 @@ extension Bus {
     }
 }
 
-private final class NodesContext {
-    let nodes: (String) -> [String]
-
-    init(_ nodes: @escaping (String) -> [String]) {
-        self.nodes = nodes
-    }
-}
+private typealias NodesContext = Context<(String) -> [String]>
 
 /// Gives libsystemd an array of strings, both of which it frees with free(3).
 private func enumerateNodes(
@@ -65,8 +59,7 @@ private func enumerateNodes(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let prefix, let userdata, let result else { return -EINVAL }
-    let nodes = Unmanaged<NodesContext>.fromOpaque(userdata).takeUnretainedValue()
-        .nodes(String(cString: prefix))
+    let nodes = NodesContext.at(userdata).value(String(cString: prefix))
     let size = MemoryLayout<UnsafeMutablePointer<CChar>?>.stride
     guard let memory = calloc(nodes.count + 1, size) else { return -ENOMEM }
     let list = memory.bindMemory(to: UnsafeMutablePointer<CChar>?.self, capacity: nodes.count + 1)
