@@ -108,7 +108,7 @@ final class Announcer {
 
     /// What has changed, once more, to one that an answer has just told what was before.
     func sayChanged(
-        _ application: Registered, _ properties: Set<ObservedProperty>, to connection: Connection
+        _ application: Registered, _ properties: Set<ApplicationProperty>, to connection: Connection
     ) {
         guard let interface = applicationInterface else { return }
         propertiesChanged(
@@ -144,7 +144,7 @@ final class Announcer {
         }
     }
 
-    func changed(_ application: Registered, _ properties: Set<ObservedProperty>) {
+    func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
         noted(application.number, .changed(properties))
         guard let interface = applicationInterface else { return }
         let number = application.number
@@ -162,7 +162,7 @@ final class Announcer {
     func focusChanged(in session: SessionKey) {
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["FocusedApplication"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.focusedApplication.rawValue],
             to: { ($0.followsManager || $0.isSubscribed) && self.session($0) == session })
     }
 
@@ -176,7 +176,7 @@ final class Announcer {
         }
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["MemoryPressure"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.memoryPressure.rawValue],
             to: { $0.followsManager || $0.isSubscribed })
     }
 
@@ -193,7 +193,7 @@ final class Announcer {
     func detectionChanged() {
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["StopDetection"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.stopDetection.rawValue],
             to: { $0.followsManager || $0.isSubscribed })
     }
 

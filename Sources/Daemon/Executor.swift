@@ -24,7 +24,7 @@ final class Executor {
     /// Processes at which an extent ends: those that are applications of their own, and us.
     private var foreignProcesses: Set<ProcessIdentity> = []
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
-    private var changes: [ApplicationNumber: Set<ObservedProperty>] = [:]
+    private var changes: [ApplicationNumber: Set<ApplicationProperty>] = [:]
     private var changed: [ApplicationNumber] = []
 
     init(
@@ -144,7 +144,7 @@ final class Executor {
         changed.removeAll(keepingCapacity: true)
     }
 
-    private func note(_ properties: Set<ObservedProperty>, of number: ApplicationNumber) {
+    private func note(_ properties: Set<ApplicationProperty>, of number: ApplicationNumber) {
         if changes[number] == nil { changed.append(number) }
         changes[number, default: []].formUnion(properties)
     }

@@ -82,7 +82,7 @@ final class Listings {
     private var changes: [ApplicationNumber: Change] = [:]
 
     enum Change {
-        case changed(Set<ObservedProperty>)
+        case changed(Set<ApplicationProperty>)
         case ended
     }
 

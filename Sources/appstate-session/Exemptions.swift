@@ -64,9 +64,7 @@ final class Exemptions {
         guard !isAwaiting, !isAbsent, present != told else { return }
         let rows = present
         do {
-            let message = try bus.newCall(
-                destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
-                member: "ReplaceExemptions")
+            let message = try bus.newCall(ReporterMethod.replaceExemptions)
             try message.withContainer(.array, "(us)") {
                 for row in rows {
                     try message.withContainer(.struct, "us") {
@@ -88,7 +86,8 @@ final class Exemptions {
         isAwaiting = true
         told = rows
         log?(
-            (["ReplaceExemptions \(rows.count)"] + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })
+            (["\(ReporterMethod.replaceExemptions.rawValue) \(rows.count)"]
+                + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })
                 .joined(separator: "\n"))
     }
 

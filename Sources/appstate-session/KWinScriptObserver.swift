@@ -137,7 +137,8 @@ final class KWinScriptObserver: WindowObserver {
                 Interface(
                     BusNames.windows,
                     methods: [
-                        Method("ReplaceWindows", in: [("windows", "s")]) { [unowned self] call in
+                        Method(WindowsMember.replaceWindows.rawValue, in: [("windows", "s")]) {
+                            [unowned self] call in
                             try take(call)
                         }
                     ]), at: BusNames.windowsPath),

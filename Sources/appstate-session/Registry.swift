@@ -57,7 +57,7 @@ final class Registry {
                 entries = [:]
                 isKnown = false
                 daemon = nil
-                calls = [try call("Unsubscribe") { _ in }]
+                calls = [try call(.unsubscribe) { _ in }]
             }
         } catch {
             // The connection is gone, which somebody else is told of.
@@ -117,12 +117,12 @@ final class Registry {
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func ask() throws(BusFailure) {
-        calls.append(try call("Subscribe") { [unowned self] reply in daemon = reply.sender })
+        calls.append(try call(.subscribe) { [unowned self] reply in daemon = reply.sender })
         try list()
     }
 
     private func list() throws(BusFailure) {
-        listing = try call("ListApplications") { [unowned self] reply in
+        listing = try call(.listApplications) { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
             let before = isKnown ? entries : [:]
             entries = rows
@@ -156,12 +156,24 @@ final class Registry {
     }
 
     private func call(
-        _ member: String, _ done: @escaping (borrowing Message) -> Void
+        _ method: ManagerMethod, _ done: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
-        let message = try bus.newCall(
-            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: member)
-        return try bus.callAsync(message) { [journal] reply in
-            if let error = reply.error { journal.log(.debug, "\(member): \(error)") } else { done(reply) }
+        try bus.callAsync(bus.newCall(method)) { [journal] reply in
+            if let error = reply.error {
+                journal.log(.debug, "\(method.rawValue): \(error)")
+            } else {
+                done(reply)
+            }
         }
+    }
+}
+
+extension Bus {
+    /// A call of the daemon, to fill and send.
+    func newCall<Name: MethodName>(
+        _ method: Name, at path: String = BusNames.root
+    ) throws(BusFailure) -> Message {
+        try newCall(
+            destination: BusNames.service, path: path, interface: Name.interface, member: method.rawValue)
     }
 }

@@ -93,7 +93,7 @@ final class Reporter {
 
     private func sendSession() throws(BusFailure) {
         guard let session else { return }
-        let message = try newCall("SetSession")
+        let message = try bus.newCall(ReporterMethod.setSession)
         try message.append(session)
         try call(message) { [journal] error in
             journal.log(.warning, "cannot report for session \(session): \(error)")
@@ -101,18 +101,13 @@ final class Reporter {
     }
 
     private func send(_ report: Report) throws(BusFailure) {
-        let message = try newCall(report.member)
+        let message = try bus.newCall(report.method)
         try report.write(to: message)
         try call(message) { [unowned self] error in refused(report, error) }
         log?(report)
         var known = told ?? [:]
         report.apply(to: &known)
         told = known
-    }
-
-    private func newCall(_ member: String) throws(BusFailure) -> Message {
-        try bus.newCall(
-            destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter, member: member)
     }
 
     private func call(_ message: borrowing Message, failed: @escaping (MethodError) -> Void)
@@ -164,7 +159,7 @@ final class Reporter {
     private func leaveOut(_ report: Report) {
         guard case .update(let window) = report, window.observed.focused else { return }
         do {
-            let message = try newCall("SetFocus")
+            let message = try bus.newCall(ReporterMethod.setFocus)
             try message.append(UInt32(0))
             try call(message) { [journal] error in journal.log(.debug, "SetFocus 0: \(error)") }
         } catch {

@@ -64,7 +64,7 @@ final class Watcher {
     }
 
     private func subscribe() throws {
-        daemon = try client.call(BusNames.root, BusNames.manager, "Subscribe").sender
+        daemon = try client.call(ManagerMethod.subscribe).sender
         names = [:]
         for row in try client.applications() { names[row.path] = (row.id, row.pid) }
     }

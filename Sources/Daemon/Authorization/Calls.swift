@@ -18,7 +18,9 @@ extension Daemon {
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
-        let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
+        let isSet =
+            message.interface == BusNames.reporter
+            && message.member == ReporterMethod.replaceWindows.rawValue
         let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
@@ -86,11 +88,11 @@ extension Daemon {
     // MARK: What polkit has to be asked
 
     /// What manages an application, and the arguments it takes: what does not read is no question.
-    private static let managing = [
-        "Suspend": "", "Resume": "", "CanSuspend": "", "Terminate": "b", "Unregister": "",
+    private static let managing: [ApplicationMethod: String] = [
+        .suspend: "", .resume: "", .canSuspend: "", .terminate: "b", .unregister: "",
     ]
     /// What is told of changes from then on.
-    private static let subscribing: Set = ["Subscribe", "GetManagedObjects", "GetAll"]
+    private static let subscribing: Set = [ManagerMethod.subscribe.rawValue, "GetManagedObjects", "GetAll"]
 
     /// An ordinary user with its own applications is no question for polkit, but once when it subscribes: it may be
     /// told of others' later.
@@ -101,13 +103,13 @@ extension Daemon {
         case (BusNames.reporter?, _), ("org.freedesktop.DBus.Peer"?, _):
             return .nothing
         case (BusNames.manager?, BusNames.root?):
-            switch member {
-            case "Register", "RegisterProcess":
+            switch ManagerMethod(rawValue: member) {
+            case .register?, .registerProcess?:
                 return demandToRegister(message, connection)
-            case "ReloadConfig":
+            case .reloadConfig?:
                 return .management(
                     .configuration, details: [("method", member), ("target", "the configuration")])
-            case "Unsubscribe":
+            case .unsubscribe?:
                 return .turn
             default:
                 break
@@ -116,7 +118,9 @@ extension Daemon {
             guard let number = BusNames.applicationNumber(inPath: path) else { break }
             let application = machine.applications[ApplicationNumber(number)]
             if application?.user == connection.user { return .nothing }
-            if interface == BusNames.application, Self.managing[member] == message.signature {
+            if interface == BusNames.application, let method = ApplicationMethod(rawValue: member),
+                Self.managing[method] == message.signature
+            {
                 return .management(
                     .application(number), details: details(of: member, path, application, connection))
             }
@@ -152,7 +156,7 @@ extension Daemon {
         let member = message.member ?? ""
         defer { try? message.rewind() }
         do {
-            guard message.signature == (member == "Register" ? "sua{sv}" : "sha{sv}"),
+            guard message.signature == (member == ManagerMethod.register.rawValue ? "sua{sv}" : "sha{sv}"),
                 let id = ApplicationID(try message.readString())
             else { return .turn }
             // The caller's own process is what most of them ask for.
@@ -180,7 +184,7 @@ extension Daemon {
     private func processToRegister(
         _ message: borrowing Message, _ member: String, _ connection: Connection
     ) throws -> (identity: ProcessIdentity, owner: Proc.Owner)? {
-        if member == "Register" {
+        if member == ManagerMethod.register.rawValue {
             let pid = try message.readUInt32()
             if pid == 0 { return nil }
             let subject = try subject(pid: pid, of: connection)
