@@ -31,15 +31,17 @@ let package = Package(
         .target(name: "LifeCycle", dependencies: ["AppStateContract"], swiftSettings: coreSettings),
         .systemLibrary(
             name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
-        .target(
-            name: "AppStateBus", dependencies: ["CSystemd", "AppStateContract"], swiftSettings: settings),
+        .target(name: "AppStateBus", dependencies: ["CSystemd"], swiftSettings: settings),
+        .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
         .systemLibrary(name: "CLinux"),
         .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
         .target(
-            name: "Daemon", dependencies: ["AppStateContract", "LifeCycle", "AppStateBus", "Linux"],
+            name: "Daemon",
+            dependencies: ["AppStateContract", "LifeCycle", "AppStateBus", "Systemd", "Linux"],
             swiftSettings: settings),
         .executableTarget(
-            name: "appstated", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Daemon"],
+            name: "appstated",
+            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon"],
             swiftSettings: settings),
         .systemLibrary(
             name: "CXCB", pkgConfig: "xcb-res",
@@ -48,7 +50,8 @@ let package = Package(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
         .executableTarget(
-            name: "appstate-session", dependencies: ["AppStateContract", "AppStateBus", "Linux", "Windows"],
+            name: "appstate-session",
+            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
@@ -69,7 +72,8 @@ let package = Package(
 
         .target(name: "TestSupport", dependencies: ["Linux"], path: "Tests/Support", swiftSettings: settings),
         .executableTarget(
-            name: "BusProbe", dependencies: ["AppStateBus"], path: "Tests/BusProbe", swiftSettings: settings),
+            name: "SystemdProbe", dependencies: ["Systemd"], path: "Tests/SystemdProbe",
+            swiftSettings: settings),
         .executableTarget(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
@@ -82,13 +86,15 @@ let package = Package(
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "Linux", "AppStateBus", "AppStateContract", "TestSupport", "appstated",
+                "Windows", "Linux", "AppStateBus", "Systemd", "AppStateContract", "TestSupport", "appstated",
                 "appstate-session",
                 "WindowActor", "WaylandActor",
             ],
             swiftSettings: settings),
         .testTarget(
-            name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport", "BusProbe"],
+            name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
+        .testTarget(
+            name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),
         .testTarget(
             name: "LinuxTests", dependencies: ["Linux", "CLinux", "TestSupport"], swiftSettings: settings),
@@ -101,7 +107,8 @@ let package = Package(
         .testTarget(
             name: "DaemonTests",
             dependencies: [
-                "Daemon", "AppStateBus", "AppStateContract", "LifeCycle", "Linux", "TestSupport", "appstated",
+                "Daemon", "AppStateBus", "Systemd", "AppStateContract", "LifeCycle", "Linux", "TestSupport",
+                "appstated",
                 "AppActor",
             ],
             exclude: ["Scripts"], swiftSettings: settings),

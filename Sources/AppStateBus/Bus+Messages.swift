@@ -85,17 +85,16 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - rule: a match rule, as in the D-Bus specification.
-    ///   - failed: called when the bus refuses the rule; with `nil`, libsystemd closes the connection then.
+    ///   - failed: called when the bus refuses the rule: nothing will be heard then.
     ///   - handler: gets the message, with its arguments to read from the first.
     /// - Returns: the match; it holds for as long as it is kept.
     public func match(
-        _ rule: String, failed: ((MethodError) -> Void)? = nil,
+        _ rule: String, failed: @escaping (MethodError) -> Void,
         handler: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
-        let context = MatchContext(handler, failed)
+        let context = MatchContext((handler, failed))
         return try Slot.make(owning: context, "match", rule) { slot, userdata in
-            sd_bus_add_match_async(
-                pointer, &slot, rule, handleMatch, failed == nil ? nil : handleInstall, userdata)
+            sd_bus_add_match_async(pointer, &slot, rule, handleMatch, handleInstall, userdata)
         }
     }
 
@@ -117,6 +116,12 @@ extension Bus {
         try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
     }
 
+    /// Keeps a call that no handler gets to see, to answer it later, once.
+    public func deferred(_ call: borrowing Message) -> PendingCall { PendingCall(call.retained(), complain) }
+
+    /// Answers a call that no handler gets to see.
+    public func refuse(_ call: borrowing Message, _ error: MethodError) { Answer.fail(call, error, complain) }
+
     static func taken(
         _ pointer: OpaquePointer?, _ operation: String, _ subject: String
     ) throws(BusFailure) -> Message {
@@ -125,41 +130,21 @@ extension Bus {
     }
 }
 
-private final class ReplyContext {
-    /// Gone once it was called, so that what it captured does not wait for the slot to be let go.
-    var handler: ((borrowing Message) -> Void)?
-
-    init(_ handler: @escaping (borrowing Message) -> Void) {
-        self.handler = handler
-    }
-}
-
-private final class MatchContext {
-    let handler: (borrowing Message) -> Void
-    let failed: ((MethodError) -> Void)?
-
-    init(_ handler: @escaping (borrowing Message) -> Void, _ failed: ((MethodError) -> Void)?) {
-        self.handler = handler
-        self.failed = failed
-    }
-}
-
-private final class FilterContext {
-    let handler: (borrowing Message) -> Bool
-
-    init(_ handler: @escaping (borrowing Message) -> Bool) {
-        self.handler = handler
-    }
-}
+/// Empty once it was called, so that what it captured does not wait for the slot to be let go.
+private typealias ReplyContext = Context<((borrowing Message) -> Void)?>
+private typealias MatchContext = Context<
+    (handler: (borrowing Message) -> Void, failed: (MethodError) -> Void)
+>
+private typealias FilterContext = Context<(borrowing Message) -> Bool>
 
 private func handleReply(
     _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    let context = Unmanaged<ReplyContext>.fromOpaque(userdata).takeUnretainedValue()
-    let handler = context.handler
-    context.handler = nil
+    let context = ReplyContext.at(userdata)
+    let handler = context.value
+    context.value = nil
     handler?(Message(retaining: message))
     return 1
 }
@@ -169,7 +154,7 @@ private func handleMatch(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().handler(Message(retaining: message))
+    MatchContext.at(userdata).value.handler(Message(retaining: message))
     return 0
 }
 
@@ -179,7 +164,7 @@ private func handleInstall(
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
     if let refusal = Message(retaining: message).error {
-        Unmanaged<MatchContext>.fromOpaque(userdata).takeUnretainedValue().failed?(refusal)
+        MatchContext.at(userdata).value.failed(refusal)
     }
     return 1
 }
@@ -189,6 +174,5 @@ private func handleFilter(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    let context = Unmanaged<FilterContext>.fromOpaque(userdata).takeUnretainedValue()
-    return context.handler(Message(retaining: message)) ? 1 : 0
+    return FilterContext.at(userdata).value(Message(retaining: message)) ? 1 : 0
 }

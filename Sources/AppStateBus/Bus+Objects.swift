@@ -6,7 +6,7 @@ extension Bus {
     ///
     /// - Returns: the slot; the interface is there for as long as it is kept.
     public func add(_ interface: Interface, at path: String) throws(BusFailure) -> Slot {
-        try Registration(interface).slot(path) { slot, vtable, userdata in
+        try Registration(interface, complain).slot(path) { slot, vtable, userdata in
             sd_bus_add_object_vtable(pointer, &slot, path, interface.name, vtable, userdata)
         }
     }
@@ -22,7 +22,7 @@ extension Bus {
         _ interface: Interface, under prefix: String,
         find: @escaping (_ path: String) throws(MethodError) -> Bool
     ) throws(BusFailure) -> Slot {
-        try Registration(interface, find: find).slot(prefix) { slot, vtable, userdata in
+        try Registration(interface, find: find, complain).slot(prefix) { slot, vtable, userdata in
             sd_bus_add_fallback_vtable(
                 pointer, &slot, prefix, interface.name, vtable, findObject, userdata)
         }
@@ -50,13 +50,7 @@ extension Bus {
     }
 }
 
-private final class NodesContext {
-    let nodes: (String) -> [String]
-
-    init(_ nodes: @escaping (String) -> [String]) {
-        self.nodes = nodes
-    }
-}
+private typealias NodesContext = Context<(String) -> [String]>
 
 /// Gives libsystemd an array of strings, both of which it frees with free(3).
 private func enumerateNodes(
@@ -65,8 +59,7 @@ private func enumerateNodes(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let prefix, let userdata, let result else { return -EINVAL }
-    let nodes = Unmanaged<NodesContext>.fromOpaque(userdata).takeUnretainedValue()
-        .nodes(String(cString: prefix))
+    let nodes = NodesContext.at(userdata).value(String(cString: prefix))
     let size = MemoryLayout<UnsafeMutablePointer<CChar>?>.stride
     guard let memory = calloc(nodes.count + 1, size) else { return -ENOMEM }
     let list = memory.bindMemory(to: UnsafeMutablePointer<CChar>?.self, capacity: nodes.count + 1)

@@ -28,11 +28,11 @@ extension Bus {
     /// - Parameters:
     ///   - name: unique or well-known; nil: every name.
     ///   - onlyLost: only when nobody has it any more.
-    ///   - failed: called when the bus refuses the rule; with `nil`, libsystemd closes the connection then.
+    ///   - failed: called when the bus refuses to tell: nothing will be heard then.
     ///   - handler: gets the name and the unique name of the connection that has it now; nil: nobody has.
     /// - Returns: the watch; it holds for as long as it is kept.
     public func watchOwner(
-        of name: String? = nil, onlyLost: Bool = false, failed: ((MethodError) -> Void)? = nil,
+        of name: String? = nil, onlyLost: Bool = false, failed: @escaping (MethodError) -> Void,
         handler: @escaping (_ name: String, _ owner: String?) -> Void
     ) throws(BusFailure) -> Slot {
         var rule =

@@ -6,10 +6,12 @@ import Glibc
 /// It closes when it is let go; slots and messages that outlive it are harmless and do nothing more.
 public final class Bus {
     let pointer: OpaquePointer
+    let complain: (String) -> Void
     private var disconnection: Slot?
 
-    private init(_ pointer: OpaquePointer) {
+    private init(_ pointer: OpaquePointer, _ complain: @escaping (String) -> Void) {
         self.pointer = pointer
+        self.complain = complain
         LiveHandles.counts.pointee.buses += 1
     }
 
@@ -20,19 +22,26 @@ public final class Bus {
     }
 
     /// Connects to the system bus, or to where DBUS_SYSTEM_BUS_ADDRESS says it is.
-    public static func system() throws(BusFailure) -> Bus {
+    ///
+    /// - Parameter complain: gets, as a line for a log, what no caller can be told: a handler that does not answer, or
+    ///   fails after its answer, and an answer that cannot be written or sent.
+    public static func system(complain: @escaping (String) -> Void = { _ in }) throws(BusFailure) -> Bus {
         var bus: OpaquePointer?
         try check(sd_bus_open_system_with_description(&bus, "system"), "open", "the system bus")
         guard let bus else { throw BusFailure(operation: "open", subject: "the system bus", errno: ENOMEM) }
-        return Bus(bus)
+        return Bus(bus, complain)
     }
 
     /// Connects to the bus at a D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
-    public static func open(address: String) throws(BusFailure) -> Bus {
+    ///
+    /// - Parameter complain: as for `system(complain:)`.
+    public static func open(
+        address: String, complain: @escaping (String) -> Void = { _ in }
+    ) throws(BusFailure) -> Bus {
         var made: OpaquePointer?
         try check(sd_bus_new(&made), "open", address)
         guard let made else { throw BusFailure(operation: "open", subject: address, errno: ENOMEM) }
-        let bus = Bus(made)
+        let bus = Bus(made, complain)
         try check(sd_bus_set_address(made, address), "set the address", address)
         try check(sd_bus_set_bus_client(made, 1), "be a client of", address)
         try check(sd_bus_start(made), "open", address)
@@ -101,8 +110,9 @@ public final class Bus {
             """
             type='signal',sender='org.freedesktop.DBus.Local',path='/org/freedesktop/DBus/Local',\
             interface='org.freedesktop.DBus.Local',member='Disconnected'
-            """
-        ) { _ in handler() }
+            """,
+            // libsystemd tells of it by itself: no bus is asked, and none refuses.
+            failed: { _ in }, handler: { _ in handler() })
     }
 
     /// How many messages wait until the bus takes them.

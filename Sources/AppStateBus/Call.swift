@@ -7,11 +7,16 @@ public struct Call: ~Copyable {
     /// The call itself, with its arguments to read.
     public let message: Message
     private let answered: UnsafeMutablePointer<Bool>
+    private let complain: (String) -> Void
 
     /// - Parameter answered: where to note that the call was answered; outlives the call.
-    init(_ message: consuming Message, answered: UnsafeMutablePointer<Bool>) {
+    init(
+        _ message: consuming Message, answered: UnsafeMutablePointer<Bool>,
+        _ complain: @escaping (String) -> Void
+    ) {
         self.message = message
         self.answered = answered
+        self.complain = complain
     }
 
     /// The object path that was called.
@@ -23,8 +28,8 @@ public struct Call: ~Copyable {
 
     /// Reads arguments: what does not read as asked is the caller's mistake, `InvalidArgs`. A `MethodError` from
     /// `body` passes as it is.
-    public borrowing func read<Value>(
-        _ body: (borrowing Message) throws -> Value
+    public borrowing func read<Value, Failure: Error>(
+        _ body: (borrowing Message) throws(Failure) -> Value
     ) throws(MethodError) -> Value {
         do {
             return try body(message)
@@ -40,27 +45,27 @@ public struct Call: ~Copyable {
 
     /// Answers with what `body` appends. Where that fails, or the reply cannot be sent, nothing is answered yet
     /// and the error thrown is what to answer: a `MethodError` from `body` as it is, else `Failed`.
-    public borrowing func reply(
-        _ body: (borrowing Message) throws -> Void
+    public borrowing func reply<Failure: Error>(
+        _ body: (borrowing Message) throws(Failure) -> Void
     ) throws(MethodError) {
-        do {
+        do throws(BusFailure) {
             try Answer.reply(to: message, body)
         } catch {
-            throw Answer.error(for: error)
+            throw MethodError(error)
         }
         answered.pointee = true
     }
 
     /// Answers with an error; the same as throwing it.
     public borrowing func fail(_ error: MethodError) {
-        Answer.fail(message, error)
+        Answer.fail(message, error, complain)
         answered.pointee = true
     }
 
     /// Keeps the call to answer it later, once.
     public borrowing func deferred() -> PendingCall {
         answered.pointee = true
-        return PendingCall(message.retained())
+        return PendingCall(message.retained(), complain)
     }
 }
 
@@ -71,14 +76,16 @@ public final class PendingCall {
     public let message: Message
     /// Whether it was answered.
     public private(set) var isAnswered = false
+    private let complain: (String) -> Void
 
-    init(_ message: consuming Message) {
+    init(_ message: consuming Message, _ complain: @escaping (String) -> Void) {
         self.message = message
+        self.complain = complain
     }
 
     deinit {
         if !isAnswered {
-            Answer.fail(message, .failed("\(message.subject) was dropped without an answer"))
+            Answer.fail(message, .failed("\(message.subject) was dropped without an answer"), complain)
         }
     }
 
@@ -96,63 +103,72 @@ public final class PendingCall {
 
     /// Answers with what `body` appends; where that fails the caller gets `Failed`. A caller that has left is
     /// not a failure. A second answer is ignored.
-    public func reply(_ body: (borrowing Message) throws -> Void) {
+    public func reply<Failure: Error>(_ body: (borrowing Message) throws(Failure) -> Void) {
         guard !isAnswered else { return }
         isAnswered = true
-        do {
+        do throws(BusFailure) {
             try Answer.reply(to: message, body)
-        } catch let failure as BusFailure where Answer.isGone(failure.errno) {
-            return
         } catch {
-            Answer.broken("answer \(message.subject): \(error)")
-            Answer.fail(message, Answer.error(for: error))
+            failed(error)
         }
     }
 
     /// A reply to fill over several turns of the loop, for `send(_:)`.
-    public func newReply() throws(BusFailure) -> Message {
-        var made: OpaquePointer?
-        try check(sd_bus_message_new_method_return(message.pointer, &made), "answer", message.subject)
-        return try Bus.taken(made, "answer", message.subject)
-    }
+    public func newReply() throws(BusFailure) -> Message { try Answer.newReply(to: message) }
 
     /// Answers with what `newReply` gave. A caller that has left is not a failure. A second answer is ignored.
     public func send(_ reply: borrowing Message) {
         guard !isAnswered else { return }
         isAnswered = true
-        guard message.expectsReply else { return }
-        let result = sd_bus_send(sd_bus_message_get_bus(message.pointer), reply.pointer, nil)
-        guard result < 0, !Answer.isGone(-result) else { return }
-        let failure = BusFailure(operation: "answer", subject: message.subject, errno: -result)
-        Answer.broken("\(failure)")
-        Answer.fail(message, MethodError(failure))
+        do throws(BusFailure) {
+            if message.expectsReply { try Answer.send(reply, to: message) }
+        } catch {
+            failed(error)
+        }
+    }
+
+    private func failed(_ failure: BusFailure) {
+        if Answer.isGone(failure.errno) { return }
+        complain("\(message.subject): \(failure)")
+        Answer.fail(message, MethodError(failure), complain)
     }
 
     /// Answers with an error. A second answer is ignored.
     public func fail(_ error: MethodError) {
         guard !isAnswered else { return }
         isAnswered = true
-        Answer.fail(message, error)
+        Answer.fail(message, error, complain)
     }
 }
 
 /// How calls are answered.
 enum Answer {
-    static func reply(
-        to call: borrowing Message, _ body: (borrowing Message) throws -> Void
-    ) throws {
+    static func reply<Failure: Error>(
+        to call: borrowing Message, _ body: (borrowing Message) throws(Failure) -> Void
+    ) throws(BusFailure) {
         guard call.expectsReply else { return }
+        let reply = try newReply(to: call)
+        do {
+            try body(reply)
+        } catch {
+            throw BusFailure(error, from: "answer", to: call.subject)
+        }
+        try send(reply, to: call)
+    }
+
+    static func newReply(to call: borrowing Message) throws(BusFailure) -> Message {
         var made: OpaquePointer?
         try check(sd_bus_message_new_method_return(call.pointer, &made), "answer", call.subject)
-        guard let made else { throw BusFailure(operation: "answer", subject: call.subject, errno: ENOMEM) }
-        let reply = Message(owning: made)
-        try body(reply)
+        return try Bus.taken(made, "answer", call.subject)
+    }
+
+    static func send(_ reply: borrowing Message, to call: borrowing Message) throws(BusFailure) {
         try check(
             sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
     }
 
     /// A connection that is closing takes no answers, and nobody waits for one there.
-    static func fail(_ call: borrowing Message, _ error: MethodError) {
+    static func fail(_ call: borrowing Message, _ error: MethodError, _ complain: (String) -> Void) {
         guard call.expectsReply else { return }
         let result = error.name.withCString { name in
             error.message.withCString { message in
@@ -161,7 +177,7 @@ enum Answer {
             }
         }
         if result < 0, !isGone(-result) {
-            broken("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
+            complain("answer \(call.subject) with \(error): \(String(cString: strerror(-result)))")
         }
     }
 
@@ -176,9 +192,5 @@ enum Answer {
         case let failure as BusFailure: MethodError(failure)
         default: .failed("\(failure)")
         }
-    }
-
-    static func broken(_ what: String) {
-        Journal.library.log(.error, what)
     }
 }

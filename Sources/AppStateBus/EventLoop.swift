@@ -120,7 +120,7 @@ public final class EventLoop {
             // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
             sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)
         }
-        let timer = Timer(source)
+        let timer = Timer(Source(source))
         timer.disarm()
         return timer
     }

@@ -5,22 +5,17 @@ import Glibc
 /// A thread counts its own because everything of a bus stays on one thread; so the counts need no lock, and
 /// several threads with a bus each do not disturb one another. For tests: what a scenario took it must give
 /// back.
-public enum LiveHandles {
-    /// References to messages.
-    public static var messages: Int { counts.pointee.messages }
-    /// Slots: objects, matches, filters, calls under way. A slot is counted until libsystemd frees it.
-    public static var slots: Int { counts.pointee.slots }
-    /// Event sources, counted until libsystemd frees them.
-    public static var sources: Int { counts.pointee.sources }
-    /// Bus connections.
-    public static var buses: Int { counts.pointee.buses }
-
-    struct Counts {
-        var messages = 0
-        var slots = 0
-        var sources = 0
-        var buses = 0
+package enum LiveHandles {
+    package struct Counts: Equatable {
+        package var messages = 0
+        /// Objects, matches, filters, calls under way, each until libsystemd frees it.
+        package var slots = 0
+        /// Event sources, each until libsystemd frees it.
+        package var sources = 0
+        package var buses = 0
     }
+
+    package static var now: Counts { counts.pointee }
 
     private static let key: pthread_key_t = {
         var key = pthread_key_t()

@@ -94,8 +94,8 @@ extension Message {
     ///
     /// - Parameter body: reads all of the contents from this message. What it throws is passed on (a
     ///   `MethodError` as the name and message of the failure).
-    public borrowing func withEntered<Value>(
-        _ kind: Container, _ contents: String, _ body: () throws -> Value
+    public borrowing func withEntered<Value, Failure: Error>(
+        _ kind: Container, _ contents: String, _ body: () throws(Failure) -> Value
     ) throws(BusFailure) -> Value {
         guard try enter(kind, contents) else { throw mismatch(kind.signature(of: contents), 0) }
         let value: Value

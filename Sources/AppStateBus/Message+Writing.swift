@@ -87,8 +87,8 @@ extension Message {
     ///   - contents: its signature without the container itself: `{sv}` for `a{sv}`, `su` for `(su)`.
     ///   - body: appends the contents to this message. What it throws is passed on (a
     ///     `MethodError` as the name and message of the failure); the message is not fit to be sent then.
-    public borrowing func withContainer(
-        _ kind: Container, _ contents: String, _ body: () throws -> Void
+    public borrowing func withContainer<Failure: Error>(
+        _ kind: Container, _ contents: String, _ body: () throws(Failure) -> Void
     ) throws(BusFailure) {
         try open(kind, contents)
         do {

@@ -81,12 +81,6 @@ public struct Message: ~Copyable {
         return sd_bus_message_rewind(pointer, 1) < 0 || result != 0 ? nil : limit - left
     }
 
-    /// Keeps a call that no handler gets to see, to answer it later, once.
-    public borrowing func deferred() -> PendingCall { PendingCall(retained()) }
-
-    /// Answers a call that no handler gets to see.
-    public borrowing func refuse(_ error: MethodError) { Answer.fail(self, error) }
-
     /// What failures name: the member, or what kind of message it is.
     var subject: String {
         member ?? (isError ? "an error" : "a reply")

@@ -15,13 +15,18 @@ final class Registration {
 
     let interface: Interface
     let find: ((String) throws(MethodError) -> Bool)?
+    let complain: (String) -> Void
     let vtable: UnsafeMutablePointer<sd_bus_vtable>
     let rows: UnsafeMutablePointer<Row>
     private var strings: [UnsafeMutablePointer<CChar>] = []
 
-    init(_ interface: Interface, find: ((String) throws(MethodError) -> Bool)? = nil) {
+    init(
+        _ interface: Interface, find: ((String) throws(MethodError) -> Bool)? = nil,
+        _ complain: @escaping (String) -> Void
+    ) {
         self.interface = interface
         self.find = find
+        self.complain = complain
         let count = interface.methods.count + interface.properties.count + interface.signals.count + 2
         vtable = .allocate(capacity: count)
         // Unused parts of a row must be zero: sd_bus_add_object_vtable(3).
@@ -139,16 +144,17 @@ private func callMethod(
     let method = registration.interface.methods[index]
     var answered = false
     return withUnsafeMutablePointer(to: &answered) { answered in
-        let call = Call(Message(retaining: message), answered: answered)
+        let call = Call(Message(retaining: message), answered: answered, registration.complain)
         do {
             try method.handler(call)
             if !answered.pointee {
-                Answer.broken("\(registration.interface.name).\(method.name) returned without an answer")
+                registration.complain(
+                    "\(registration.interface.name).\(method.name) returned without an answer")
                 call.fail(.failed("\(method.name) gave no answer"))
             }
         } catch {
             if answered.pointee {
-                Answer.broken(
+                registration.complain(
                     "\(registration.interface.name).\(method.name) failed after its answer: \(error)")
             } else {
                 call.fail(Answer.error(for: error))

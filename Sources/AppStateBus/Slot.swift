@@ -45,3 +45,16 @@ public final class Slot {
         }
     }
 }
+
+/// What a callback finds behind its userdata: libsystemd's object keeps it.
+final class Context<Value> {
+    var value: Value
+
+    init(_ value: Value) {
+        self.value = value
+    }
+
+    static func at(_ userdata: UnsafeMutableRawPointer) -> Context {
+        Unmanaged<Context>.fromOpaque(userdata).takeUnretainedValue()
+    }
+}

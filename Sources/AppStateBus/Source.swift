@@ -26,7 +26,7 @@ public struct Readiness: OptionSet, Sendable {
 /// A watch on a descriptor or a signal. It ends with `cancel()` or when it is let go, also from within its own
 /// handler. It keeps its handler: one that holds on to the owner of the source keeps both, until `cancel()`.
 public final class Source {
-    private var pointer: OpaquePointer?
+    fileprivate private(set) var pointer: OpaquePointer?
 
     init(_ pointer: OpaquePointer) {
         self.pointer = pointer
@@ -52,14 +52,10 @@ public final class Source {
 
 /// A timer on CLOCK_MONOTONIC. It ends with `cancel()` or when it is let go, also from within its own handler.
 public final class Timer {
-    private var pointer: OpaquePointer?
+    private let source: Source
 
-    init(_ pointer: OpaquePointer) {
-        self.pointer = pointer
-    }
-
-    deinit {
-        cancel()
+    init(_ source: Source) {
+        self.source = source
     }
 
     /// Has the handler called once, at the time given, or at once where that has passed. Replaces what it was
@@ -67,7 +63,7 @@ public final class Timer {
     ///
     /// - Parameter time: CLOCK_MONOTONIC, in microseconds.
     public func arm(at time: UInt64) {
-        guard let pointer else { return }
+        guard let pointer = source.pointer else { return }
         let moved = sd_event_source_set_time(pointer, time)
         let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
         // ESTALE: the loop has ended, and nothing comes due any more.
@@ -77,17 +73,10 @@ public final class Timer {
     }
 
     /// Takes the appointment back; the timer can be armed again.
-    public func disarm() {
-        guard let pointer else { return }
-        sd_event_source_set_enabled(pointer, Int32(SD_EVENT_OFF))
-    }
+    public func disarm() { source.turn(on: false) }
 
     /// Ends the timer for good.
-    public func cancel() {
-        guard let pointer else { return }
-        self.pointer = nil
-        sd_event_source_disable_unref(pointer)
-    }
+    public func cancel() { source.cancel() }
 }
 
 /// What libsystemd's source points back at. The source owns it: it is let go when libsystemd frees the source,

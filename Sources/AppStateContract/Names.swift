@@ -93,37 +93,6 @@ public enum ExemptionReason: String, Sendable, CaseIterable {
     }
 }
 
-/// The signals of `org.appstate1.Application`.
-public enum ApplicationSignal: String, Sendable, CaseIterable {
-    case willFinishLaunching = "WillFinishLaunching"
-    case didFinishLaunching = "DidFinishLaunching"
-    case didBecomeActive = "DidBecomeActive"
-    case willResignActive = "WillResignActive"
-    case didEnterBackground = "DidEnterBackground"
-    case willEnterForeground = "WillEnterForeground"
-    case willTerminate = "WillTerminate"
-    case didReceiveMemoryWarning = "DidReceiveMemoryWarning"
-    case significantTimeChange = "SignificantTimeChange"
-    case protectedDataWillBecomeUnavailable = "ProtectedDataWillBecomeUnavailable"
-    case protectedDataDidBecomeAvailable = "ProtectedDataDidBecomeAvailable"
-    case openURLs = "OpenURLs"
-    case continueUserActivity = "ContinueUserActivity"
-    case messageReceived = "MessageReceived"
-    case backgroundTransferFinished = "BackgroundTransferFinished"
-    case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
-    case stateChanged = "StateChanged"
-}
-
-/// The signals of `org.appstate1.Manager`.
-public enum ManagerSignal: String, Sendable, CaseIterable {
-    case applicationAdded = "ApplicationAdded"
-    case applicationRemoved = "ApplicationRemoved"
-    case stateChanged = "StateChanged"
-    case memoryPressureChanged = "MemoryPressureChanged"
-    case applicationReclaimed = "ApplicationReclaimed"
-    case resync = "Resync"
-}
-
 /// A desktop entry's id, as `Register` takes it. A name, not an identity.
 public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     public let rawValue: String

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// Turns announcements into the signals of the D-Bus API, and sends each to whom it concerns.
 final class Announcer {
@@ -12,7 +13,7 @@ final class Announcer {
     var applicationInterface: Interface?
     var managerInterface: Interface?
     enum Change {
-        case changed(Set<ObservedProperty>)
+        case changed(Set<ApplicationProperty>)
         case ended
     }
 
@@ -112,7 +113,7 @@ final class Announcer {
 
     /// What has changed, once more, to one that an answer has just told what was before.
     func sayChanged(
-        _ application: Registered, _ properties: Set<ObservedProperty>, to connection: Connection
+        _ application: Registered, _ properties: Set<ApplicationProperty>, to connection: Connection
     ) {
         guard let interface = applicationInterface else { return }
         propertiesChanged(
@@ -148,7 +149,7 @@ final class Announcer {
         }
     }
 
-    func changed(_ application: Registered, _ properties: Set<ObservedProperty>) {
+    func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
         noted(application.number, .changed(properties))
         guard let interface = applicationInterface else { return }
         let number = application.number
@@ -166,7 +167,7 @@ final class Announcer {
     func focusChanged(in session: SessionKey) {
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["FocusedApplication"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.focusedApplication.rawValue],
             to: { ($0.followsManager || $0.isSubscribed) && self.session($0) == session })
     }
 
@@ -180,7 +181,7 @@ final class Announcer {
         }
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["MemoryPressure"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.memoryPressure.rawValue],
             to: { $0.followsManager || $0.isSubscribed })
     }
 
@@ -197,7 +198,7 @@ final class Announcer {
     func detectionChanged() {
         guard let interface = managerInterface else { return }
         propertiesChanged(
-            of: interface, path: BusNames.root, only: ["StopDetection"],
+            of: interface, path: BusNames.root, only: [ManagerProperty.stopDetection.rawValue],
             to: { $0.followsManager || $0.isSubscribed })
     }
 

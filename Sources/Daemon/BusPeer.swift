@@ -1,4 +1,5 @@
 import AppStateBus
+import Systemd
 
 /// A service on the bus: the one place that knows who has its name, so that nobody else's signals are taken for its
 /// own.

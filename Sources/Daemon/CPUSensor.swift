@@ -1,6 +1,7 @@
 import AppStateBus
 import LifeCycle
 import Linux
+import Systemd
 
 /// Hears that a CPU has come online. The kernel tells (CPUWatch); where its socket cannot be had, the list of CPUs is
 /// read once a minute.

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// A connection of the bus that has called us: who it is, as the bus says, and what it wants to hear.
 final class Connection {

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 public import Linux
+public import Systemd
 
 /// The daemon: one thread, one event loop, one step.
 ///

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// Sends signals to those who are entitled to them, each by itself: nothing is broadcast, so that other
 /// users of the machine learn nothing from the bus.

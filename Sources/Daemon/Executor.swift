@@ -1,8 +1,8 @@
-import AppStateBus
 import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Carries out what the life cycle decided. Decides nothing; what comes of it is reported as a fact.
 final class Executor {
@@ -21,7 +21,7 @@ final class Executor {
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
-    private var changes: [ApplicationNumber: Set<ObservedProperty>] = [:]
+    private var changes: [ApplicationNumber: Set<ApplicationProperty>] = [:]
     private var changed: [ApplicationNumber] = []
 
     init(
@@ -154,7 +154,7 @@ final class Executor {
         changed.removeAll(keepingCapacity: true)
     }
 
-    private func note(_ properties: Set<ObservedProperty>, of number: ApplicationNumber) {
+    private func note(_ properties: Set<ApplicationProperty>, of number: ApplicationNumber) {
         if changes[number] == nil { changed.append(number) }
         changes[number, default: []].formUnion(properties)
     }

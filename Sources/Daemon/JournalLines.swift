@@ -1,6 +1,6 @@
-import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// What a machine's journal keeps, and how it can be searched: each line of an application has its kind and fields of
 /// its own. Every edge would be a line for each change of the focus, and is for who asks for it (SYSTEMD_LOG_LEVEL=debug).

@@ -2,6 +2,7 @@ import AppStateBus
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Ends applications by SIGKILL, whole: they are stopped first. One that dies while it forks leaves a child that
 /// has no parent to know it by.

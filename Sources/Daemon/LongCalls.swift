@@ -199,7 +199,7 @@ final class LongCalls {
             try bus.dispatchAgain(held.message)
             returning[name, default: []].append(held)
         } catch {
-            held.message.refuse(.failed("\(error)"))
+            bus.refuse(held.message, .failed("\(error)"))
         }
     }
 

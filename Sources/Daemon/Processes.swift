@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// The processes that matter, each held by a pidfd, so that its end is seen at once and no later process
 /// with the same number is taken for it.

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// A process that somebody wants registered, held so that it cannot become another.
 struct NamedProcess: ~Copyable {

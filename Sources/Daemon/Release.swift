@@ -1,7 +1,7 @@
-public import AppStateBus
 import Glibc
 import LifeCycle
 import Linux
+public import Systemd
 
 extension RuntimeState.Found {
     /// Thaws and continues what is held, and says what came of it.

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 import Linux
+import Systemd
 
 /// Gives each application the resources of its state (`[State …]`), and back what it had of its own when it
 /// leaves us. What that takes and why is `ResourceLedger`'s to know.

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Taking up what a killed daemon left: the same applications at the same paths, in the same states, with the
 /// same holds; what cannot be taken up is resumed (§ 5).

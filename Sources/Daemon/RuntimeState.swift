@@ -1,7 +1,7 @@
-import AppStateBus
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// What must survive this daemon, in files of records (`RecordFile`), each written whole or not at all: a hold stands
 /// there before it is enforced and until it is lifted (§ 5).

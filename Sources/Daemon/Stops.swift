@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Carries out stops and continuations of applications, and says what came of them.
 final class Stops {

@@ -9,7 +9,7 @@ public enum Effect: Equatable, Sendable {
     /// A signal of the Application interface (a state change also as the Manager's).
     case announce(ApplicationNumber, Announcement, to: Audience)
     /// Properties have other values than before.
-    case changed(ApplicationNumber, Set<ObservedProperty>)
+    case changed(ApplicationNumber, Set<ApplicationProperty>)
     /// `FocusedApplication` of this session's clients has another value.
     case focusChanged(SessionKey)
     /// Brings the extent to a stand, by its cgroup's freezer or SIGSTOP; done when `stopCompleted` comes back.
@@ -91,19 +91,6 @@ public enum Announcement: Hashable, Sendable {
         case .stateChanged: .stateChanged
         }
     }
-}
-
-/// Properties of an Application object whose changes are emitted.
-public enum ObservedProperty: String, Hashable, Sendable, CaseIterable {
-    case state = "State"
-    case stateTimestamp = "StateTimestamp"
-    case focused = "Focused"
-    case minimized = "Minimized"
-    case suspension = "Suspension"
-    case reclaimable = "Reclaimable"
-    case backgroundModes = "BackgroundModes"
-    case suspendHolds = "SuspendHolds"
-    case backgroundTasks = "BackgroundTasks"
 }
 
 /// The levels of GLib's GMemoryMonitorWarningLevel.

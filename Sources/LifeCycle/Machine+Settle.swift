@@ -255,8 +255,8 @@ extension Application {
         for index in tasks.indices { turn(&tasks[index].limit) }
     }
 
-    fileprivate func observed(since before: Application) -> Set<ObservedProperty> {
-        var changed: Set<ObservedProperty> = []
+    fileprivate func observed(since before: Application) -> Set<ApplicationProperty> {
+        var changed: Set<ApplicationProperty> = []
         if state != before.state || stateSince != before.stateSince {
             changed.formUnion([.state, .stateTimestamp])
         }

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Glibc
 import Linux
+import Systemd
 import Windows
 
 /// Registers the applications of windows that nobody has registered, as far as the configuration names them
@@ -154,9 +155,7 @@ final class Adoption {
             // Opened first, then asked who it is: one that took the number before has another start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            let message = try bus.newCall(
-                destination: BusNames.service, path: BusNames.root, interface: BusNames.manager,
-                member: "RegisterProcess")
+            let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
@@ -242,9 +241,7 @@ final class Adoption {
         adopted[process] = nil
         guard let bus else { return }
         do {
-            let message = try bus.newCall(
-                destination: BusNames.service, path: application.path, interface: BusNames.application,
-                member: "Unregister")
+            let message = try bus.newCall(ApplicationMethod.unregister, at: application.path)
             let slot = try bus.callAsync(message) { [unowned self] reply in
                 guard let error = reply.error else { return }
                 // It is not told of: it has ended, or its process had registered itself in its place.

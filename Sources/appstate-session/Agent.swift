@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Systemd
 import Windows
 
 /// Watches the session's windows and has them reported, for as long as there is a display server.
@@ -188,23 +189,26 @@ final class Agent {
     private func connect() throws(BusFailure) {
         let bus = try Bus.system()
         try bus.attach(to: loop)
-        try bus.onDisconnect { [unowned self] in
-            journal.log(.warning, "the connection to the system bus is lost")
-            // Not from within its own handler.
-            reconnection?.arm(at: loop.now + reconnectionDelay)
-        }
+        try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
+        let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not tell: \($0)") }
         // Before the windows, with which the daemon begins to suspend again.
-        exemptions = try Exemptions(bus: bus, journal: journal, log: log)
+        exemptions = try Exemptions(bus: bus, deaf: deaf, journal: journal, log: log)
         exemptions?.report(exempt)
         reporter = try Reporter(
-            bus: bus, session: options.session, journal: journal,
+            bus: bus, deaf: deaf, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } })
         registry = Registry(
-            bus: bus, journal: journal, tell: { [unowned self] in learn($0) },
+            bus: bus, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) })
         adoption.use(bus)
         self.bus = bus
         report()
+    }
+
+    private func lose(_ why: String) {
+        journal.log(.warning, why)
+        // Not from within its own handler.
+        reconnection?.arm(at: loop.now + reconnectionDelay)
     }
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.

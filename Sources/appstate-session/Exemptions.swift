@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 
 /// Tells the daemon which processes must not be suspended by policy, and why: the whole set whenever it is another.
 ///
@@ -29,12 +30,16 @@ final class Exemptions {
     /// The daemon takes 1,024 of one user (org.appstate1.Reporter, "ReplaceExemptions"), who may have more sessions.
     private static let mostRows = 256
 
-    /// - Parameter log: gets a line for each set that is sent.
-    init(bus: Bus, journal: Journal, log: ((String) -> Void)?) throws(BusFailure) {
+    /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - log: gets a line for each set that is sent.
+    init(
+        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal, log: ((String) -> Void)?
+    ) throws(BusFailure) {
         self.bus = bus
         self.journal = journal
         self.log = log
-        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+        ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
             awaited = nil
             isAwaiting = false
             told = nil
@@ -59,9 +64,7 @@ final class Exemptions {
         guard !isAwaiting, !isAbsent, present != told else { return }
         let rows = present
         do {
-            let message = try bus.newCall(
-                destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
-                member: "ReplaceExemptions")
+            let message = try bus.newCall(ReporterMethod.replaceExemptions)
             try message.withContainer(.array, "(us)") {
                 for row in rows {
                     try message.withContainer(.struct, "us") {
@@ -83,7 +86,8 @@ final class Exemptions {
         isAwaiting = true
         told = rows
         log?(
-            (["ReplaceExemptions \(rows.count)"] + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })
+            (["\(ReporterMethod.replaceExemptions.rawValue) \(rows.count)"]
+                + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })
                 .joined(separator: "\n"))
     }
 

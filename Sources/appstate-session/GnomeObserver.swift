@@ -61,10 +61,13 @@ final class GnomeObserver: WindowObserver {
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func watch() throws(BusFailure) {
         watches = [
-            try bus.watchOwner(of: BusNames.shell) { [unowned self] _, owner in settle(owner) },
+            try bus.watchOwner(of: BusNames.shell, failed: shell.refused) { [unowned self] _, owner in
+                settle(owner)
+            },
             try bus.match(
                 "type='signal',sender='\(shell.connection)',path='\(BusNames.shellPath)',interface='\(BusNames.shell)',"
-                    + "member='Changed'"
+                    + "member='\(ShellMember.changed.rawValue)'",
+                failed: shell.refused
             ) { [unowned self] message in
                 if message.sender == shell.connection { ask() }
             },
@@ -101,7 +104,7 @@ final class GnomeObserver: WindowObserver {
         do throws(BusFailure) {
             let message = try bus.newCall(
                 destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: "ListWindows"
+                member: ShellMember.listWindows.rawValue
             )
             question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
                 question = nil
@@ -128,7 +131,7 @@ final class GnomeObserver: WindowObserver {
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
         guard try message.enter(.array, "(tussbbb)") else {
-            throw BusFailure(operation: "read", subject: "ListWindows", errno: ENODATA)
+            throw BusFailure(operation: "read", subject: ShellMember.listWindows.rawValue, errno: ENODATA)
         }
         while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tussbbb") {
             let (number, pid) = (try message.readUInt64(), try message.readUInt32())

@@ -137,13 +137,15 @@ final class KWinScriptObserver: WindowObserver {
                 Interface(
                     BusNames.windows,
                     methods: [
-                        Method("ReplaceWindows", in: [("windows", "s")]) { [unowned self] call in
+                        Method(WindowsMember.replaceWindows.rawValue, in: [("windows", "s")]) {
+                            [unowned self] call in
                             try take(call)
                         }
                     ]), at: BusNames.windowsPath),
             try bus.match(
                 "type='signal',sender='\(kwin.connection)',path='/KWin',interface='\(Self.name)',"
-                    + "member='showingDesktopChanged'"
+                    + "member='showingDesktopChanged'",
+                failed: kwin.refused
             ) { [unowned self] message in
                 if message.sender == kwin.connection, let isShown = try? message.readBool() {
                     desk.isShown = isShown

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Systemd
 import Windows
 
 /// The session agent's main: arguments, start with a sentence of refusal, loop.

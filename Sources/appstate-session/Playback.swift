@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Systemd
 import Windows
 
 /// Who plays sound, from whichever sound server this session has at the time.

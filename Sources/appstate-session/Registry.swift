@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 
 /// As which applications processes are registered with the daemon. It is asked, and tells of changes, only while somebody
 /// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.
@@ -12,6 +13,7 @@ final class Registry {
     }
 
     private let bus: Bus
+    private let deaf: (MethodError) -> Void
     private let journal: Journal
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
@@ -26,13 +28,16 @@ final class Registry {
     private var listing: Slot?
 
     /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
     ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
     init(
-        bus: Bus, journal: Journal, tell: @escaping ([Int32: Entry]) -> Void,
+        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void
     ) {
         self.bus = bus
+        self.deaf = deaf
         self.journal = journal
         self.tell = tell
         self.unregistered = unregistered
@@ -52,7 +57,7 @@ final class Registry {
                 entries = [:]
                 isKnown = false
                 daemon = nil
-                calls = [try call("Unsubscribe") { _ in }]
+                calls = [try call(.unsubscribe) { _ in }]
             }
         } catch {
             // The connection is gone, which somebody else is told of.
@@ -64,14 +69,14 @@ final class Registry {
         let manager =
             "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.manager)'"
         matches = [
-            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon,
                     let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
                 else { return }
                 learn(Entry(name: row.1, path: row.0), row.2)
             },
-            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon,
                     let row = try? (
@@ -84,7 +89,7 @@ final class Registry {
                 }
                 learn(nil, row.2)
             },
-            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'") {
+            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'", failed: deaf) {
                 [unowned self] message in
                 guard message.sender == daemon else { return }
                 journal.log(
@@ -95,7 +100,7 @@ final class Registry {
                     journal.log(.debug, "\(error)")
                 }
             },
-            try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+            try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
                 (calls, listing) = ([], nil)
                 isKnown = false
                 daemon = owner
@@ -112,12 +117,12 @@ final class Registry {
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     private func ask() throws(BusFailure) {
-        calls.append(try call("Subscribe") { [unowned self] reply in daemon = reply.sender })
+        calls.append(try call(.subscribe) { [unowned self] reply in daemon = reply.sender })
         try list()
     }
 
     private func list() throws(BusFailure) {
-        listing = try call("ListApplications") { [unowned self] reply in
+        listing = try call(.listApplications) { [unowned self] reply in
             guard let rows = try? Self.rows(of: reply) else { return }
             let before = isKnown ? entries : [:]
             entries = rows
@@ -151,12 +156,24 @@ final class Registry {
     }
 
     private func call(
-        _ member: String, _ done: @escaping (borrowing Message) -> Void
+        _ method: ManagerMethod, _ done: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
-        let message = try bus.newCall(
-            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: member)
-        return try bus.callAsync(message) { [journal] reply in
-            if let error = reply.error { journal.log(.debug, "\(member): \(error)") } else { done(reply) }
+        try bus.callAsync(bus.newCall(method)) { [journal] reply in
+            if let error = reply.error {
+                journal.log(.debug, "\(method.rawValue): \(error)")
+            } else {
+                done(reply)
+            }
         }
+    }
+}
+
+extension Bus {
+    /// A call of the daemon, to fill and send.
+    func newCall<Name: MethodName>(
+        _ method: Name, at path: String = BusNames.root
+    ) throws(BusFailure) -> Message {
+        try newCall(
+            destination: BusNames.service, path: path, interface: Name.interface, member: method.rawValue)
     }
 }

@@ -72,12 +72,11 @@ enum Report: Equatable {
         }
     }
 
-    /// The name of the method.
-    var member: String {
+    var method: ReporterMethod {
         switch self {
-        case .replace: "ReplaceWindows"
-        case .update: "UpdateWindow"
-        case .remove: "RemoveWindow"
+        case .replace: .replaceWindows
+        case .update: .updateWindow
+        case .remove: .removeWindow
         }
     }
 
@@ -114,9 +113,9 @@ extension Report: CustomStringConvertible {
     var description: String {
         switch self {
         case .replace(let windows):
-            (["\(member) \(windows.count)"] + windows.map { "  \($0)" }).joined(separator: "\n")
-        case .update(let window): "\(member) \(window)"
-        case .remove(let number): "\(member) \(Self.name(of: number))"
+            (["\(method.rawValue) \(windows.count)"] + windows.map { "  \($0)" }).joined(separator: "\n")
+        case .update(let window): "\(method.rawValue) \(window)"
+        case .remove(let number): "\(method.rawValue) \(Self.name(of: number))"
         }
     }
 

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 import Windows
 
 /// Tells the daemon of windows: the whole set to each daemon that comes, then what changes.
@@ -32,16 +33,18 @@ final class Reporter {
     private static let mostCalls = 64
 
     /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
     ///   - session: for SetSession; nil: not called.
     ///   - log: gets each report that is sent.
     init(
-        bus: Bus, session: String?, journal: Journal, log: ((Report) -> Void)?
+        bus: Bus, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
+        log: ((Report) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
         self.session = session
         self.journal = journal
         self.log = log
-        ownerChange = try bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
+        ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
             greet(hasOwner: owner != nil)
         }
     }
@@ -90,7 +93,7 @@ final class Reporter {
 
     private func sendSession() throws(BusFailure) {
         guard let session else { return }
-        let message = try newCall("SetSession")
+        let message = try bus.newCall(ReporterMethod.setSession)
         try message.append(session)
         try call(message) { [journal] error in
             journal.log(.warning, "cannot report for session \(session): \(error)")
@@ -98,18 +101,13 @@ final class Reporter {
     }
 
     private func send(_ report: Report) throws(BusFailure) {
-        let message = try newCall(report.member)
+        let message = try bus.newCall(report.method)
         try report.write(to: message)
         try call(message) { [unowned self] error in refused(report, error) }
         log?(report)
         var known = told ?? [:]
         report.apply(to: &known)
         told = known
-    }
-
-    private func newCall(_ member: String) throws(BusFailure) -> Message {
-        try bus.newCall(
-            destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter, member: member)
     }
 
     private func call(_ message: borrowing Message, failed: @escaping (MethodError) -> Void)
@@ -161,7 +159,7 @@ final class Reporter {
     private func leaveOut(_ report: Report) {
         guard case .update(let window) = report, window.observed.focused else { return }
         do {
-            let message = try newCall("SetFocus")
+            let message = try bus.newCall(ReporterMethod.setFocus)
             try message.append(UInt32(0))
             try call(message) { [journal] error in journal.log(.debug, "SetFocus 0: \(error)") }
         } catch {

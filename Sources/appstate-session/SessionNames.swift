@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Systemd
 import Windows
 
 /// Watches who owns well-known names on the session bus: who calls such a name waits for its owner.
@@ -65,7 +66,9 @@ final class SessionNames {
             try bus.attach(to: loop)
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
             // First the changes, then what there is: what changes in between is seen twice rather than never.
-            changes = try bus.watchOwner { [unowned self] name, owner in take(name, isOwned: owner != nil) }
+            changes = try bus.watchOwner(
+                failed: { [unowned self] in lose("the bus does not tell: \($0)") },
+                handler: { [unowned self] name, owner in take(name, isOwned: owner != nil) })
             listing = try bus.callAsync(try bus.newDriverCall("ListNames")) {
                 [unowned self] reply in
                 guard let names = try? reply.readStrings() else {

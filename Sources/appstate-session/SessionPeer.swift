@@ -12,7 +12,8 @@ final class SessionPeer {
     /// A duplicate of the bus's, which stays open when the connection is lost.
     let descriptor: Int32
     private let subject: String
-    private var hasEnded = false
+    /// Why nothing more is heard of it.
+    private var end: String?
     private var watch: Slot?
 
     /// Connects, and finds it.
@@ -44,11 +45,13 @@ final class SessionPeer {
             throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
         }
         do throws(BusFailure) {
-            watch = try bus.watchOwner(of: name) { [unowned self] _, owner in
-                if owner != connection { hasEnded = true }
-            }
+            watch = try bus.watchOwner(
+                of: name, failed: { [unowned self] in refused($0) },
+                handler: { [unowned self] _, owner in
+                    if owner != connection { end = "\(subject) has ended" }
+                })
             // What is asked now is answered after the bus has set that up.
-            if try bus.owner(of: name) != connection { hasEnded = true }
+            if try bus.owner(of: name) != connection { end = "\(subject) has ended" }
         } catch {
             throw .unreachable("\(error)")
         }
@@ -56,15 +59,20 @@ final class SessionPeer {
 
     deinit { close(descriptor) }
 
+    /// The bus does not tell of it: who listens to it is deaf.
+    func refused(_ error: MethodError) {
+        end = "the session bus does not tell of \(subject): \(error)"
+    }
+
     /// Takes in all that has come.
     ///
-    /// - Throws: `ended` where the bus or the program has.
+    /// - Throws: `ended` where the bus or the program has, or the bus does not tell of it.
     func dispatch() throws(ObserverFailure) {
         do throws(BusFailure) {
             while try bus.process() {}
         } catch {
             throw .ended("the session bus has ended: \(error)")
         }
-        if hasEnded { throw .ended("\(subject) has ended") }
+        if let end { throw .ended(end) }
     }
 }

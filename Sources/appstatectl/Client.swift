@@ -46,9 +46,15 @@ final class Client {
 
     /// Calls a method; a refusal ends the program with the daemon's own sentence.
     @discardableResult
-    func call(
-        _ path: String, _ interface: String, _ member: String,
+    func call<Name: MethodName>(
+        _ method: Name, at path: String = BusNames.root,
         _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> Message {
+        try call(path, Name.interface, method.rawValue, body)
+    }
+
+    private func call(
+        _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
         let message = try bus.newCall(
             destination: BusNames.service, path: path, interface: interface, member: member)
@@ -89,7 +95,7 @@ final class Client {
     }
 
     func applications() throws -> [Row] {
-        let reply = try call(BusNames.root, BusNames.manager, "ListApplications")
+        let reply = try call(ManagerMethod.listApplications)
         var rows: [Row] = []
         try reply.withEntered(.array, "(osuus)") {
             while !reply.atEnd {
@@ -112,7 +118,7 @@ final class Client {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
                 throw Failure("\"\(name)\" is no process", .noSuchApplication)
             }
-            return try call(BusNames.root, BusNames.manager, "GetApplicationByPID") { try $0.append(pid) }
+            return try call(ManagerMethod.getApplicationByPID) { try $0.append(pid) }
                 .readObjectPath()
         }
         let all = try applications()
@@ -141,7 +147,9 @@ final class Client {
             try refuse(name, as: "process \(pid) (pid:\(pid))", or: others)
             return pid
         }
-        guard case .uint32(let pid)? = try properties(of: try path(of: name))["PID"] else {
+        guard
+            case .uint32(let pid)? = try properties(of: try path(of: name))[ApplicationProperty.pid.rawValue]
+        else {
             throw Failure("\"\(name)\" has no process", .noSuchApplication)
         }
         return pid

@@ -25,7 +25,7 @@ struct Register: ParsableCommand {
         if !backgroundModes.isEmpty {
             options.append((RegisterOption.backgroundModes.rawValue, .strings(backgroundModes)))
         }
-        let path = try bus.connect().call(BusNames.root, BusNames.manager, "Register") { message in
+        let path = try bus.connect().call(ManagerMethod.register) { message in
             try message.append(appID)
             try message.append(pid)
             try message.appendDictionary(options)
@@ -45,7 +45,7 @@ struct Unregister: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Unregister") } }
+    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.unregister, at: $1) } }
 }
 
 struct Suspend: ParsableCommand {
@@ -54,7 +54,7 @@ struct Suspend: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Suspend") } }
+    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.suspend, at: $1) } }
 }
 
 struct Resume: ParsableCommand {
@@ -64,7 +64,7 @@ struct Resume: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call($1, BusNames.application, "Resume") } }
+    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.resume, at: $1) } }
 }
 
 struct Terminate: ParsableCommand {
@@ -77,7 +77,7 @@ struct Terminate: ParsableCommand {
 
     func run() throws {
         try bus.forEach(apps) { client, path in
-            try client.call(path, BusNames.application, "Terminate") { try $0.append(force) }
+            try client.call(ApplicationMethod.terminate, at: path) { try $0.append(force) }
         }
     }
 }
@@ -91,7 +91,7 @@ struct Focus: ParsableCommand {
     func run() throws {
         let client = try bus.connect()
         let pid = process == "none" ? 0 : try client.process(of: process)
-        try client.call(BusNames.root, BusNames.reporter, "SetFocus") { try $0.append(pid) }
+        try client.call(ReporterMethod.setFocus) { try $0.append(pid) }
     }
 }
 
@@ -106,7 +106,7 @@ struct Minimize: ParsableCommand {
     func run() throws {
         let client = try bus.connect()
         let pid = try client.process(of: process)
-        try client.call(BusNames.root, BusNames.reporter, "SetMinimized") { message in
+        try client.call(ReporterMethod.setMinimized) { message in
             try message.append(pid)
             try message.append(!undo)
         }
@@ -118,7 +118,7 @@ struct Reload: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
 
-    func run() throws { try bus.connect().call(BusNames.root, BusNames.manager, "ReloadConfig") }
+    func run() throws { try bus.connect().call(ManagerMethod.reloadConfig) }
 }
 
 extension BusOptions {

@@ -47,9 +47,10 @@ final class Watcher {
                 return false
             })
         slots.append(
-            try client.bus.watchOwner(of: BusNames.service) { [unowned self] _, owner in
-                ownerChanged(to: owner)
-            })
+            try client.bus.watchOwner(
+                of: BusNames.service,
+                failed: { [unowned self] in leave("the bus does not tell of \(BusNames.service): \($0)") },
+                handler: { [unowned self] _, owner in ownerChanged(to: owner) }))
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
         }
@@ -63,7 +64,7 @@ final class Watcher {
     }
 
     private func subscribe() throws {
-        daemon = try client.call(BusNames.root, BusNames.manager, "Subscribe").sender
+        daemon = try client.call(ManagerMethod.subscribe).sender
         names = [:]
         for row in try client.applications() { names[row.path] = (row.id, row.pid) }
     }

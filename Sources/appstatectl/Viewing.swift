@@ -48,25 +48,24 @@ struct Show: ParsableCommand {
             Terminal.emit(JSON.object([("path", .string(path))] + members))
             return
         }
-        let order = [
-            "ID", "State", "StateTimestamp", "PID", "UID", "Session", "Unit", "Focused", "Minimized",
-            "Suspension",
-            "SuspendHolds", "BackgroundModes", "BackgroundTasks", "Reclaimable", "MemoryUsage",
-            "RegisteredTimestamp", "LaunchOptions",
+        let order: [ApplicationProperty] = [
+            .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
+            .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .memoryUsage,
+            .registeredTimestamp, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
         for name in order {
-            guard let value = properties[name] else { continue }
-            Terminal.emit(Field.line(name, shown(name, value)))
+            guard let value = properties[name.rawValue] else { continue }
+            Terminal.emit(Field.line(name.rawValue, shown(name, value)))
         }
     }
 
-    private func shown(_ name: String, _ value: Variant) -> Line {
+    private func shown(_ name: ApplicationProperty, _ value: Variant) -> Line {
         switch (name, value) {
-        case ("State", .string(let state)): Line(state: state)
-        case ("UID", .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
-        case ("MemoryUsage", .uint64(let bytes)): Line(memory(bytes))
-        case ("StateTimestamp", .uint64(let time)), ("RegisteredTimestamp", .uint64(let time)):
+        case (.state, .string(let state)): Line(state: state)
+        case (.uid, .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
+        case (.memoryUsage, .uint64(let bytes)): Line(memory(bytes))
+        case (.stateTimestamp, .uint64(let time)), (.registeredTimestamp, .uint64(let time)):
             Line("\(duration(since: time)) ago")
         default: Line(value.words)
         }
@@ -84,7 +83,7 @@ struct Explain: ParsableCommand {
     func run() throws {
         let client = try bus.connect()
         let path = try client.path(of: app)
-        let entries = try client.call(path, BusNames.application, "Explain").readDictionary()
+        let entries = try client.call(ApplicationMethod.explain, at: path).readDictionary()
         if output.json {
             Terminal.emit(
                 JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))

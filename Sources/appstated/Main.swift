@@ -3,6 +3,7 @@ import AppStateContract
 import Daemon
 import Glibc
 import Linux
+import Systemd
 
 /// The daemon's main: arguments, checks with a sentence of refusal each, start, loop.
 @main
@@ -42,7 +43,7 @@ enum Main {
         let bus: Bus
         do {
             loop = try EventLoop()
-            bus = try Bus.system()
+            bus = try Bus.system { journal.log(.error, $0) }
         } catch {
             refuse("there is no system bus to serve: \(error)", status: 1)
         }

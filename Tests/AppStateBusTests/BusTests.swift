@@ -137,7 +137,8 @@ import Testing
         let peers = try Peers()
         var changes: [[String]] = []
         let match = try peers.client.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Peers.name)'"
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Peers.name)'",
+            failed: unexpected
         ) { message in
             changes.append((0..<3).map { _ in (try? message.readString()) ?? "unread" })
         }
@@ -156,7 +157,7 @@ import Testing
     @Test func aRuleThatIsRefusedIsReported() throws {
         let peers = try Peers()
         var refusal: MethodError?
-        #expect(throws: BusFailure.self) { try peers.client.match("no rule") { _ in } }
+        #expect(throws: BusFailure.self) { try peers.client.match("no rule", failed: unexpected) { _ in } }
         // libsystemd checks the rule less strictly than the bus does.
         let match = try peers.client.match(
             "type='signal',sender='org.freedesktop.DBus',interface='in..valid'",
@@ -174,8 +175,8 @@ import Testing
         var heard: [String] = []
         let rule = "type='signal',interface='\(Peers.interface)'"
         let matches = [
-            try peers.client.match(rule) { heard.append("client " + ($0.member ?? "")) },
-            try other.match(rule) { heard.append("other " + ($0.member ?? "")) },
+            try peers.client.match(rule, failed: unexpected) { heard.append("client " + ($0.member ?? "")) },
+            try other.match(rule, failed: unexpected) { heard.append("other " + ($0.member ?? "")) },
         ]
         _ = other.uniqueName
         try peers.settle()
@@ -198,7 +199,9 @@ import Testing
         let daemon = try PrivateBus()
         let bus = try Bus.open(address: daemon.address)
         var seen: [String] = []
-        let watch = try bus.watchOwner { name, owner in if owner != nil { seen.append(name) } }
+        let watch = try bus.watchOwner(failed: unexpected) { name, owner in
+            if owner != nil { seen.append(name) }
+        }
         // There and back: the match is in force.
         _ = try bus.id()
         while try bus.process() {}

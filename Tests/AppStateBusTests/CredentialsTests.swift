@@ -26,7 +26,8 @@ import Testing
         let peers = try Peers()
         var names: [String] = []
         let joined = try peers.service.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg1=''"
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg1=''",
+            failed: unexpected
         ) { message in
             names.append((try? message.readString()) ?? "unread")
         }

@@ -67,10 +67,22 @@ import Testing
                     try reply.append("half")
                     throw MethodError("org.appstate1.Error.NoSuchTask", "after all")
                 }
+            },
+            Method("Late") { call in
+                try call.reply()
+                throw MethodError.failed("too late")
             })
         #expect(try peers.refusal("Silent") == .failed("Silent gave no answer"))
         #expect(try peers.refusal("Swallowed")?.name == Self.failed)
         #expect(try peers.refusal("Broken") == MethodError("org.appstate1.Error.NoSuchTask", "after all"))
+        #expect(try peers.refusal("Late") == nil)
+        let interface = Peers.interface
+        #expect(
+            peers.complaintLines == [
+                "\(interface).Silent returned without an answer",
+                "\(interface).Swallowed returned without an answer",
+                "\(interface).Late failed after its answer: org.freedesktop.DBus.Error.Failed: too late",
+            ])
     }
 
     @Test func anAnswerCanWait() throws {
@@ -115,7 +127,8 @@ import Testing
         let leaver = try Bus.open(address: peers.daemon.address)
         let name = leaver.uniqueName
         let match = try peers.service.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'"
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'",
+            failed: unexpected
         ) { _ in gone = true }
         try peers.settle()
         try leaver.send(

@@ -170,7 +170,8 @@ import Testing
                 Property("Odd", "u") { _, _ in throw MethodError("org.appstate1.Error.NoSuchTask", "odd") },
             ])
         var seen: [[String: Variant]] = []
-        let match = try peers.client.match("type='signal',member='PropertiesChanged'") { message in
+        let match = try peers.client.match("type='signal',member='PropertiesChanged'", failed: unexpected) {
+            message in
             #expect((try? message.readString()) == Peers.interface)
             seen.append(
                 Dictionary(((try? message.readDictionary()) ?? []).map { ($0.key, $0.value) }) { $1 })

@@ -3,6 +3,9 @@ import Glibc
 import TestSupport
 import Testing
 
+/// For what a test does not provoke: the bus has refused a rule.
+func unexpected(_ error: MethodError) { Issue.record("\(error)") }
+
 /// A service and a client on a private bus, both driven by one loop on one thread.
 final class Peers {
     static let name = "org.appstate1.Test"
@@ -14,6 +17,14 @@ final class Peers {
     let service: Bus
     let client: Bus
     var slots: [Slot] = []
+    private let complaints = Complaints()
+
+    private final class Complaints {
+        var lines: [String] = []
+    }
+
+    /// What the service could tell no caller.
+    var complaintLines: [String] { complaints.lines }
 
     /// The policy that lets the test's service be owned and called.
     static let policy = """
@@ -26,7 +37,7 @@ final class Peers {
     init() throws {
         daemon = try PrivateBus(policy: Self.policy)
         loop = try EventLoop()
-        service = try Bus.open(address: daemon.address)
+        service = try Bus.open(address: daemon.address) { [complaints] in complaints.lines.append($0) }
         client = try Bus.open(address: daemon.address)
         try service.attach(to: loop)
         try client.attach(to: loop)

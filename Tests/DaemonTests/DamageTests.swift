@@ -3,6 +3,7 @@ import AppStateContract
 import Foundation
 import Glibc
 import Linux
+import Systemd
 import TestSupport
 import Testing
 

@@ -25,7 +25,9 @@ struct DeliveryTests {
         let client = try daemon.subscriber()
         let stranger = try daemon.client()
         var heard = 0
-        let match = try stranger.bus.match("type='signal',sender='\(BusNames.service)'") { _ in heard += 1 }
+        let match = try stranger.bus.match(
+            "type='signal',sender='\(BusNames.service)'", failed: { Issue.record("\($0)") },
+            handler: { _ in heard += 1 })
         // A look at a single property is no subscription.
         _ = try stranger.property(BusNames.root, BusNames.manager, "FocusedApplication")
         _ = try stranger.list()

@@ -17,15 +17,16 @@ struct HouseTests {
         ("AppStateContract", []),
         ("LifeCycle", ["AppStateContract"]),
         ("CSystemd", []),
-        ("AppStateBus", ["AppStateContract", "CSystemd", "Glibc"]),
+        ("AppStateBus", ["CSystemd", "Glibc"]),
+        ("Systemd", ["CSystemd", "Glibc"]),
         ("CLinux", []),
         ("Linux", ["CLinux", "Glibc"]),
         ("CXCB", []),
         ("CWayland", []),
         ("Windows", ["CXCB", "CWayland", "Linux", "Glibc"]),
-        ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Linux", "Glibc"]),
-        ("appstated", ["AppStateContract", "AppStateBus", "Linux", "Daemon", "Glibc"]),
-        ("appstate-session", ["AppStateContract", "AppStateBus", "Linux", "Windows", "Glibc"]),
+        ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Systemd", "Linux", "Glibc"]),
+        ("appstated", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon", "Glibc"]),
+        ("appstate-session", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "Glibc"]),
         ("appstatectl", ["AppStateContract", "AppStateBus", "ArgumentParser", "Glibc"]),
     ]
 
@@ -50,7 +51,7 @@ struct HouseTests {
     @Test("every import line is one that its room may have")
     func imports() throws {
         for room in Self.rooms {
-            for (file, modules) in try Self.imports(of: room.name) {
+            for (file, modules) in try Self.imports(in: "Sources/\(room.name)") {
                 #expect(modules.isSubset(of: room.imports), "\(file): \(modules.subtracting(room.imports))")
             }
         }
@@ -63,19 +64,21 @@ struct HouseTests {
             "_Concurrency",
         ]
         for room in Self.rooms where room.name != "appstatectl" {
-            for (file, modules) in try Self.imports(of: room.name) {
+            for (file, modules) in try Self.imports(in: "Sources/\(room.name)") {
                 #expect(modules.isDisjoint(with: heavy), "\(file)")
             }
         }
     }
 
-    @Test("only one room includes systemd's headers, one the kernel's, and one the displays'")
+    @Test("only two rooms include systemd's headers, one the kernel's, and one the displays'")
     func headers() throws {
         for room in Self.rooms {
-            let modules = try Self.imports(of: room.name).values.reduce(into: Set<String>()) {
+            let modules = try Self.imports(in: "Sources/\(room.name)").values.reduce(into: Set<String>()) {
                 $0.formUnion($1)
             }
-            #expect(modules.contains("CSystemd") == (room.name == "AppStateBus"), "\(room.name)")
+            #expect(
+                modules.contains("CSystemd") == ["AppStateBus", "Systemd"].contains(room.name), "\(room.name)"
+            )
             #expect(modules.contains("CLinux") == (room.name == "Linux"), "\(room.name)")
             #expect(modules.contains("CXCB") == (room.name == "Windows"), "\(room.name)")
             #expect(modules.contains("CWayland") == (room.name == "Windows"), "\(room.name)")
@@ -84,24 +87,80 @@ struct HouseTests {
 
     @Test("the package declares what is imported, and nothing that may not be")
     func package() throws {
-        let declared = try Self.declared()
+        let targets = try Self.targets()
         for room in Self.rooms where !room.name.hasPrefix("C") {
-            let dependencies = try #require(declared[room.name], "\(room.name) is no target")
-            #expect(dependencies.isSubset(of: room.imports), "\(room.name)")
-            let used = try Self.imports(of: room.name).values.reduce(into: Set<String>()) { $0.formUnion($1) }
-            #expect(used.subtracting(Self.given).isSubset(of: dependencies), "\(room.name)")
+            let target = try #require(targets.first { $0.name == room.name }, "\(room.name) is no target")
+            #expect(target.dependencies.isSubset(of: room.imports), "\(room.name)")
+            let used = try Self.imports(of: target).values.reduce(into: Set<String>()) { $0.formUnion($1) }
+            #expect(used.subtracting(Self.given).isSubset(of: target.dependencies), "\(room.name)")
         }
     }
 
-    /// The modules that each source file of a room imports.
-    private static func imports(of room: String) throws -> [String: Set<String>] {
-        let directory = root.appendingPathComponent("Sources/\(room)")
+    @Test("every target imports what it depends on, but for the programs that it only starts")
+    func unused() throws {
+        let targets = try Self.targets()
+        let programs = targets.filter(\.isProgram).map(\.name)
+        for target in targets {
+            let used = try Self.imports(of: target).values.reduce(into: Set(programs)) { $0.formUnion($1) }
+            #expect(target.dependencies.isSubset(of: used), "\(target.name)")
+        }
+    }
+
+    /// A target of Package.swift, but for the system's libraries.
+    private struct Target {
+        let name: String
+        let isProgram: Bool
+        let path: String
+        let excluded: [String]
+        let dependencies: Set<String>
+
+        /// - Parameter element: its lines, without the dot in front.
+        init?(_ element: String) {
+            let kinds = ["t", "executableT", "testT"]
+            guard let kind = kinds.first(where: { element.hasPrefix($0 + "arget(") }),
+                let name = Self.texts(after: "name:", in: element, until: ",").first
+            else { return nil }
+            self.name = name
+            isProgram = kind == "executableT"
+            path =
+                Self.texts(after: "path:", in: element, until: ",").first
+                ?? (kind == "testT" ? "Tests/\(name)" : "Sources/\(name)")
+            excluded = Self.texts(after: "exclude: [", in: element, until: "]")
+            dependencies = Set(Self.texts(after: "dependencies: [", in: element, until: "]"))
+        }
+
+        /// The literals of a list, or of one value, that name no package.
+        private static func texts(after begin: String, in element: String, until end: String) -> [String] {
+            guard let start = element.range(of: begin)?.upperBound,
+                let stop = element.range(of: end, range: start..<element.endIndex)?.lowerBound
+            else { return [] }
+            let pieces = element[start..<stop].components(separatedBy: "\"")
+            return stride(from: 1, to: pieces.count, by: 2)
+                .filter { !pieces[$0 - 1].contains("package:") }.map { pieces[$0] }
+        }
+    }
+
+    /// The targets of Package.swift: an element of `targets` begins with a dot, eight columns in.
+    private static func targets() throws -> [Target] {
+        try String(contentsOf: root.appendingPathComponent("Package.swift"), encoding: .utf8)
+            .components(separatedBy: "\n        .").compactMap { Target($0) }
+    }
+
+    private static func imports(of target: Target) throws -> [String: Set<String>] {
+        try imports(in: target.path).filter { file, _ in
+            !target.excluded.contains { file.hasPrefix("\(target.path)/\($0)/") }
+        }
+    }
+
+    /// The modules that each source file of a directory imports.
+    private static func imports(in path: String) throws -> [String: Set<String>] {
+        let directory = root.appendingPathComponent(path)
         let files = FileManager.default.enumerator(atPath: directory.path)
         var found: [String: Set<String>] = [:]
         while let file = files?.nextObject() as? String {
             guard file.hasSuffix(".swift") else { continue }
             let text = try String(contentsOf: directory.appendingPathComponent(file), encoding: .utf8)
-            found["\(room)/\(file)"] = Set(text.split(separator: "\n").compactMap(module))
+            found["\(path)/\(file)"] = Set(text.split(separator: "\n").compactMap(module))
         }
         return found
     }
@@ -120,26 +179,5 @@ struct HouseTests {
         ]
         let name = kinds.contains(words[index + 1]) ? words.last : words[index + 1]
         return name?.split(separator: ".").first.map(String.init)
-    }
-
-    /// The dependencies of each target in Package.swift.
-    private static func declared() throws -> [String: Set<String>] {
-        let text = try String(contentsOf: root.appendingPathComponent("Package.swift"), encoding: .utf8)
-        var found: [String: Set<String>] = [:]
-        // An element of `targets` begins with a dot, eight columns in.
-        for element in text.components(separatedBy: "\n        .") where element.contains("arget(") {
-            let quoted = element.components(separatedBy: "\"")
-            guard quoted.count > 1, quoted[0].contains("name:") else { continue }
-            found[quoted[1]] = []
-            guard let list = element.range(of: "dependencies: ["),
-                let end = element.range(of: "]", range: list.upperBound..<element.endIndex)
-            else { continue }
-            let pieces = element[list.upperBound..<end.lowerBound].components(separatedBy: "\"")
-            for index in stride(from: 1, to: pieces.count, by: 2)
-            where !pieces[index - 1].contains("package:") {
-                found[quoted[1]]?.insert(pieces[index])
-            }
-        }
-        return found
     }
 }

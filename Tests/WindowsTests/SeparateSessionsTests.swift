@@ -191,7 +191,7 @@ struct TwoSystemsTests {
         #expect(Set(windows.map(\.number)).count == windows.count)
         #expect(windows.count(where: \.observed.focused) == 1)
         let report = Report.replace(windows)
-        try station.call(BusNames.reporter, report.member) { try report.write(to: $0) }
+        try station.call(BusNames.reporter, report.method.rawValue) { try report.write(to: $0) }
         try station.wait(for: b, toBe: "active")
         try station.wait(for: a, toBe: "inactive")
     }

@@ -1,6 +1,7 @@
 import AppStateBus
 import Foundation
 import Glibc
+import Systemd
 import TestSupport
 import Testing
 import Windows

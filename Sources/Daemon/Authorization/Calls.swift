@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 import Linux
+import Systemd
 
 /// Every call before it is dispatched: who it is from, and whether polkit has to be asked first.
 extension Daemon {
@@ -17,18 +18,20 @@ extension Daemon {
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
-        let isSet = message.interface == BusNames.reporter && message.member == "ReplaceWindows"
+        let isSet =
+            message.interface == BusNames.reporter
+            && message.member == ReporterMethod.replaceWindows.rawValue
         let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
-            message.refuse(MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
+            bus.refuse(message, MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
             return true
         }
         let connection: Connection
         do {
             connection = try connections.connection(named: sender)
         } catch let failure as KernelFailure {
-            message.refuse(.exhausted(failure))
+            bus.refuse(message, .exhausted(failure))
             return true
         } catch {
             // It has left already: there is nobody to answer.
@@ -42,14 +45,14 @@ extension Daemon {
             }
             try follow(message, connection)
         } catch {
-            message.refuse(error)
+            bus.refuse(message, error)
             return true
         }
         // libsystemd would write all objects in one go.
         guard message.interface == BusNames.objectManager, message.member == "GetManagedObjects",
             message.path == BusNames.root, message.signature.isEmpty
         else { return false }
-        listings.answer(.objects, message.deferred(), connection)
+        listings.answer(.objects, bus.deferred(message), connection)
         return true
     }
 
@@ -85,11 +88,11 @@ extension Daemon {
     // MARK: What polkit has to be asked
 
     /// What manages an application, and the arguments it takes: what does not read is no question.
-    private static let managing = [
-        "Suspend": "", "Resume": "", "CanSuspend": "", "Terminate": "b", "Unregister": "",
+    private static let managing: [ApplicationMethod: String] = [
+        .suspend: "", .resume: "", .canSuspend: "", .terminate: "b", .unregister: "",
     ]
     /// What is told of changes from then on.
-    private static let subscribing: Set = ["Subscribe", "GetManagedObjects", "GetAll"]
+    private static let subscribing: Set = [ManagerMethod.subscribe.rawValue, "GetManagedObjects", "GetAll"]
 
     /// An ordinary user with its own applications is no question for polkit, but once when it subscribes: it may be
     /// told of others' later.
@@ -100,13 +103,13 @@ extension Daemon {
         case (BusNames.reporter?, _), ("org.freedesktop.DBus.Peer"?, _):
             return .nothing
         case (BusNames.manager?, BusNames.root?):
-            switch member {
-            case "Register", "RegisterProcess":
+            switch ManagerMethod(rawValue: member) {
+            case .register?, .registerProcess?:
                 return demandToRegister(message, connection)
-            case "ReloadConfig":
+            case .reloadConfig?:
                 return .management(
                     .configuration, details: [("method", member), ("target", "the configuration")])
-            case "Unsubscribe":
+            case .unsubscribe?:
                 return .turn
             default:
                 break
@@ -115,7 +118,9 @@ extension Daemon {
             guard let number = BusNames.applicationNumber(inPath: path) else { break }
             let application = machine.applications[ApplicationNumber(number)]
             if application?.user == connection.user { return .nothing }
-            if interface == BusNames.application, Self.managing[member] == message.signature {
+            if interface == BusNames.application, let method = ApplicationMethod(rawValue: member),
+                Self.managing[method] == message.signature
+            {
                 return .management(
                     .application(number), details: details(of: member, path, application, connection))
             }
@@ -151,7 +156,7 @@ extension Daemon {
         let member = message.member ?? ""
         defer { try? message.rewind() }
         do {
-            guard message.signature == (member == "Register" ? "sua{sv}" : "sha{sv}"),
+            guard message.signature == (member == ManagerMethod.register.rawValue ? "sua{sv}" : "sha{sv}"),
                 let id = ApplicationID(try message.readString())
             else { return .turn }
             // The caller's own process is what most of them ask for.
@@ -179,7 +184,7 @@ extension Daemon {
     private func processToRegister(
         _ message: borrowing Message, _ member: String, _ connection: Connection
     ) throws -> (identity: ProcessIdentity, owner: Proc.Owner)? {
-        if member == "Register" {
+        if member == ManagerMethod.register.rawValue {
             let pid = try message.readUInt32()
             if pid == 0 { return nil }
             let subject = try subject(pid: pid, of: connection)

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// What a call asks for beyond what is its user's own.
 enum Demand {
@@ -240,7 +241,7 @@ final class Gate {
             for (name, line) in lines { lines[name] = line.filter { $0 !== held } }
             lines = lines.filter { !$0.value.isEmpty }
             managing.removeAll { $0.held === held }
-            held.message.refuse(.failed("\(error)"))
+            bus.refuse(held.message, .failed("\(error)"))
         }
     }
 }

@@ -1,5 +1,6 @@
 import AppStateBus
 import LifeCycle
+import Systemd
 
 /// The authority of polkit(8): asked without waiting, and heard when what it said may no longer hold.
 ///

@@ -1,5 +1,6 @@
 import AppStateBus
 import LifeCycle
+import Systemd
 
 /// The questions to polkit: at most 4 for each user are under way, 32 in all (dbus-api), and none for ever.
 final class Questions {

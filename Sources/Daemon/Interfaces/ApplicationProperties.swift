@@ -7,37 +7,37 @@ import Linux
 extension Daemon {
     func applicationProperties() -> [Property] {
         [
-            property("ID", "s", .const) { try $0.append($1.id.rawValue) },
-            property("PID", "u", .const) { try $0.append(UInt32($1.process.pid)) },
-            property("UID", "u", .const) { try $0.append($1.user) },
-            property("State", "s", .change) { try $0.append($1.state.rawValue) },
-            property("StateTimestamp", "t", .change) { try $0.append($1.stateSince) },
-            property("RegisteredTimestamp", "t", .const) { try $0.append($1.registeredAt) },
-            property("Focused", "b", .change) { try $0.append($1.isFocused) },
-            property("Minimized", "b", .change) { try $0.append($1.isMinimized) },
-            property("Suspension", "s", .change) { try $0.append($1.suspension.rawValue) },
-            property("Reclaimable", "b", .change) { try $0.append($1.reclaimable) },
-            property("BackgroundModes", "as", .change) { try $0.append(strings: $1.backgroundModes) },
-            property("SuspendHolds", "a(ss)", .change) { try $0.append(rows: .holds($1)) },
-            property("BackgroundTasks", "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
-            property("LaunchOptions", "a{sv}", .const) { [unowned self] in
+            property(.id, "s", .const) { try $0.append($1.id.rawValue) },
+            property(.pid, "u", .const) { try $0.append(UInt32($1.process.pid)) },
+            property(.uid, "u", .const) { try $0.append($1.user) },
+            property(.state, "s", .change) { try $0.append($1.state.rawValue) },
+            property(.stateTimestamp, "t", .change) { try $0.append($1.stateSince) },
+            property(.registeredTimestamp, "t", .const) { try $0.append($1.registeredAt) },
+            property(.focused, "b", .change) { try $0.append($1.isFocused) },
+            property(.minimized, "b", .change) { try $0.append($1.isMinimized) },
+            property(.suspension, "s", .change) { try $0.append($1.suspension.rawValue) },
+            property(.reclaimable, "b", .change) { try $0.append($1.reclaimable) },
+            property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
+            property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
+            property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
+            property(.launchOptions, "a{sv}", .const) { [unowned self] in
                 try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
-            property("Session", "s", .const) { [unowned self] in
+            property(.session, "s", .const) { [unowned self] in
                 try $0.append(table[$1.number]?.session ?? "")
             },
-            property("Unit", "s", .const) { [unowned self] in
+            property(.unit, "s", .const) { [unowned self] in
                 try $0.append(table[$1.number]?.unit ?? "")
             },
-            property("MemoryUsage", "t", .none) { [unowned self] in try $0.append(memoryUsage(of: $1)) },
+            property(.memoryUsage, "t", .none) { [unowned self] in try $0.append(memoryUsage(of: $1)) },
         ]
     }
 
     private func property(
-        _ name: String, _ type: String, _ changes: Property.Changes,
+        _ name: ApplicationProperty, _ type: String, _ changes: Property.Changes,
         _ value: @escaping (borrowing Message, Application) throws -> Void
     ) -> Property {
-        Property(name, type, emits: changes) { [unowned self] message, path in
+        Property(name.rawValue, type, emits: changes) { [unowned self] message, path in
             // Who may read it was settled when the object was looked for.
             guard let number = BusNames.applicationNumber(inPath: path),
                 let application = machine.applications[ApplicationNumber(number)]

@@ -3,6 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
+private typealias Name = ManagerMethod
+
 /// org.appstate1.Manager: decode, ask, reply.
 extension Daemon {
     func managerInterface() -> Interface {
@@ -10,7 +12,7 @@ extension Daemon {
             BusNames.manager,
             methods: [
                 Method(
-                    "Register", in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")],
+                    Name.register, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")],
                     out: [("application", "o")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
@@ -20,7 +22,7 @@ extension Daemon {
                     try register(call, id, try subject(pid: pid, of: connection), options, connection)
                 },
                 Method(
-                    "RegisterProcess", in: [("app_id", "s"), ("pidfd", "h"), ("options", "a{sv}")],
+                    Name.registerProcess, in: [("app_id", "s"), ("pidfd", "h"), ("options", "a{sv}")],
                     out: [("application", "o")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
@@ -29,27 +31,27 @@ extension Daemon {
                     try register(call, id, try subject(descriptor: descriptor), options, try caller())
                 },
                 notSupported(
-                    "Launch", in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
-                Method("ListApplications", out: [("applications", "a(osuus)")]) { [unowned self] call in
+                    Name.launch, in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
+                Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
                     listings.answer(.rows, call.deferred(), try caller())
                 },
-                Method("GetApplicationByPID", in: [("pid", "u")], out: [("application", "o")]) {
+                Method(Name.getApplicationByPID, in: [("pid", "u")], out: [("application", "o")]) {
                     [unowned self] call in
                     let pid = try call.message.readUInt32()
                     let path = try path(ofApplicationWith: pid, for: try caller())
                     try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
                 },
-                Method("Subscribe") { [unowned self] call in
+                Method(Name.subscribe) { [unowned self] call in
                     try subscribe(try caller())
                     try call.reply()
                 },
-                Method("Unsubscribe") { [unowned self] call in
+                Method(Name.unsubscribe) { [unowned self] call in
                     let connection = try caller()
                     connection.isSubscribed = false
                     connection.followsObjects = false
                     try call.reply()
                 },
-                Method("ReloadConfig") { [unowned self] call in
+                Method(Name.reloadConfig) { [unowned self] call in
                     let connection = try caller()
                     try requireUnconfined(connection, call.member)
                     try requireManagement(
@@ -57,46 +59,38 @@ extension Daemon {
                     reload()
                     try call.reply()
                 },
-                notSupported("GetHistory", in: [("app_id", "s")], out: [("history", "a(tssi)")]),
-                notSupported("RegisterAgent", in: [("session", "s")]),
+                notSupported(Name.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]),
+                notSupported(Name.registerAgent, in: [("session", "s")]),
             ],
             properties: [
-                Property("Version", "s", emits: .const) { message, _ in try message.append(Product.version) },
-                Property("MemoryPressure", "s", emits: .change) { [unowned self] message, _ in
-                    try message.append(machine.memoryPressure.rawValue)
+                property(.version, "s", .const) { try $0.append(Product.version) },
+                property(.memoryPressure, "s", .change) { [unowned self] in
+                    try $0.append(machine.memoryPressure.rawValue)
                 },
-                Property("FocusedApplication", "o", emits: .change) { [unowned self] message, _ in
-                    try message.append(objectPath: focusedApplicationPath())
+                property(.focusedApplication, "o", .change) { [unowned self] in
+                    try $0.append(objectPath: focusedApplicationPath())
                 },
-                Property("StopDetection", "s", emits: .change) { [unowned self] message, _ in
-                    try message.append(sensor.detection.rawValue)
+                property(.stopDetection, "s", .change) { [unowned self] in
+                    try $0.append(sensor.detection.rawValue)
                 },
             ],
-            signals: [
-                Signal("ApplicationAdded", [("application", "o"), ("app_id", "s"), ("pid", "u")]),
-                Signal(
-                    "ApplicationRemoved",
-                    [("application", "o"), ("app_id", "s"), ("pid", "u"), ("exit_reason", "s")]),
-                Signal(
-                    "StateChanged",
-                    [
-                        ("application", "o"), ("app_id", "s"), ("pid", "u"), ("from", "s"), ("to", "s"),
-                        ("reason", "s"),
-                    ]),
-                Signal("MemoryPressureChanged", [("level", "s")]),
-                Signal(
-                    "ApplicationReclaimed",
-                    [("application", "o"), ("app_id", "s"), ("pid", "u"), ("bytes", "t"), ("usec", "t")]),
-                Signal("Resync"),
-            ])
+            signals: ManagerSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
+    }
+
+    private func property(
+        _ name: ManagerProperty, _ type: String, _ changes: Property.Changes,
+        _ value: @escaping (borrowing Message) throws -> Void
+    ) -> Property {
+        Property(name.rawValue, type, emits: changes) { message, _ in try value(message) }
     }
 
     /// A method of the API that comes with a later version.
     func notSupported(
-        _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = []
+        _ name: some MethodName, in arguments: [(String, String)] = [], out results: [(String, String)] = []
     ) -> Method {
         Method(name, in: arguments, out: results) { _ in
-            throw MethodError(.notSupported, "\(name) is not there yet in appstated \(Product.version)")
+            throw MethodError(
+                .notSupported, "\(name.rawValue) is not there yet in appstated \(Product.version)")
         }
     }
 
@@ -110,7 +104,7 @@ extension Daemon {
     }
 
     private func subscribe(_ connection: Connection) throws(MethodError) {
-        try requireUnconfined(connection, "Subscribe")
+        try requireUnconfined(connection, Name.subscribe.rawValue)
         if connection.isSubscribed { return }
         try admitSubscriber(connection)
         connection.isSubscribed = true
@@ -133,5 +127,29 @@ extension Daemon {
             let application = machine.applications[number], maySee(application, connection)
         else { return "/" }
         return BusNames.path(ofApplication: number.rawValue)
+    }
+}
+
+extension Method {
+    /// A method of the contract.
+    init(
+        _ name: some MethodName, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
+        _ handler: @escaping (borrowing Call) throws -> Void
+    ) {
+        self.init(name.rawValue, in: arguments, out: results, handler)
+    }
+}
+
+extension ManagerSignal {
+    fileprivate var arguments: [(String, String)] {
+        let subject = [("application", "o"), ("app_id", "s"), ("pid", "u")]
+        return switch self {
+        case .applicationAdded: subject
+        case .applicationRemoved: subject + [("exit_reason", "s")]
+        case .stateChanged: subject + [("from", "s"), ("to", "s"), ("reason", "s")]
+        case .memoryPressureChanged: [("level", "s")]
+        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t")]
+        case .resync: []
+        }
     }
 }

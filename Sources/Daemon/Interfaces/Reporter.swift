@@ -2,6 +2,9 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 import Linux
+import Systemd
+
+private typealias Name = ReporterMethod
 
 /// org.appstate1.Reporter: what window reporters tell.
 extension Daemon {
@@ -9,7 +12,7 @@ extension Daemon {
         Interface(
             BusNames.reporter,
             methods: [
-                Method("SetFocus", in: [("pid", "u")]) { [unowned self] call in
+                Method(Name.setFocus, in: [("pid", "u")]) { [unowned self] call in
                     let pid = try call.message.readUInt32()
                     let reporter = try reporter(call.member)
                     if pid == 0 {
@@ -22,7 +25,7 @@ extension Daemon {
                     }
                     try call.reply()
                 },
-                Method("SetMinimized", in: [("pid", "u"), ("minimized", "b")]) { [unowned self] call in
+                Method(Name.setMinimized, in: [("pid", "u"), ("minimized", "b")]) { [unowned self] call in
                     let pid = try call.message.readUInt32()
                     let minimized = try call.message.readBool()
                     let reporter = try reporter(call.member)
@@ -32,7 +35,7 @@ extension Daemon {
                     }
                     try call.reply()
                 },
-                Method("UpdateWindow", in: [("window", "t"), ("pid", "u"), ("state", "a{sv}")]) {
+                Method(Name.updateWindow, in: [("window", "t"), ("pid", "u"), ("state", "a{sv}")]) {
                     [unowned self] call in
                     let window = try call.message.readUInt64()
                     let pid = try call.message.readUInt32()
@@ -46,19 +49,19 @@ extension Daemon {
                     }
                     try call.reply()
                 },
-                Method("RemoveWindow", in: [("window", "t")]) { [unowned self] call in
+                Method(Name.removeWindow, in: [("window", "t")]) { [unowned self] call in
                     let window = try call.message.readUInt64()
                     try perform(.removeWindow(window, try reporter(call.member)))
                     try call.reply()
                 },
-                Method("ReplaceWindows", in: [("windows", "a(tua{sv})")]) { [unowned self] call in
+                Method(Name.replaceWindows, in: [("windows", "a(tua{sv})")]) { [unowned self] call in
                     let reporter = try reporter(call.member)
                     let windows = try WindowSet(call.message, reporter, self)
                     if try windows.takeIfShort() { return try call.reply() }
                     let pending = call.deferred()
                     longCalls.begin(try caller()) { windows.take(pending) }
                 },
-                Method("SetSession", in: [("session", "s")]) { [unowned self] call in
+                Method(Name.setSession, in: [("session", "s")]) { [unowned self] call in
                     let session = try call.message.readString()
                     let reporter = try reporter(call.member)
                     guard let owner = Login.owner(ofSession: session) else {
@@ -72,7 +75,7 @@ extension Daemon {
                     try perform(.setSession(.login(session), reporter))
                     try call.reply()
                 },
-                Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
+                Method(Name.replaceExemptions, in: [("exemptions", "a(us)")]) { [unowned self] call in
                     let reporter = try reporter(call.member)
                     let exemptions = try ExemptionSet(call.message, reporter, self)
                     if try exemptions.takeIfShort() { return try call.reply() }

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Glibc
 import LifeCycle
+import Systemd
 
 /// org.freedesktop.LowMemoryMonitor, as low-memory-monitor serves it: what GLib's GMemoryMonitor listens to, so
 /// that applications which know nothing of us hear our levels.

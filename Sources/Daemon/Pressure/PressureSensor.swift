@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Has the kernel tell when memory is short, and looks how much is left when it is asked to (§ 6).
 ///

@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// Gets memory back: measures, pushes out and ends. What may block is done by the one worker (§ 5).
 final class Reclaimer {

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Systemd
 
 /// Which sessions are in front, and which are locked: logind's `Active` and `LockedHint` of those in which there are
 /// applications or reporters.

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Glibc
 import TestSupport
+import Testing
 
 extension Client {
     // MARK: The Manager
@@ -130,8 +131,8 @@ extension Client {
     func waitForDeparture(of name: String, after act: () throws -> Void) throws {
         var hasLeft = false
         let match = try bus.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)',arg2=''"
-        ) { _ in hasLeft = true }
+            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)',arg2=''",
+            failed: { Issue.record("\($0)") }, handler: { _ in hasLeft = true })
         // The rule is in force: the bus takes what we send in order.
         try settle()
         try act()

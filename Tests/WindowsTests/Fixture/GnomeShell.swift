@@ -84,8 +84,8 @@ final class GnomeShell {
             return try reply.readVariant() != .bool(false)
         }
         let changes = try connection.match(
-            "type='signal',path='\(path)',interface='\(BusNames.properties)',member='PropertiesChanged'"
-        ) { _ in }
+            "type='signal',path='\(path)',interface='\(BusNames.properties)',member='PropertiesChanged'",
+            failed: { Issue.record("\($0)") }, handler: { _ in })
         defer { changes.cancel() }
         try call(path, BusNames.properties, "Set") { message in
             try message.append(Self.name)

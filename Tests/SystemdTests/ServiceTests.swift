@@ -3,32 +3,12 @@ import Glibc
 import TestSupport
 import Testing
 
-@testable import AppStateBus
-
-/// Runs `body` on a thread of its own and waits for it.
-func onThread<Value: Sendable>(_ body: @escaping @Sendable () -> Value) throws -> Value {
-    let pipe = try PipeEnds()
-    let result = Result()
-    let write = pipe.takeWrite()
-    Thread.detachNewThread {
-        result.lock.withLock { result.value = body() }
-        close(write)
-    }
-    var byte: UInt8 = 0
-    _ = read(pipe.read, &byte, 1)
-    let value = result.lock.withLock { result.value as? Value }
-    return try #require(value)
-}
-
-private final class Result: @unchecked Sendable {
-    let lock = NSLock()
-    var value: Any?
-}
+@testable import Systemd
 
 @Suite struct ServiceTests {
     @Test func theServiceManagerIsTold() throws {
         let socket = try NotifySocket()
-        let probe = try #require(Programs.built("BusProbe"))
+        let probe = try #require(Programs.built("SystemdProbe"))
         let told = try Child(
             probe, ["READY=1", "STATUS=running"], environment: ["NOTIFY_SOCKET": socket.path])
         #expect(try told.waitForExit() == .exited(0))
@@ -36,7 +16,7 @@ private final class Result: @unchecked Sendable {
     }
 
     @Test func withoutAServiceManagerNothingHappens() throws {
-        let probe = try #require(Programs.built("BusProbe"))
+        let probe = try #require(Programs.built("SystemdProbe"))
         for environment in [["NOTIFY_SOCKET": nil], ["NOTIFY_SOCKET": "/nonexistent/notify"]]
             as [[String: String?]]
         {
@@ -69,10 +49,15 @@ private final class Result: @unchecked Sendable {
         #expect(Journal.Priority.error.rawValue == LOG_ERR && Journal.Priority.debug.rawValue == LOG_DEBUG)
     }
 
+    @Test func theMachineIsBootedWithSystemdOrNot() {
+        #expect(Service.isBooted == FileManager.default.fileExists(atPath: "/run/systemd/system"))
+    }
+
     @Test func loginAnswersNilForWhatIsNotThere() {
         #expect(Login.owner(ofSession: "no-such-session") == nil)
         #expect(Login.displaySession(ofUser: 4_000_000_000) == nil)
         #expect(Login.session(ofProcess: Int32.max) == nil)
+        #expect(Login.session(ofProcess: -1) == nil)
         #expect(Login.unit(ofProcess: Int32.max) == nil)
     }
 }

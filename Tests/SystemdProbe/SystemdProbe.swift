@@ -1,8 +1,8 @@
-import AppStateBus
+import Systemd
 
 /// Calls what reads the environment of its process, so that tests need not change their own.
 @main
-struct BusProbe {
+struct SystemdProbe {
     static func main() {
         Service.notify(CommandLine.arguments.dropFirst().joined(separator: "\n"))
     }

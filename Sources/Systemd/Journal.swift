@@ -41,10 +41,6 @@ public struct Journal: Sendable {
         line = isJournal ? nil : errorDescriptor
     }
 
-    /// The journal for what this layer itself has to report, under the program's name.
-    static let library = Journal(
-        identifier: CommandLine.arguments.first?.split(separator: "/").last.map(String.init) ?? "")
-
     /// Whether messages of this priority are logged: for who has much to put together before.
     public func logs(_ priority: Priority) -> Bool { priority.rawValue <= minimum.rawValue }
 

@@ -1,0 +1,131 @@
+/// The methods of one interface of the daemon, by their names on the bus.
+public protocol MethodName: RawRepresentable<String>, Sendable {
+    /// The interface that has them.
+    static var interface: String { get }
+}
+
+/// The methods of `org.appstate1.Manager`.
+public enum ManagerMethod: String, MethodName {
+    case register = "Register"
+    case registerProcess = "RegisterProcess"
+    case launch = "Launch"
+    case listApplications = "ListApplications"
+    case getApplicationByPID = "GetApplicationByPID"
+    case subscribe = "Subscribe"
+    case unsubscribe = "Unsubscribe"
+    case reloadConfig = "ReloadConfig"
+    case getHistory = "GetHistory"
+    case registerAgent = "RegisterAgent"
+
+    public static var interface: String { BusNames.manager }
+}
+
+/// The properties of `org.appstate1.Manager`.
+public enum ManagerProperty: String, Sendable {
+    case version = "Version"
+    case memoryPressure = "MemoryPressure"
+    case focusedApplication = "FocusedApplication"
+    case stopDetection = "StopDetection"
+}
+
+/// The signals of `org.appstate1.Manager`.
+public enum ManagerSignal: String, Sendable, CaseIterable {
+    case applicationAdded = "ApplicationAdded"
+    case applicationRemoved = "ApplicationRemoved"
+    case stateChanged = "StateChanged"
+    case memoryPressureChanged = "MemoryPressureChanged"
+    case applicationReclaimed = "ApplicationReclaimed"
+    case resync = "Resync"
+}
+
+/// The methods of `org.appstate1.Reporter`.
+public enum ReporterMethod: String, MethodName {
+    case setFocus = "SetFocus"
+    case setMinimized = "SetMinimized"
+    case updateWindow = "UpdateWindow"
+    case removeWindow = "RemoveWindow"
+    case replaceWindows = "ReplaceWindows"
+    case setSession = "SetSession"
+    case replaceExemptions = "ReplaceExemptions"
+
+    public static var interface: String { BusNames.reporter }
+}
+
+/// The methods of `org.appstate1.Application`.
+public enum ApplicationMethod: String, MethodName {
+    case finishLaunching = "FinishLaunching"
+    case becomeDelegate = "BecomeDelegate"
+    case acknowledge = "Acknowledge"
+    case beginBackgroundTask = "BeginBackgroundTask"
+    case endBackgroundTask = "EndBackgroundTask"
+    case backgroundTimeRemaining = "BackgroundTimeRemaining"
+    case suspend = "Suspend"
+    case resume = "Resume"
+    case canSuspend = "CanSuspend"
+    case terminate = "Terminate"
+    case unregister = "Unregister"
+    case explain = "Explain"
+    case saveState = "SaveState"
+    case loadState = "LoadState"
+    case saveStateFile = "SaveStateFile"
+    case loadStateFile = "LoadStateFile"
+    case open = "Open"
+    case sendMessage = "SendMessage"
+    case setUserActivity = "SetUserActivity"
+    case continueActivity = "ContinueActivity"
+
+    public static var interface: String { BusNames.application }
+}
+
+/// The properties of `org.appstate1.Application`.
+public enum ApplicationProperty: String, Sendable {
+    case id = "ID"
+    case pid = "PID"
+    case uid = "UID"
+    case state = "State"
+    case stateTimestamp = "StateTimestamp"
+    case registeredTimestamp = "RegisteredTimestamp"
+    case focused = "Focused"
+    case minimized = "Minimized"
+    case suspension = "Suspension"
+    case reclaimable = "Reclaimable"
+    case backgroundModes = "BackgroundModes"
+    case suspendHolds = "SuspendHolds"
+    case backgroundTasks = "BackgroundTasks"
+    case launchOptions = "LaunchOptions"
+    case session = "Session"
+    case unit = "Unit"
+    case memoryUsage = "MemoryUsage"
+}
+
+/// The signals of `org.appstate1.Application`.
+public enum ApplicationSignal: String, Sendable, CaseIterable {
+    case willFinishLaunching = "WillFinishLaunching"
+    case didFinishLaunching = "DidFinishLaunching"
+    case didBecomeActive = "DidBecomeActive"
+    case willResignActive = "WillResignActive"
+    case didEnterBackground = "DidEnterBackground"
+    case willEnterForeground = "WillEnterForeground"
+    case willTerminate = "WillTerminate"
+    case didReceiveMemoryWarning = "DidReceiveMemoryWarning"
+    case significantTimeChange = "SignificantTimeChange"
+    case protectedDataWillBecomeUnavailable = "ProtectedDataWillBecomeUnavailable"
+    case protectedDataDidBecomeAvailable = "ProtectedDataDidBecomeAvailable"
+    case openURLs = "OpenURLs"
+    case continueUserActivity = "ContinueUserActivity"
+    case messageReceived = "MessageReceived"
+    case backgroundTransferFinished = "BackgroundTransferFinished"
+    case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
+    case stateChanged = "StateChanged"
+}
+
+/// What GNOME Shell's extension has on the session bus: `org.appstate1.Shell`.
+public enum ShellMember: String, Sendable {
+    case listWindows = "ListWindows"
+    case changed = "Changed"
+}
+
+/// What the session agent has for its script in KWin: `org.appstate1.Windows`.
+public enum WindowsMember: String, Sendable {
+    case replaceWindows = "ReplaceWindows"
+}
