@@ -52,23 +52,6 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: away) == [.update(away[0]), .update(away[1])])
     }
 
-    @Test("of two display servers that both claim the focus the last one has it")
-    func rivals() throws {
-        var focus = Focus()
-        func holder(_ claims: Set<UInt64>) throws -> [UInt64] {
-            var windows = try (1...3).map { try window($0, focused: claims.contains($0)) }
-            focus.settle(&windows)
-            return windows.filter { $0.observed.focused }.map { $0.observed.number }
-        }
-        #expect(try holder([]) == [])
-        #expect(try holder([1]) == [1])
-        #expect(try holder([1, 2]) == [2])
-        #expect(try holder([1, 2]) == [2])
-        #expect(try holder([2, 3]) == [3])
-        #expect(try holder([2]) == [2])
-        #expect(try holder([]) == [])
-    }
-
     @Test("a title alone is not told; it goes along")
     func title() throws {
         let before = try [window(1, title: "0:01")]

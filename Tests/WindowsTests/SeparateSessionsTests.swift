@@ -4,9 +4,6 @@ import Glibc
 import Linux
 import TestSupport
 import Testing
-import Windows
-
-@testable import appstate_session
 
 /// Two sessions at once, each with an X server and an agent of its own, and one daemon.
 @Suite(
@@ -161,38 +158,5 @@ struct TwoSystemsTests {
         x11.process.kill(SIGKILL)
         #expect(try station.waitForRemoval(of: b) == "killed")
         try station.wait(for: a, toBe: "active")
-    }
-
-    /// An Xwayland lets in its own user only: sway's, as root, is nobody's.
-    private static let ours = Compositor.Kind.present.first { $0 == .labwc || getuid() != 0 }
-
-    @Test(
-        "two observers' windows have numbers of their own, and the daemon takes them as one set",
-        .enabled(if: ours != nil, "needs labwc, or sway without being root"))
-    func numbers() throws {
-        let compositor = try Compositor(#require(Self.ours))
-        let (wayland, x11) = (try compositor.app("Alpha"), try compositor.x11App())
-        let station = try Station()
-        let a = try station.register("org.example.Alpha", wayland.pid)
-        let b = try station.register("org.example.Beta", x11.pid)
-        _ = (try wayland.open("org.example.Alpha", "first"), try x11.open("WindowActor", "second"))
-        let toplevels = try compositor.watch()
-        let xwayland = Watch(try X11Observer(display: compositor.x11Display))
-        try toplevels.wait("both") { $0.count == 2 }
-        try xwayland.wait("its own") { $0.contains { $0.process == x11.pid } }
-        // As the agent puts them together.
-        let observers: [any WindowObserver] = [toplevels.observer, xwayland.observer]
-        var windows = observers.flatMap { observer in
-            observer.windows.compactMap { Report.Window($0, of: observer.system) }
-        }
-        var focus = Focus()
-        focus.settle(&windows)
-        #expect(windows.count == 3)
-        #expect(Set(windows.map(\.number)).count == windows.count)
-        #expect(windows.count(where: \.observed.focused) == 1)
-        let report = Report.replace(windows)
-        try station.call(BusNames.reporter, report.member) { try report.write(to: $0) }
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
     }
 }
