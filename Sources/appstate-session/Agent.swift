@@ -193,7 +193,7 @@ final class Agent {
         reporter = try Reporter(
             bus: bus, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } })
-        registry = Registry(
+        registry = try Registry(
             bus: bus, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) })
         adoption.use(bus)
