@@ -43,7 +43,10 @@ enum Main {
             loop = try EventLoop()
             bus = try Bus.system()
         } catch {
-            refuse("there is no system bus to serve: \(error)", status: 1)
+            let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
+                " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
+            }
+            refuse("there is no system bus to serve: \(error)\(address ?? "")", status: 1)
         }
         do {
             let directory = runtimeDirectory
