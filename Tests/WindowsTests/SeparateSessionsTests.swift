@@ -81,10 +81,10 @@ struct SeparateSessionsTests {
     func users() throws {
         let station = try Station()
         let first = try Desk(station, "org.example.First")
-        let second = try Desk(station, "org.example.Second", uid: Compositor.nobody)
+        let second = try Desk(station, "org.example.Second", uid: TestDesktop.nobody)
         try station.startAgent(environment: first.display.environment)
         let other = try station.startAnotherAgent(
-            environment: second.display.environment, uid: Compositor.nobody)
+            environment: second.display.environment, uid: TestDesktop.nobody)
         try check(station, first, second, other)
     }
 
@@ -113,15 +113,15 @@ struct SeparateSessionsTests {
         let arguments = ["--verbose", "--config", file]
         try station.startAgent(arguments, environment: displays[0].environment)
         let other = try station.startAnotherAgent(
-            arguments, environment: displays[1].environment, uid: Compositor.nobody)
+            arguments, environment: displays[1].environment, uid: TestDesktop.nobody)
         // Of one program, with the same name, on both displays; on the first, one of the other user's too.
         let own = try displays[0].app()
-        let stranger = try WindowApp(environment: displays[0].environment, uid: Compositor.nobody)
-        let others = try WindowApp(environment: displays[1].environment, uid: Compositor.nobody)
+        let stranger = try WindowApp(environment: displays[0].environment, uid: TestDesktop.nobody)
+        let others = try WindowApp(environment: displays[1].environment, uid: TestDesktop.nobody)
         for app in [stranger, own, others] { _ = try app.open("Alpha") }
         let paths = try [own, others].map { try station.wait(forApplication: "Alpha", $0.pid) }
         #expect(try station.property("UID", of: paths[0]) == .uint32(getuid()))
-        #expect(try station.property("UID", of: paths[1]) == .uint32(Compositor.nobody))
+        #expect(try station.property("UID", of: paths[1]) == .uint32(TestDesktop.nobody))
         #expect(try station.applications().count == 2)
         other.kill(SIGKILL)
         try other.waitForExit()
