@@ -11,11 +11,10 @@ final class Agent {
     private let options: Arguments.Options
     /// Gets each line for `--verbose`.
     private let log: ((String) -> Void)?
-    private var observers: [any WindowObserver] = []
-    private var sources: [Source] = []
-    private var focus = Focus()
+    private var observer: (any WindowObserver)?
+    private var source: Source?
     private var bus: Bus?
-    /// There is no connection to the bus, on purpose: an observer is blind.
+    /// There is no connection to the bus, on purpose: the observer is blind.
     private var isSilent = false
     private var reporter: Reporter?
     private var exemptions: Exemptions?
@@ -55,31 +54,29 @@ final class Agent {
         signals.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         complain()
         reconnection = try loop.timer { [unowned self] in reconnect() }
-        try watch(Desktop.observers())
+        try watch(Desktop.observer())
         isSilent = isBlind
         if isSilent { report() } else { try connect() }
         watchSessionNames()
         watchPlayback()
-        Service.notify("READY=1\nSTATUS=Watching \(subjects)")
+        Service.notify("READY=1\nSTATUS=Watching \(subject)")
     }
 
     // MARK: The display server
 
-    private var subjects: String { observers.map(\.subject).joined(separator: ", ") }
+    private var subject: String { observer?.subject ?? "nothing" }
 
-    private func watch(_ found: [any WindowObserver]) throws {
-        observers = found
-        sources = try found.map { observer in
-            try loop.watch(observer.descriptor) { [unowned self, unowned observer] _ in dispatch(observer) }
-        }
+    private func watch(_ found: any WindowObserver) throws {
+        observer = found
+        source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
         watchSelections()
-        journal.log(.info, "watching \(subjects)")
+        journal.log(.info, "watching \(subject)")
     }
 
     /// The X server's own clipboard only: beside a Wayland compositor it is the compositor that owns what X11 has, and
     /// asking might start an Xwayland that nobody needs.
     private func watchSelections() {
-        guard observers.contains(where: { [.x11, .i3].contains($0.system) }) else { return }
+        guard let system = observer?.system, [.x11, .i3].contains(system) else { return }
         do {
             let observer = try SelectionObserver()
             let source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatchSelections() }
@@ -124,9 +121,9 @@ final class Agent {
         tell(.clipboard, selections?.observer.owners ?? [])
     }
 
-    private func dispatch(_ observer: any WindowObserver) {
+    private func dispatch() {
         do throws(ObserverFailure) {
-            try observer.dispatch()
+            try observer?.dispatch()
             settleConnection()
             report()
         } catch {
@@ -137,16 +134,16 @@ final class Agent {
 
     /// A server may have cut us off, or have been restarted.
     private func lookAgain() {
-        for source in sources { source.cancel() }
-        sources = []
-        observers = []
+        source?.cancel()
+        source = nil
+        observer = nil
         selections?.source.cancel()
         selections = nil
         tell(.clipboard, [])
         do {
             guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
             lastLook = loop.now
-            try watch(Desktop.observers())
+            try watch(Desktop.observer())
             settleConnection()
             report()
         } catch {
@@ -156,19 +153,17 @@ final class Agent {
     }
 
     private func report() {
-        for notice in observers.flatMap({ $0.takeNotices() }) { journal.log(.notice, notice) }
+        for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) }
         guard !isSilent else { return }
-        var windows = observers.flatMap { observer in
+        let windows = observer.map { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
-        focus.settle(&windows)
-        reporter?.report(Array(windows.prefix(ObservedWindow.mostWindows)))
-        let isRegistryWanted = adoption.isWanted || observers.contains { $0.isInDoubt }
+        reporter?.report(windows ?? [])
+        let isRegistryWanted = adoption.isWanted || observer?.isInDoubt == true
         registry?.want(isRegistryWanted)
         // It is told of nobody any more.
         if !isRegistryWanted { adoption.learn(nil) }
-        adoption.look(
-            at: windows, on: observers.reduce(into: []) { $0.formUnion($1.desktopProcesses) })
+        adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
     }
 
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
@@ -178,8 +173,7 @@ final class Agent {
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
-        let names = entries.mapValues(\.name)
-        for observer in observers { observer.learn(names: names) }
+        observer?.learn(names: entries.mapValues(\.name))
         adoption.learn(registry?.isKnown == true ? entries : nil)
         report()
     }
@@ -197,7 +191,7 @@ final class Agent {
         reporter = try Reporter(
             bus: bus, deaf: deaf, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } })
-        registry = Registry(
+        registry = try Registry(
             bus: bus, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) })
         adoption.use(bus)
@@ -212,7 +206,7 @@ final class Agent {
     }
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.
-    private var isBlind: Bool { observers.contains { $0.isBlind } }
+    private var isBlind: Bool { observer?.isBlind == true }
 
     private func settleConnection() {
         guard isBlind != isSilent else { return }

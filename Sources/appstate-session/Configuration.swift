@@ -38,53 +38,28 @@ struct Configuration {
     private(set) var suspension = Suspension.manual
     private(set) var complaints: [Complaint] = []
 
+    private init() {}
+
     /// Reads what is there. Never fails: what cannot be taken becomes a complaint.
     init(reading source: Source) {
         switch source {
-        case .file(let path): read(path, mayBeMissing: false)
-        case .layers(let paths): for path in paths { read(path, mayBeMissing: true) }
+        case .file(let path): take(ConfigurationFile(reading: path, mayBeMissing: false))
+        case .layers(let paths):
+            for path in paths { take(ConfigurationFile(reading: path, mayBeMissing: true)) }
         }
     }
 
-    private mutating func read(_ path: String, mayBeMissing: Bool) {
-        do throws(KernelFailure) {
-            take(ConfigurationFile(try TextFile.read(path), name: path), named: path)
-        } catch {
-            guard !(error.isNoSuchFile && mayBeMissing) else { return }
-            complaints.append(Complaint(file: path, line: 0, key: "", problem: "\(error)"))
+    private mutating func take(_ file: ConfigurationFile) {
+        let complaints = file.apply(to: &self, defaults: Configuration()) { section in
+            guard section == "Session" else { return nil }
+            return [
+                ConfigurationRow("Adopt", list: \.adopt) { words, patterns in
+                    words.compactMap { patterns.add($0) }
+                },
+                ConfigurationRow("AdoptSuspension", .choice, \.suspension),
+            ]
         }
-    }
-
-    private mutating func take(_ file: ConfigurationFile, named name: String) {
-        complaints += file.complaints
-        for (section, line) in file.sections where section != "Session" {
-            complaints.append(
-                Complaint(file: name, line: line, key: "", problem: "[\(section)] is no section"))
-        }
-        for line in file.assignments where line.section == "Session" {
-            complaints += apply(line.key, line.value).map { problem in
-                Complaint(file: name, line: line.line, key: line.key, problem: problem)
-            }
-        }
-    }
-
-    /// Takes one line; answers what is wrong with it. An empty value puts the default back.
-    private mutating func apply(_ key: String, _ value: String) -> [String] {
-        switch key {
-        case "Adopt":
-            // systemd.syntax(7): a list may be given in several lines; an empty one starts it anew.
-            if value.isEmpty { adopt = Patterns() }
-            return value.split(whereSeparator: \.isWhitespace).compactMap { adopt.add(String($0)) }
-        case "AdoptSuspension":
-            guard let choice = value.isEmpty ? .manual : Suspension(rawValue: value) else {
-                return [
-                    "\"\(value)\" is none of " + Suspension.allCases.map(\.rawValue).joined(separator: ", ")
-                ]
-            }
-            suspension = choice
-            return []
-        default: return ["no such key in [Session]"]
-        }
+        self.complaints += complaints
     }
 }
 
@@ -102,8 +77,12 @@ struct Patterns: Equatable {
         let isExclusion = word.hasPrefix("!")
         let pattern = isExclusion ? String(word.dropFirst()) : word
         guard !pattern.isEmpty, pattern.utf8.allSatisfy(Self.allows) else {
-            return
-                "\"\(word)\" can match no application's id: those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+            return "\"\(word.excerpt)\" can match no application's id: "
+                + "those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+        }
+        // fnmatch(3) would take the bracket for one of the id's own, which has none.
+        guard Self.closesBrackets(pattern) else {
+            return "\"\(word.excerpt)\" can match no application's id: a bracket is not closed"
         }
         if isExclusion { excluded.append(pattern) } else { included.append(pattern) }
         return nil
@@ -115,6 +94,26 @@ struct Patterns: Equatable {
         case "A"..."Z", "a"..."z", "0"..."9", ".", "_", "-", "*", "?", "[", "]", "!", "^", ":": true
         default: false
         }
+    }
+
+    /// A `]` that comes first is one of the set, and a class such as `[:digit:]` has one of its own.
+    private static func closesBrackets(_ pattern: String) -> Bool {
+        var rest = Substring(pattern)
+        while let bracket = rest.firstIndex(of: "[") {
+            rest = rest[bracket...].dropFirst()
+            if let sign = rest.first, "!^".contains(sign) { rest.removeFirst() }
+            var isFirst = true
+            while isFirst || rest.first != "]" {
+                guard let sign = rest.popFirst() else { return false }
+                isFirst = false
+                if sign == "[", rest.first == ":", let end = rest.dropFirst().firstIndex(of: ":") {
+                    let after = rest[end...].dropFirst()
+                    if after.first == "]" { rest = after.dropFirst() }
+                }
+            }
+            rest = rest.dropFirst()
+        }
+        return true
     }
 
     /// Whether an id is let in, and not taken out.

@@ -3,15 +3,15 @@ import Windows
 
 /// Finds out what there is to watch.
 enum Desktop {
-    /// The observers that answer; several where one does not see all windows.
+    /// The observer that answers.
     ///
     /// - Throws: where none answers, with all that was tried; `unsupported` where that will be so the next time too.
-    static func observers() throws(ObserverFailure) -> [any WindowObserver] {
+    static func observer() throws(ObserverFailure) -> any WindowObserver {
         var tried: [String] = []
         var isUnsupported = false
         for candidate in Candidate.allCases {
             do throws(ObserverFailure) {
-                if let observer = try observer(candidate) { return [observer] }
+                if let observer = try observer(candidate) { return observer }
             } catch {
                 if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }

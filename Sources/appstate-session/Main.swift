@@ -32,7 +32,11 @@ enum Main {
         } catch ObserverFailure.unsupported(let why) {
             refuse("cannot watch this desktop: \(why)", status: unsupported)
         } catch {
-            refuse("cannot watch this session: \(error)", status: 1)
+            let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
+                " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
+            }
+            let place = error is BusFailure ? address : nil
+            refuse("cannot watch this session: \(error)\(place ?? "")", status: 1)
         }
     }
 

@@ -4,7 +4,7 @@ import Systemd
 
 /// As which applications processes are registered with the daemon. It is asked, and tells of changes, only while somebody
 /// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.
-final class Registry {
+final class Registry: DaemonSpeaker {
     /// What a process is registered as.
     struct Entry: Equatable {
         let name: String
@@ -14,18 +14,18 @@ final class Registry {
 
     private let bus: Bus
     private let deaf: (MethodError) -> Void
+    private let line: DaemonLine
     private let journal: Journal
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
     private var entries: [Int32: Entry] = [:]
     /// Whether a daemon has told of all that are registered, and is still there.
     private(set) var isKnown = false
-    /// The daemon's connection, once it has answered.
-    private var daemon: String?
     private var isWanted = false
+    private var isSubscribed = false
+    /// Who is registered was asked for, and changes have been told since.
+    private var isListed = false
     private var matches: [Slot] = []
-    private var calls: [Slot] = []
-    private var listing: Slot?
 
     /// - Parameters:
     ///   - deaf: called when the bus does not tell of the daemon.
@@ -35,102 +35,94 @@ final class Registry {
         bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void
-    ) {
+    ) throws(BusFailure) {
         self.bus = bus
         self.deaf = deaf
         self.journal = journal
         self.tell = tell
         self.unregistered = unregistered
+        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        line.speaker = self
     }
 
     /// Begins or ends to ask.
     func want(_ isWanted: Bool) {
         guard isWanted != self.isWanted else { return }
         self.isWanted = isWanted
-        (calls, listing) = ([], nil)
+        (entries, isKnown, isListed) = ([:], false, false)
         do {
-            if isWanted {
-                try listen()
-                try ask()
-            } else {
-                matches = []
-                entries = [:]
-                isKnown = false
-                daemon = nil
-                calls = [try call(.unsubscribe) { _ in }]
-            }
+            matches = isWanted ? try listen() : []
         } catch {
             // The connection is gone, which somebody else is told of.
             journal.log(.debug, "\(error)")
         }
+        line.proceed()
     }
 
-    private func listen() throws(BusFailure) {
-        let manager =
-            "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.manager)'"
-        matches = [
-            try bus.match(manager + ",member='\(ManagerSignal.applicationAdded.rawValue)'", failed: deaf) {
-                [unowned self] message in
-                guard message.sender == daemon,
-                    let row = try? (message.readObjectPath(), message.readString(), message.readUInt32())
-                else { return }
-                learn(Entry(name: row.1, path: row.0), row.2)
+    private func listen() throws -> [Slot] {
+        [
+            try match(.applicationAdded) { [unowned self] message in
+                let path = try message.readObjectPath()
+                learn(Entry(name: try message.readString(), path: path), try message.readUInt32())
             },
-            try bus.match(manager + ",member='\(ManagerSignal.applicationRemoved.rawValue)'", failed: deaf) {
-                [unowned self] message in
-                guard message.sender == daemon,
-                    let row = try? (
-                        message.readObjectPath(), message.readString(), message.readUInt32(),
-                        message.readString()
-                    )
-                else { return }
-                if row.3 == ExitReason.unregistered.rawValue, let pid = Int32(exactly: row.2) {
+            try match(.applicationRemoved) { [unowned self] message in
+                try message.skip("os")
+                let pid = try message.readUInt32()
+                let reason = try message.readString()
+                if reason == ExitReason.unregistered.rawValue, let pid = Int32(exactly: pid) {
                     unregistered(pid)
                 }
-                learn(nil, row.2)
+                learn(nil, pid)
             },
-            try bus.match(manager + ",member='\(ManagerSignal.resync.rawValue)'", failed: deaf) {
-                [unowned self] message in
-                guard message.sender == daemon else { return }
+            try match(.resync) { [unowned self] _ in
                 journal.log(
                     .info, "\(BusNames.service) has withheld signals: who is registered is asked again")
-                do {
-                    try list()
-                } catch {
-                    journal.log(.debug, "\(error)")
-                }
-            },
-            try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
-                (calls, listing) = ([], nil)
-                isKnown = false
-                daemon = owner
-                guard owner != nil else { return tell(entries) }
-                // Another daemon.
-                do {
-                    try ask()
-                } catch {
-                    journal.log(.debug, "\(error)")
-                }
+                isListed = false
+                line.proceed()
             },
         ]
     }
 
-    /// First the changes, then what there is: what changes in between is seen twice rather than never.
-    private func ask() throws(BusFailure) {
-        calls.append(try call(.subscribe) { [unowned self] reply in daemon = reply.sender })
-        try list()
+    private func match(
+        _ signal: ManagerSignal, _ handler: @escaping (borrowing Message) throws -> Void
+    ) throws(BusFailure) -> Slot {
+        try bus.match(
+            "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',"
+                + "interface='\(BusNames.manager)',member='\(signal.rawValue)'",
+            failed: deaf
+        ) { [unowned self] message in
+            if message.sender == line.daemon { try? handler(message) }
+        }
     }
 
-    private func list() throws(BusFailure) {
-        listing = try call(.listApplications) { [unowned self] reply in
-            guard let rows = try? Self.rows(of: reply) else { return }
-            let before = isKnown ? entries : [:]
-            entries = rows
-            daemon = reply.sender
-            isKnown = true
-            for pid in before.keys where rows[pid] == nil { unregistered(pid) }
-            tell(entries)
+    /// First the changes, then what there is: what changes in between is seen twice rather than never.
+    func speak() throws {
+        if isWanted != isSubscribed {
+            isSubscribed = isWanted
+            let method = isWanted ? ManagerMethod.subscribe : .unsubscribe
+            try line.call(method, refused: { [journal] in journal.log(.debug, "\(method.rawValue): \($0)") })
         }
+        guard isWanted, !isListed else { return }
+        isListed = true
+        try line.call(
+            ManagerMethod.listApplications,
+            refused: { [unowned self] in line.refused($0, "does not say who is registered") },
+            answered: { [unowned self] reply in
+                if isWanted, let rows = try? Self.rows(of: reply) { learn(rows) }
+            })
+    }
+
+    func forget() {
+        (isKnown, isSubscribed, isListed) = (false, false, false)
+        if isWanted { tell(entries) }
+    }
+
+    private func learn(_ rows: [Int32: Entry]) {
+        let before = isKnown ? entries : [:]
+        entries = rows
+        isKnown = true
+        for pid in before.keys where rows[pid] == nil { unregistered(pid) }
+        tell(entries)
     }
 
     private static func rows(of message: borrowing Message) throws(BusFailure) -> [Int32: Entry] {
@@ -153,27 +145,5 @@ final class Registry {
         guard let pid = Int32(exactly: pid) else { return }
         entries[pid] = entry
         tell(entries)
-    }
-
-    private func call(
-        _ method: ManagerMethod, _ done: @escaping (borrowing Message) -> Void
-    ) throws(BusFailure) -> Slot {
-        try bus.callAsync(bus.newCall(method)) { [journal] reply in
-            if let error = reply.error {
-                journal.log(.debug, "\(method.rawValue): \(error)")
-            } else {
-                done(reply)
-            }
-        }
-    }
-}
-
-extension Bus {
-    /// A call of the daemon, to fill and send.
-    func newCall<Name: MethodName>(
-        _ method: Name, at path: String = BusNames.root
-    ) throws(BusFailure) -> Message {
-        try newCall(
-            destination: BusNames.service, path: path, interface: Name.interface, member: method.rawValue)
     }
 }

@@ -35,6 +35,16 @@ enum Report: Equatable {
         }
     }
 
+    /// The same windows with one focus, the first: of two, as on a compositor with two seats, each would take it from the
+    /// other without end.
+    static func withOneFocus(_ windows: [Window]) -> [Window] {
+        var windows = windows
+        for index in windows.indices.filter({ windows[$0].observed.focused }).dropFirst() {
+            windows[index].observed.focused = false
+        }
+        return windows
+    }
+
     /// What tells the daemon of `present` where it knows `told`.
     ///
     /// Windows that come to the front are first: an application that exchanges one window for another does not lose

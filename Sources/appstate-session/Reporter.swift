@@ -4,11 +4,9 @@ import Systemd
 import Windows
 
 /// Tells the daemon of windows: the whole set to each daemon that comes, then what changes.
-///
-/// Nothing is sent while an answer is awaited; what happens meanwhile is one change. So neither the bus nor a daemon
-/// that is slow is flooded, and the last state always comes through.
-final class Reporter {
+final class Reporter: DaemonSpeaker {
     private let bus: Bus
+    private let line: DaemonLine
     private let session: String?
     private let journal: Journal
     private let log: ((Report) -> Void)?
@@ -16,18 +14,6 @@ final class Reporter {
     private var present: [Report.Window] = []
     /// What the daemon knows; nil where it knows nothing of us.
     private var told: [UInt64: Report.Window]?
-    private var daemon = Daemon.unknown
-    private var awaited = 0
-    private var calls: [Slot] = []
-    private var ownerChange: Slot?
-
-    private enum Daemon {
-        /// Nobody has answered yet: the first call may start it.
-        case unknown
-        case there
-        /// Nobody owns the name, or nobody lets us speak: nothing is sent until it gets an owner.
-        case absent
-    }
 
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -44,15 +30,14 @@ final class Reporter {
         self.session = session
         self.journal = journal
         self.log = log
-        ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
-            greet(hasOwner: owner != nil)
-        }
+        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        line.speaker = self
     }
 
     /// The windows as they are now, of which the daemon learns as soon as it listens.
     func report(_ windows: [Report.Window]) {
-        present = windows
-        send()
+        present = Report.withOneFocus(windows)
+        line.proceed()
     }
 
     /// Waits until the bus has taken what was reported.
@@ -60,66 +45,40 @@ final class Reporter {
         try? bus.flush()
     }
 
-    // MARK: The daemon comes and goes
-
-    private func greet(hasOwner: Bool) {
-        calls = []
-        awaited = 0
-        told = nil
-        daemon = hasOwner ? .there : .absent
-        journal.log(.info, "\(BusNames.service) has \(hasOwner ? "an" : "no") owner")
-        send()
-    }
-
     // MARK: Reports
 
-    private func send() {
-        guard awaited == 0, daemon != .absent else { return }
-        calls = []
-        do {
-            if let told {
-                for report in Report.changes(from: told, to: present).prefix(Self.mostCalls) {
-                    try send(report)
-                }
-            } else {
-                try sendSession()
-                try send(.replace(present))
-            }
-        } catch {
-            // The connection is gone, which somebody else is told of.
-            journal.log(.debug, "\(error)")
+    func speak() throws {
+        if let told {
+            for report in Report.changes(from: told, to: present).prefix(Self.mostCalls) { try send(report) }
+        } else {
+            try sendSession()
+            try send(.replace(present))
         }
     }
 
-    private func sendSession() throws(BusFailure) {
+    func forget() {
+        told = nil
+        journal.log(
+            .info, "\(BusNames.service) is told \(line.isAbsent ? "nothing until it has an owner" : "all")")
+    }
+
+    private func sendSession() throws {
         guard let session else { return }
-        let message = try bus.newCall(ReporterMethod.setSession)
-        try message.append(session)
-        try call(message) { [journal] error in
-            journal.log(.warning, "cannot report for session \(session): \(error)")
-        }
+        try line.call(
+            ReporterMethod.setSession, { try $0.append(session) },
+            refused: { [journal] error in
+                journal.log(.warning, "cannot report for session \(session): \(error)")
+            })
     }
 
-    private func send(_ report: Report) throws(BusFailure) {
-        let message = try bus.newCall(report.method)
-        try report.write(to: message)
-        try call(message) { [unowned self] error in refused(report, error) }
+    private func send(_ report: Report) throws {
+        try line.call(
+            report.method, { try report.write(to: $0) },
+            refused: { [unowned self] error in refused(report, error) })
         log?(report)
         var known = told ?? [:]
         report.apply(to: &known)
         told = known
-    }
-
-    private func call(_ message: borrowing Message, failed: @escaping (MethodError) -> Void)
-        throws(BusFailure)
-    {
-        let slot = try bus.callAsync(message) { [unowned self] reply in
-            awaited -= 1
-            if let error = reply.error { failed(error) } else if daemon == .unknown { daemon = .there }
-            send()
-        }
-        calls.append(slot)
-        awaited += 1
     }
 
     // MARK: Refusals
@@ -138,19 +97,13 @@ final class Reporter {
             } catch {
                 journal.log(.debug, "\(error)")
             }
-        case (nil, _) where error.isNoReply:
-            // It is slow, or was replaced: what it knows is uncertain, and it is told anew.
-            told = nil
         case (.limitsExceeded, _):
             journal.log(.debug, "\(report): \(error.message)")
             leaveOut(report)
         case (.accessDenied, _), (.invalidArgs, _), (.notSupported, _):
-            journal.log(.error, "\(BusNames.service) does not take reports: \(error)")
-            leave()
+            line.refused(error, "does not take reports", .error)
         default:
-            // Nobody is there.
-            journal.log(.info, "\(BusNames.service) cannot be told of windows: \(error)")
-            leave()
+            line.refused(error, "cannot be told of windows")
         }
     }
 
@@ -159,19 +112,13 @@ final class Reporter {
     private func leaveOut(_ report: Report) {
         guard case .update(let window) = report, window.observed.focused else { return }
         do {
-            let message = try bus.newCall(ReporterMethod.setFocus)
-            try message.append(UInt32(0))
-            try call(message) { [journal] error in journal.log(.debug, "SetFocus 0: \(error)") }
+            try line.call(
+                ReporterMethod.setFocus, { try $0.append(UInt32(0)) },
+                refused: { [journal] error in
+                    journal.log(.debug, "\(ReporterMethod.setFocus.rawValue) 0: \(error)")
+                })
         } catch {
             journal.log(.debug, "\(error)")
         }
-    }
-
-    /// Nothing more until the name gets another owner.
-    private func leave() {
-        daemon = .absent
-        told = nil
-        awaited = 0
-        calls = []
     }
 }

@@ -1,5 +1,7 @@
 import AppStateBus
 import AppStateContract
+import ArgumentParser
+import Glibc
 
 /// What the exit status says.
 enum Verdict: Int32 {
@@ -37,7 +39,15 @@ final class Client {
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
         } catch {
-            throw Failure("the system bus cannot be reached: \(error.sentence)", .notRunning)
+            // libsystemd passes over an entry without a transport that it knows: nobody is left to connect to.
+            if let address, error.errno == EINVAL || !address.contains(":") {
+                throw ValidationError("\"\(address)\" is no address of a bus.")
+            }
+            let place = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
+            let reason = String(cString: strerror(error.errno))
+            throw Failure(
+                "\(place.map { "the bus at \"\($0)\"" } ?? "the system bus") cannot be reached: \(reason)",
+                .notRunning)
         }
     }
 

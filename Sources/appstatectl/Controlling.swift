@@ -1,6 +1,6 @@
 import AppStateBus
 import AppStateContract
-import ArgumentParser
+public import ArgumentParser
 
 struct Register: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Register a running process as an application.")
@@ -9,18 +9,25 @@ struct Register: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Argument(help: "The application's id: that of its desktop entry.") var appID: String
     @Argument(help: "The process.") var pid: UInt32
-    @Option(help: "How it begins: foreground or background.") var launchMode: String?
-    @Option(help: "Who may suspend it: automatic, manual or never.") var suspension: String?
+    @Option(help: "How it begins.") var launchMode: LaunchMode?
+    @Option(help: "Who may suspend it.") var suspension: SuspensionPolicy?
     @Option(name: .customLong("background-mode"), help: "A reason to run on in the background.")
     var backgroundModes: [String] = []
     @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
     var reclaimable = true
 
+    func validate() throws {
+        guard pid > 0 else { throw ValidationError("A process has a number above 0.") }
+    }
+
     func run() throws {
-        guard pid > 0 else { throw Failure("a process has a number above 0") }
         var options: [(String, Variant)] = []
-        if let launchMode { options.append((RegisterOption.launchMode.rawValue, .string(launchMode))) }
-        if let suspension { options.append((RegisterOption.suspension.rawValue, .string(suspension))) }
+        if let launchMode {
+            options.append((RegisterOption.launchMode.rawValue, .string(launchMode.rawValue)))
+        }
+        if let suspension {
+            options.append((RegisterOption.suspension.rawValue, .string(suspension.rawValue)))
+        }
         if !reclaimable { options.append((RegisterOption.reclaimable.rawValue, .bool(false))) }
         if !backgroundModes.isEmpty {
             options.append((RegisterOption.backgroundModes.rawValue, .strings(backgroundModes)))
@@ -38,6 +45,10 @@ struct Register: ParsableCommand {
         }
     }
 }
+
+extension LaunchMode: ExpressibleByArgument {}
+
+extension SuspensionPolicy: ExpressibleByArgument {}
 
 struct Unregister: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Give an application up; its process lives on.")

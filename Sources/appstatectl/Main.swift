@@ -24,7 +24,7 @@ struct AppStateCtl: ParsableCommand {
 
             Exit status: 0 done, or nobody reads the output any more; 1 the daemon refused or failed, or the \
             output cannot be written; 2 digits that are both a number and an id; 3 no such application; \
-            4 appstated is not running; 64 wrong usage.
+            4 appstated is not running; 64 wrong usage, also a value that an option does not take.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [

@@ -45,7 +45,10 @@ enum Main {
             loop = try EventLoop()
             bus = try Bus.system { journal.log(.error, $0) }
         } catch {
-            refuse("there is no system bus to serve: \(error)", status: 1)
+            let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
+                " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
+            }
+            refuse("there is no system bus to serve: \(error)\(address ?? "")", status: 1)
         }
         do {
             let directory = runtimeDirectory

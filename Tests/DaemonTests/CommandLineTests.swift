@@ -61,6 +61,7 @@ struct CommandLineTests {
         let (ending, _, errors) = try run([])
         #expect(ending == .exited(1))
         #expect(errors.hasPrefix("appstated: there is no system bus to serve: "))
+        #expect(errors.contains("unix:path=/nonexistent"))
         #expect(errors.filter { $0 == "\n" }.count == 1)
     }
 
@@ -68,7 +69,7 @@ struct CommandLineTests {
     func brokenBus() throws {
         let (ending, _, errors) = try run([], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"])
         #expect(ending == .exited(1))
-        #expect(errors.hasPrefix("appstated: "))
+        #expect(errors.hasPrefix("appstated: ") && errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
     }
 
     @Test("where another daemon serves already it says so in a sentence, with status 1, and disturbs nobody")

@@ -13,7 +13,7 @@ import Testing
 struct ConfigurationTests {
     private func take(_ text: String) -> Configuration {
         var configuration = Configuration()
-        configuration.take(text, named: "test.conf")
+        configuration.take(ConfigurationFile(text, name: "test.conf"))
         return configuration
     }
 
@@ -140,7 +140,7 @@ struct ConfigurationTests {
             ),
             (
                 "[LifeCycle]\nBackgroundTaskWarnSec=infinity",
-                "test.conf:2: BackgroundTaskWarnSec=: it cannot be infinity"
+                "test.conf:2: BackgroundTaskWarnSec=: \"infinity\" is no finite time span"
             ),
             (
                 "[LifeCycle]\nTerminateGraceSec=5 apples",
@@ -197,10 +197,13 @@ struct ConfigurationTests {
                 "[Pressure]\nCriticalAvailable=99999999T",
                 "test.conf:2: CriticalAvailable=: \"99999999T\" is no amount"
             ),
-            ("[Pressure]\nKillWaitSec=infinity", "test.conf:2: KillWaitSec=: it cannot be infinity"),
+            (
+                "[Pressure]\nKillWaitSec=infinity",
+                "test.conf:2: KillWaitSec=: \"infinity\" is no finite time span"
+            ),
             (
                 "[Pressure]\nTerminateGraceSec=soon",
-                "test.conf:2: TerminateGraceSec=: \"soon\" is no time span"
+                "test.conf:2: TerminateGraceSec=: \"soon\" is no finite time span"
             ),
             ("[Pressure]\nKillsPerEvent=0", "test.conf:2: KillsPerEvent=: \"0\" is no number from 1 to"),
             ("[Pressure]\nLowMemoryMonitor=so", "test.conf:2: LowMemoryMonitor=: \"so\" is no boolean"),
@@ -283,7 +286,7 @@ struct ConfigurationTests {
             ("OOMScoreAdjust=99999999999", "OOMScoreAdjust=: \"99999999999\" is no number from"),
             ("Nice=20", "Nice=: \"20\" is no number from -20 to 19"),
             ("Nice=5 5", "Nice=: \"5 5\" is no number from -20 to 19"),
-            ("IOSchedulingClass=realtime", "IOSchedulingClass=: realtime is not for applications"),
+            ("IOSchedulingClass=realtime", "IOSchedulingClass=: \"realtime\" is none of best-effort, idle"),
             ("IOSchedulingClass=3", "IOSchedulingClass=: \"3\" is none of best-effort, idle"),
             ("Colour=1", "Colour=: no such key in [State background]"),
         ])
@@ -314,6 +317,22 @@ struct ConfigurationTests {
     func booleans(_ text: String, _ value: Bool) {
         let configuration = take("[Application a]\nReclaimable=\(text)")
         #expect(configuration.settings.applications["a"]?.reclaimable == value)
+    }
+
+    @Test(
+        "a complaint repeats the beginning of what is long, be it a value, a key, a section or a path",
+        arguments: [
+            "[Daemon]\nMode=$", "[Daemon]\n$=1", "[$]", "[LifeCycle]\nDrainForSec=$",
+            "[State active]\nNice=$",
+            "[Pressure]\nSource=$", "[$", "$", "$=1",
+        ])
+    func long(_ text: String) throws {
+        let long = String(repeating: "é", count: 1 << 18)
+        let complaints = take(text.replacingOccurrences(of: "$", with: long)).complaints
+        let complaint = try #require(complaints.first?.description)
+        #expect(complaints.count == 1)
+        #expect(complaint.contains("ééé…"), "\(complaint)")
+        #expect(complaint.count < 200, "\(complaint)")
     }
 
     @Test("an empty value puts the default back, and an empty list begins anew")

@@ -3,10 +3,10 @@ import AppStateContract
 @testable import LifeCycle
 
 /// One machine with several applications, users and reporters on it.
-struct Desk {
+struct Desk: Scene {
     var machine: Machine
     var now: Microseconds = 1_000_000
-    private(set) var effects: [Effect] = []
+    var effects: [Effect] = []
     private var nextPid: Int32 = 200
 
     static let user: UInt32 = 1000
@@ -46,24 +46,6 @@ struct Desk {
         return number
     }
 
-    @discardableResult
-    mutating func perform(_ request: Request) throws -> Answer {
-        let (answer, effects) = try machine.perform(request, at: now)
-        self.effects += effects
-        return answer
-    }
-
-    mutating func take(_ fact: Fact) { effects += machine.handle(fact, at: now) }
-
-    mutating func pass(_ span: Microseconds) {
-        let end = now + span
-        while let next = machine.nextDeadline(), next <= end {
-            now = max(now, next)
-            take(.timePassed)
-        }
-        now = end
-    }
-
     mutating func update(
         _ window: UInt64, _ process: ReportedProcess, focused: Bool? = nil, visible: Bool? = nil,
         minimized: Bool? = nil, by reporter: ReporterIdentity = Desk.reporter()
@@ -97,24 +79,11 @@ struct Desk {
         try perform(.setMinimized(process, minimized, reporter))
     }
 
-    /// Confirms every stop and continuation that was ordered.
-    mutating func settle() {
-        for number in machine.applications.keys.sorted() {
-            while let application = machine.applications[number], application.isPending {
-                take(
-                    application.stop.enforcement == .stopping
-                        ? .stopped(number, holder: nil) : .continued(number))
-            }
-        }
-    }
-
-    mutating func forgetEffects() { effects = [] }
-
     func state(_ number: ApplicationNumber) -> LifeCycleState? { machine.applications[number]?.state }
 
     func states(_ numbers: ApplicationNumber...) -> [LifeCycleState?] { numbers.map(state) }
 
-    /// Every edge since `forgetEffects`, as `1: inactive→active`.
+    /// Every edge since `forget`, as `1: inactive→active`.
     var edges: [String] {
         effects.compactMap { effect in
             guard case .announce(let number, .stateChanged(let edge, _), _) = effect else { return nil }

@@ -110,7 +110,7 @@ struct ExemptionTests {
         try desk.perform(.unregister(b))
         desk.settle()
         #expect(desk.state(a) == .background)
-        desk.forgetEffects()
+        desk.forget()
         try tell(&desk, [])
         #expect(desk.forgotten == [child.lineage[0]])
     }

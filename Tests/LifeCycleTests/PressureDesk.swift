@@ -164,7 +164,7 @@ struct PressureDesk {
     private mutating func absorb() {
         while !desk.effects.isEmpty {
             let effects = desk.effects
-            desk.forgetEffects()
+            desk.forget()
             for effect in effects {
                 log.append((now, effect))
                 switch effect {

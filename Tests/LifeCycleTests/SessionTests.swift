@@ -185,7 +185,7 @@ struct SessionTests {
             let reporter = Desk.reporter(":1.\(20 + index)", user: process.user, in: process.session)
             try desk.focus(process, by: reporter)
         }
-        desk.forgetEffects()
+        desk.forget()
         desk.take(Self.locked)
         #expect(numbers.map(desk.state) == [.background, .active, .active])
         #expect(desk.announced(to: numbers[1]) == [] && desk.announced(to: numbers[2]) == [])
@@ -202,7 +202,7 @@ struct SessionTests {
         let process = desk.process(in: Self.home)
         let a = try desk.register(process)
         desk.take(.session(Self.home, inFront: false, isLocked: true))
-        desk.forgetEffects()
+        desk.forget()
         try desk.update(1, process, by: Desk.reporter(in: second))
         #expect(desk.announced(to: a).first == .protectedDataDidBecomeAvailable, "its window is elsewhere")
         try desk.update(2, process, minimized: true, by: Desk.reporter(":1.10", in: Self.home))

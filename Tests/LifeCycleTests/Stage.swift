@@ -3,10 +3,10 @@ import AppStateContract
 @testable import LifeCycle
 
 /// One machine with one application on it, and what was announced of it.
-struct Stage {
+struct Stage: Scene {
     var machine: Machine
     var now: Microseconds = 1_000_000
-    private(set) var effects: [Effect] = []
+    var effects: [Effect] = []
     let number = ApplicationNumber(1)
     let process = ProcessID(pid: 100, startTime: 7)
 
@@ -53,39 +53,12 @@ struct Stage {
         ReporterIdentity(connection: ":1.9", user: Self.user, session: .user(Self.user))
     }
 
-    @discardableResult
-    mutating func perform(_ request: Request) throws -> Answer {
-        let (answer, effects) = try machine.perform(request, at: now)
-        self.effects += effects
-        return answer
-    }
-
-    mutating func take(_ fact: Fact) { effects += machine.handle(fact, at: now) }
-
-    mutating func pass(_ span: Microseconds) {
-        let end = now + span
-        while let next = machine.nextDeadline(), next <= end {
-            now = max(now, next)
-            take(.timePassed)
-        }
-        now = end
-    }
-
     mutating func focus() throws { try perform(.setFocus(reported, reporter)) }
     mutating func unfocus() throws { try perform(.setFocus(nil, reporter)) }
     mutating func minimize(_ minimized: Bool = true) throws {
         try perform(.setMinimized(reported, minimized, reporter))
     }
     mutating func stopBySomebody() { take(.stopped(number, holder: "pid 7")) }
-
-    /// Confirms what was ordered, as the shell does.
-    mutating func settle() {
-        while application.isPending {
-            take(
-                application.stop.enforcement == .stopping ? .stopped(number, holder: nil) : .continued(number)
-            )
-        }
-    }
 
     mutating func bring(to state: LifeCycleState) throws {
         switch state {
@@ -98,8 +71,6 @@ struct Stage {
         case .suspended: stopBySomebody()
         }
     }
-
-    mutating func forget() { effects = [] }
 
     func heard(_ audience: Audience) -> [Announcement] {
         effects.compactMap { effect in

@@ -66,6 +66,24 @@ struct ConfigurationFileTests {
             ])
     }
 
+    @Test("a byte order mark at the beginning is nothing; elsewhere it is text")
+    func byteOrderMark() {
+        let file = read("\u{FEFF}[Daemon]\nMode=\u{FEFF}enforce\n")
+        #expect(
+            file.assignments == [.init(line: 2, section: "Daemon", key: "Mode", value: "\u{FEFF}enforce")])
+        #expect(file.complaints == [])
+        #expect(read("\u{FEFF}# a comment\n\u{FEFF}").complaints.map(\.line) == [2])
+        #expect(read("\u{FEFF}").complaints == [])
+    }
+
+    @Test("a line as long as a file is cut in its complaint", arguments: ["", "[", "="])
+    func long(_ beginning: String) throws {
+        let complaint = try #require(
+            read(beginning + String(repeating: "x", count: 1 << 20)).complaints.first?.description)
+        #expect(complaint.contains("xxx…") || beginning == "=", "\(complaint)")
+        #expect(complaint.utf8.count < 200)
+    }
+
     @Test("nothing at all is a file too", arguments: ["", "\n", "\n\n\n", "#", "\\", " \t "])
     func empty(_ text: String) {
         let file = read(text)

@@ -120,7 +120,7 @@ struct AdoptionOwnerTests {
         _ = try panel.open("Settings")
         let other: WindowApp? =
             Station.othersCanRun
-            ? try WindowApp(environment: display.environment, uid: Compositor.nobody) : nil
+            ? try WindowApp(environment: display.environment, uid: TestDesktop.nobody) : nil
         _ = try other?.open("Other")
         _ = try last.open("Last")
         _ = try station.wait(forApplication: "Last", last.pid)
@@ -150,7 +150,7 @@ struct AdoptionOwnerTests {
         #expect(candidate(sleeper, "", nowhere) == nil)
         #expect(candidate(sleeper, String(repeating: "x", count: 256), nowhere) == nil)
         if getuid() == 0, Programs.inPath("setpriv") != nil {
-            let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: Compositor.nobody)
+            let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: TestDesktop.nobody)
             try other.waitForLine(containing: "here")
             #expect(candidate(other.pid, "Alpha", nowhere) == nil)
         }

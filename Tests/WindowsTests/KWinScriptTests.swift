@@ -13,7 +13,7 @@ extension PlasmaTests {
     @Test("script: one that is broken, none, and another display's KWin")
     func scriptBroken() throws {
         let kwin = try KWin.refusing()
-        let directory = try Compositor.temporaryDirectory()
+        let directory = try TestDesktop.directory()
         defer { try? FileManager.default.removeItem(atPath: directory) }
         try FileManager.default.createDirectory(
             atPath: directory + "/appstated/kwin", withIntermediateDirectories: true)

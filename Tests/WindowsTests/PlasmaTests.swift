@@ -109,14 +109,7 @@ struct PlasmaTests {
     func xwayland(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
-        let app = try kwin.x11App()
-        // It has started the X server, which takes windows before anybody manages them.
-        try app.ask("manager")
-        _ = try app.open("Alpha", "The first")
-        try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
-        #expect(watch.observer.windows.first?.process == app.pid)
-        app.process.kill(SIGKILL)
-        try watch.wait(for: [])
+        try watch.expect(x11App: try kwin.x11App())
     }
 
     @Test(

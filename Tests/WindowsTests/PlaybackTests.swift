@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import Windows
+@testable import appstate_session
 
 /// Who plays sound, as a real sound server says.
 @Suite("Playback", .serialized, .enabled(if: SoundServer.isAvailable, SoundServer.whatIsMissing))

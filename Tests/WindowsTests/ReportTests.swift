@@ -52,21 +52,14 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: away) == [.update(away[0]), .update(away[1])])
     }
 
-    @Test("of two display servers that both claim the focus the last one has it")
-    func rivals() throws {
-        var focus = Focus()
-        func holder(_ claims: Set<UInt64>) throws -> [UInt64] {
-            var windows = try (1...3).map { try window($0, focused: claims.contains($0)) }
-            focus.settle(&windows)
-            return windows.filter { $0.observed.focused }.map { $0.observed.number }
-        }
-        #expect(try holder([]) == [])
-        #expect(try holder([1]) == [1])
-        #expect(try holder([1, 2]) == [2])
-        #expect(try holder([1, 2]) == [2])
-        #expect(try holder([2, 3]) == [3])
-        #expect(try holder([2]) == [2])
-        #expect(try holder([]) == [])
+    @Test("of windows that have the focus at the same time the first counts, and nothing is told twice")
+    func oneFocus() throws {
+        let windows = Report.withOneFocus(
+            try [window(1), window(2, focused: true), window(3, focused: true)])
+        #expect(windows.map(\.observed.focused) == [false, true, false])
+        var known: [UInt64: Report.Window] = [:]
+        for change in Report.changes(from: known, to: windows) { change.apply(to: &known) }
+        #expect(Report.changes(from: known, to: windows) == [])
     }
 
     @Test("a title alone is not told; it goes along")

@@ -4,9 +4,6 @@ import Glibc
 import Linux
 import TestSupport
 import Testing
-import Windows
-
-@testable import appstate_session
 
 /// Two sessions at once, each with an X server and an agent of its own, and one daemon.
 @Suite(
@@ -84,10 +81,10 @@ struct SeparateSessionsTests {
     func users() throws {
         let station = try Station()
         let first = try Desk(station, "org.example.First")
-        let second = try Desk(station, "org.example.Second", uid: Compositor.nobody)
+        let second = try Desk(station, "org.example.Second", uid: TestDesktop.nobody)
         try station.startAgent(environment: first.display.environment)
         let other = try station.startAnotherAgent(
-            environment: second.display.environment, uid: Compositor.nobody)
+            environment: second.display.environment, uid: TestDesktop.nobody)
         try check(station, first, second, other)
     }
 
@@ -116,15 +113,15 @@ struct SeparateSessionsTests {
         let arguments = ["--verbose", "--config", file]
         try station.startAgent(arguments, environment: displays[0].environment)
         let other = try station.startAnotherAgent(
-            arguments, environment: displays[1].environment, uid: Compositor.nobody)
+            arguments, environment: displays[1].environment, uid: TestDesktop.nobody)
         // Of one program, with the same name, on both displays; on the first, one of the other user's too.
         let own = try displays[0].app()
-        let stranger = try WindowApp(environment: displays[0].environment, uid: Compositor.nobody)
-        let others = try WindowApp(environment: displays[1].environment, uid: Compositor.nobody)
+        let stranger = try WindowApp(environment: displays[0].environment, uid: TestDesktop.nobody)
+        let others = try WindowApp(environment: displays[1].environment, uid: TestDesktop.nobody)
         for app in [stranger, own, others] { _ = try app.open("Alpha") }
         let paths = try [own, others].map { try station.wait(forApplication: "Alpha", $0.pid) }
         #expect(try station.property("UID", of: paths[0]) == .uint32(getuid()))
-        #expect(try station.property("UID", of: paths[1]) == .uint32(Compositor.nobody))
+        #expect(try station.property("UID", of: paths[1]) == .uint32(TestDesktop.nobody))
         #expect(try station.applications().count == 2)
         other.kill(SIGKILL)
         try other.waitForExit()
@@ -161,38 +158,5 @@ struct TwoSystemsTests {
         x11.process.kill(SIGKILL)
         #expect(try station.waitForRemoval(of: b) == "killed")
         try station.wait(for: a, toBe: "active")
-    }
-
-    /// An Xwayland lets in its own user only: sway's, as root, is nobody's.
-    private static let ours = Compositor.Kind.present.first { $0 == .labwc || getuid() != 0 }
-
-    @Test(
-        "two observers' windows have numbers of their own, and the daemon takes them as one set",
-        .enabled(if: ours != nil, "needs labwc, or sway without being root"))
-    func numbers() throws {
-        let compositor = try Compositor(#require(Self.ours))
-        let (wayland, x11) = (try compositor.app("Alpha"), try compositor.x11App())
-        let station = try Station()
-        let a = try station.register("org.example.Alpha", wayland.pid)
-        let b = try station.register("org.example.Beta", x11.pid)
-        _ = (try wayland.open("org.example.Alpha", "first"), try x11.open("WindowActor", "second"))
-        let toplevels = try compositor.watch()
-        let xwayland = Watch(try X11Observer(display: compositor.x11Display))
-        try toplevels.wait("both") { $0.count == 2 }
-        try xwayland.wait("its own") { $0.contains { $0.process == x11.pid } }
-        // As the agent puts them together.
-        let observers: [any WindowObserver] = [toplevels.observer, xwayland.observer]
-        var windows = observers.flatMap { observer in
-            observer.windows.compactMap { Report.Window($0, of: observer.system) }
-        }
-        var focus = Focus()
-        focus.settle(&windows)
-        #expect(windows.count == 3)
-        #expect(Set(windows.map(\.number)).count == windows.count)
-        #expect(windows.count(where: \.observed.focused) == 1)
-        let report = Report.replace(windows)
-        try station.call(BusNames.reporter, report.method.rawValue) { try report.write(to: $0) }
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
     }
 }

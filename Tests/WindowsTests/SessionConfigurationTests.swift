@@ -40,12 +40,34 @@ struct SessionConfigurationTests {
             ("App", "org.example.App", false), ("*.App firefox", "firefox", true),
             ("* !firefox", "firefox", false), ("!firefox *", "firefox", false), ("!firefox", "gimp", false),
             ("* !org.kde.* !*shell", "gnome-shell", false), ("gimp-2.[0-9]*", "gimp-2.10", true),
-            ("gimp-2.[!0-9]*", "gimp-2.10", false), ("????", "gimp", true), ("[", "gimp", false),
+            ("gimp-2.[!0-9]*", "gimp-2.10", false), ("????", "gimp", true),
+            ("gimp-[[:digit:]]*", "gimp-2.10", true), ("gimp-[^[:alpha:].]*", "gimp-2", true),
+            ("gim[]p]", "gimp", true), ("gimp]", "gimp", false), ("gim[p-]", "gimp", true),
         ])
     func patterns(_ words: String, _ id: String, _ matches: Bool) throws {
         let configuration = try read("[Session]\nAdopt=\(words)\n")
         #expect(configuration.adopt.matches(id) == matches)
         #expect(complaints(configuration) == [])
+    }
+
+    @Test(
+        "a bracket that is not closed is a complaint, and the other patterns are taken",
+        arguments: ["[a-", "[", "[]", "[!]", "a[^]", "[ab][cd", "[[:digit:]", "![a-"])
+    func openBrackets(_ word: String) throws {
+        let configuration = try read("[Session]\nAdopt=\(word) firefox\n")
+        #expect(
+            complaints(configuration) == [
+                "0:2: Adopt=: \"\(word)\" can match no application's id: a bracket is not closed"
+            ])
+        #expect(configuration.adopt.matches("firefox"))
+    }
+
+    @Test("of a long pattern the complaint has the beginning, and a byte order mark is nothing")
+    func borders() throws {
+        let configuration = try read("\u{FEFF}[Session]\nAdopt=\(String(repeating: "é", count: 1 << 18))\n")
+        let complaint = try #require(complaints(configuration).first)
+        #expect(complaint.hasPrefix("0:2: Adopt=: \"ééé"))
+        #expect(complaint.contains("é…\" can match no") && complaint.count < 250, "\(complaint)")
     }
 
     @Test("the user's file is on top of the administrator's; lists add up, and an empty value starts anew")

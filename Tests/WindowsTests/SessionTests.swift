@@ -214,6 +214,16 @@ extension SessionTests {
         #expect((agent.output + agent.errors).contains(words))
     }
 
+    @Test("of a bus that cannot be reached it says the address")
+    func badAddress() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let agent = try Child(
+            try #require(Programs.built("appstate-session")),
+            environment: display.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"]) { $1 })
+        #expect(try agent.waitForExit() == .exited(1))
+        #expect(agent.errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
+    }
+
     @Test("a compositor that it cannot watch is not taken for an X server")
     func wayland() throws {
         let agent = try Child(

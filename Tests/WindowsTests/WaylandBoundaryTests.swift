@@ -165,7 +165,7 @@ struct ProgramNameTests {
 
     @Test("entries are looked for in their directories, one after the other")
     func entries() throws {
-        let directory = try Compositor.temporaryDirectory()
+        let directory = try TestDesktop.directory()
         defer { try? FileManager.default.removeItem(atPath: directory) }
         for (place, id, command) in [("b", "org.example.App", "second"), ("a", "org.example.App", "first")] {
             let applications = "\(directory)/\(place)/applications"

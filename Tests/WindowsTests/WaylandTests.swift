@@ -125,15 +125,7 @@ struct WaylandTests {
     func xwayland(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
-        let app = try compositor.x11App()
-        // It has started the X server, which takes windows before anybody manages them.
-        try app.ask("manager")
-        _ = try app.open("Alpha", "The first")
-        // The instance on labwc, the class elsewhere.
-        try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
-        #expect(watch.observer.windows.first?.process == app.pid)
-        app.process.kill(SIGKILL)
-        try watch.wait(for: [])
+        try watch.expect(x11App: try compositor.x11App())
     }
 
     @Test("it ends", arguments: Compositor.Kind.present, [SIGTERM, SIGKILL])

@@ -139,6 +139,15 @@ struct CommandTests {
         #expect(refused.status == .exited(1) && refused.errors.contains("app_id \"org/example\""))
         #expect(try stage.run("suspend").status == .exited(64))
         #expect(try stage.run("nonsense", "--nothing").status == .exited(64))
+        let register = ["register", "org.example.A", "\(getpid())"]
+        for value in [
+            ["--suspension", "perhaps"], ["--launch-mode", "sideways"], ["--address", "nonsense"],
+            ["--address", "unix:path"],
+        ] {
+            let wrong = try stage.run(register + value, environment: ["COLUMNS": nil])
+            #expect(wrong.status == .exited(64) && wrong.errors.contains(value[1]), "\(value): \(wrong)")
+        }
+        #expect(try stage.run("register", "org.example.A", "0").status == .exited(64))
         let first = try Child("sleep", ["1000"])
         let second = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Twice", "\(first.pid)")
@@ -155,7 +164,9 @@ struct CommandTests {
         let gone = try stage.run("list")
         #expect(gone.status == .exited(4) && gone.errors.contains("appstated is not running"))
         let lost = try stage.run("--address", "unix:path=/nonexistent/bus")
-        #expect(lost.status == .exited(4) && lost.errors.contains("cannot be reached"))
+        #expect(
+            lost.status == .exited(4)
+                && lost.errors.contains("bus at \"unix:path=/nonexistent/bus\" cannot be reached"))
     }
 
     /// Letters that command a terminal, end lines and turn directions, and how they are shown.

@@ -29,183 +29,111 @@ public struct Configuration {
     public init(reading source: Source) {
         switch source {
         case .file(let path):
-            read(path, mayBeMissing: false)
+            take(ConfigurationFile(reading: path, mayBeMissing: false))
         case .directory(let directory):
-            read(directory + "/appstated.conf", mayBeMissing: true)
+            take(ConfigurationFile(reading: directory + "/appstated.conf", mayBeMissing: true))
             for name in TextFile.names(inDirectory: directory + "/appstated.conf.d")
             where name.hasSuffix(".conf") {
-                read("\(directory)/appstated.conf.d/\(name)", mayBeMissing: true)
+                take(ConfigurationFile(reading: "\(directory)/appstated.conf.d/\(name)", mayBeMissing: true))
             }
         }
     }
 
-    private mutating func read(_ path: String, mayBeMissing: Bool) {
-        do {
-            take(try TextFile.read(path), named: path)
-        } catch  where error.isNoSuchFile && mayBeMissing {
-            return
-        } catch {
-            complaints.append(Complaint(file: path, line: 0, key: "", problem: "\(error)"))
-        }
+    /// Takes one file on top of what was taken before.
+    mutating func take(_ file: ConfigurationFile) {
+        var defaults = Configuration()
+        // In the sections of states an empty value leaves alone what the application has of its own.
+        defaults.resources = .nothing
+        let complaints = file.apply(to: &self, defaults: defaults, rows: Self.rows(of:))
+        self.complaints += complaints
     }
 
-    /// Takes the text of one file on top of what was taken before.
-    mutating func take(_ text: String, named name: String) {
-        let file = ConfigurationFile(text, name: name)
-        complaints += file.complaints
-        for (section, line) in file.sections where !Self.isKnown(section) {
-            complaints.append(
-                Complaint(file: name, line: line, key: "", problem: "[\(section)] is no section"))
-        }
-        for assignment in file.assignments where Self.isKnown(assignment.section) {
-            if let problem = apply(assignment) {
-                complaints.append(
-                    Complaint(file: name, line: assignment.line, key: assignment.key, problem: problem))
-            }
-        }
+    private subscript(application id: String) -> Settings.Override {
+        get { settings.applications[id] ?? Settings.Override() }
+        set { settings.applications[id] = newValue }
     }
 
-    private static func isKnown(_ section: String) -> Bool {
-        ["Daemon", "LifeCycle", "Limits", "Pressure"].contains(section)
-            || ResourceTable.state(of: section) != nil
-            || applicationID(of: section) != nil
-    }
+    // MARK: Sections
 
-    private static func applicationID(of section: String) -> ApplicationID? {
-        guard section.hasPrefix("Application ") else { return nil }
-        return ApplicationID(String(section.dropFirst("Application ".count)).trimmed)
-    }
+    private typealias Row = ConfigurationRow<Configuration>
 
-    /// Takes one line; answers what is wrong with it. An empty value puts the default back, but in the
-    /// sections of states.
-    private mutating func apply(_ line: ConfigurationFile.Assignment) -> String? {
-        let (key, value) = (line.key, line.value)
-        switch line.section {
-        case "Daemon":
-            guard key == "Mode" else { return "no such key in [Daemon]" }
-            return choose(value, \.mode)
+    /// The keys of a section; nil: it is no section.
+    private static func rows(of section: String) -> [Row]? {
+        switch section {
+        case "Daemon": [Row("Mode", .choice, \.settings.mode)]
         case "LifeCycle":
-            switch key {
-            case "BackgroundGraceSec": return span(value, \.backgroundGrace)
-            case "BackgroundTaskMaxSec": return span(value, \.backgroundTaskMax)
-            case "BackgroundTaskWarnSec": return finiteSpan(value, \.backgroundTaskWarn)
-            case "DrainEverySec": return span(value, \.drainEvery)
-            case "DrainForSec": return finiteSpan(value, \.drainFor)
-            case "TerminateGraceSec": return span(value, \.terminateGrace)
-            case "LaunchTimeoutSec": return span(value, \.launchTimeout)
-            default: return "no such key in [LifeCycle]"
-            }
+            [
+                Row("BackgroundGraceSec", .span, \.settings.backgroundGrace),
+                Row("BackgroundTaskMaxSec", .span, \.settings.backgroundTaskMax),
+                Row("BackgroundTaskWarnSec", .finiteSpan, \.settings.backgroundTaskWarn),
+                Row("DrainEverySec", .span, \.settings.drainEvery),
+                Row("DrainForSec", .finiteSpan, \.settings.drainFor),
+                Row("TerminateGraceSec", .span, \.settings.terminateGrace),
+                Row("LaunchTimeoutSec", .span, \.settings.launchTimeout),
+            ]
         case "Limits":
-            switch key {
-            case "ApplicationsPerUser": return count(value, \.limits.applicationsPerUser)
-            case "SubscribersPerUser": return count(value, \.limits.subscribersPerUser)
-            case "WindowsPerApplication": return count(value, \.limits.windowsPerApplication)
-            case "BackgroundTasksPerApplication": return count(value, \.limits.backgroundTasksPerApplication)
-            case "StringBytes": return count(value, \.limits.stringBytes)
-            default: return "no such key in [Limits]"
-            }
+            [
+                Row("ApplicationsPerUser", .count, \.settings.limits.applicationsPerUser),
+                Row("SubscribersPerUser", .count, \.settings.limits.subscribersPerUser),
+                Row("WindowsPerApplication", .count, \.settings.limits.windowsPerApplication),
+                Row("BackgroundTasksPerApplication", .count, \.settings.limits.backgroundTasksPerApplication),
+                Row("StringBytes", .count, \.settings.limits.stringBytes),
+            ]
         case "Pressure":
-            return applyPressure(key, value)
-        case let section where ResourceTable.state(of: section) != nil:
-            return resources.apply(key, value, in: section)
-        default:
-            guard let id = Self.applicationID(of: line.section) else { return nil }
-            return apply(key, value, to: id.rawValue)
+            [
+                Row("Source", list: \.settings.pressure.sources, add: addSources),
+                Row("Warning", .trigger, \.settings.pressure.warning),
+                Row("Critical", .trigger, \.settings.pressure.critical),
+                Row("CriticalAvailable", .amount, \.settings.pressure.criticalAvailable),
+                Row("KillWaitSec", .finiteSpan, \.settings.pressure.killWait),
+                Row("TerminateGraceSec", .finiteSpan, \.settings.pressure.terminateGrace),
+                Row("KillsPerEvent", .count, \.settings.pressure.killsPerEvent),
+                Row("LowMemoryMonitor", .boolean, \.settings.pressure.servesLowMemoryMonitor),
+            ]
+        default: rows(ofState: section) ?? rows(ofApplication: section)
         }
     }
 
-    private mutating func apply(_ key: String, _ value: String, to id: String) -> String? {
-        var override = settings.applications[id] ?? Settings.Override()
-        switch key {
-        case "Suspension":
-            guard value.isEmpty || SuspensionPolicy(rawValue: value) != nil else {
-                return Self.wanted(SuspensionPolicy.allCases.map(\.rawValue), value)
-            }
-            override.suspension = SuspensionPolicy(rawValue: value)
-        case "Reclaimable":
-            guard value.isEmpty || Self.boolean(value) != nil else { return "\"\(value)\" is no boolean" }
-            override.reclaimable = Self.boolean(value)
-        case "BackgroundModes":
-            // systemd.syntax(7): a list may be given in several lines; an empty one starts it anew.
-            let modes = value.split(whereSeparator: \.isWhitespace).map(String.init)
-            override.backgroundModes = modes.isEmpty ? [] : override.backgroundModes.union(modes)
-        default:
-            return "no such key in [Application \(id)]"
+    private static func rows(ofState section: String) -> [Row]? {
+        let path: WritableKeyPath<Configuration, ResourceRow>
+        switch name(in: section, after: "State ").flatMap(LifeCycleState.init(rawValue:)) {
+        case .active?: path = \.resources.active
+        case .inactive?: path = \.resources.inactive
+        case .background?: path = \.resources.background
+        case .suspended?: path = \.resources.suspended
+        case .notRunning?, nil: return nil
         }
-        settings.applications[id] = override
-        return nil
+        return [
+            Row("CPUWeight", .number(CgroupWeights.range), path.appending(path: \.cpuWeight)),
+            Row("IOWeight", .number(CgroupWeights.range), path.appending(path: \.ioWeight)),
+            Row("OOMScoreAdjust", .number(OOMScoreAdjustment.range), path.appending(path: \.oomScoreAdjust)),
+            Row("Nice", .number(Niceness.range), path.appending(path: \.nice)),
+            Row("IOSchedulingClass", .ioClass, path.appending(path: \.ioClass)),
+        ]
     }
 
-    // MARK: Kinds of values
-
-    private mutating func span(_ value: String, _ path: WritableKeyPath<Settings, Microseconds?>) -> String? {
-        if value.isEmpty {
-            settings[keyPath: path] = Settings()[keyPath: path]
+    private static func rows(ofApplication section: String) -> [Row]? {
+        guard let id = name(in: section, after: "Application ").flatMap(ApplicationID.init)?.rawValue else {
             return nil
         }
-        switch TimeSpan.parse(value) {
-        case .microseconds(let span)?: settings[keyPath: path] = span
-        case .infinity?: settings[keyPath: path] = nil
-        case nil: return Self.noSpan(value)
-        }
-        return nil
+        return [
+            Row("Suspension", .choice, \.[application: id].suspension),
+            Row("Reclaimable", .boolean, \.[application: id].reclaimable),
+            Row("BackgroundModes", list: \.[application: id].backgroundModes) { words, modes in
+                modes.formUnion(words)
+                return []
+            },
+        ]
     }
 
-    mutating func finiteSpan(_ value: String, _ path: WritableKeyPath<Settings, Microseconds>)
-        -> String?
-    {
-        if value.isEmpty {
-            settings[keyPath: path] = Settings()[keyPath: path]
-            return nil
-        }
-        guard let parsed = TimeSpan.parse(value) else { return Self.noSpan(value) }
-        guard case .microseconds(let span) = parsed else { return "it cannot be infinity" }
-        settings[keyPath: path] = span
-        return nil
+    /// The name in `[Word name]`.
+    private static func name(in section: String, after word: String) -> String? {
+        section.hasPrefix(word) ? String(section.dropFirst(word.count)).trimmed : nil
     }
 
-    mutating func count(_ value: String, _ path: WritableKeyPath<Settings, Int>) -> String? {
-        if value.isEmpty {
-            settings[keyPath: path] = Settings()[keyPath: path]
-            return nil
-        }
-        guard let number = Int(value), (1...Self.greatestLimit).contains(number) else {
-            return "\"\(value)\" is no number from 1 to \(Self.greatestLimit)"
-        }
-        settings[keyPath: path] = number
-        return nil
-    }
-
-    private mutating func choose<Choice: RawRepresentable<String> & CaseIterable>(
-        _ value: String, _ path: WritableKeyPath<Settings, Choice>
-    ) -> String? {
-        if value.isEmpty {
-            settings[keyPath: path] = Settings()[keyPath: path]
-            return nil
-        }
-        guard let choice = Choice(rawValue: value) else {
-            return Self.wanted(Choice.allCases.map(\.rawValue), value)
-        }
-        settings[keyPath: path] = choice
-        return nil
-    }
-
-    /// Everything below it is bounded; more would be no limit.
-    private static let greatestLimit = 1_000_000
-
-    static func boolean(_ value: String) -> Bool? {
-        switch value.lowercased() {
-        case "1", "yes", "y", "true", "t", "on": true
-        case "0", "no", "n", "false", "f", "off": false
-        default: nil
-        }
-    }
-
-    private static func noSpan(_ value: String) -> String {
-        "\"\(value)\" is no time span (5, 500ms, 1min 30s, infinity)"
-    }
-
-    private static func wanted(_ choices: [String], _ value: String) -> String {
-        "\"\(value)\" is none of " + choices.joined(separator: ", ")
+    private static func addSources(_ paths: [String], _ sources: inout [String]) -> [String] {
+        let wrong = paths.filter { !$0.hasPrefix("/") }
+        if wrong.isEmpty { sources += paths }
+        return wrong.prefix(1).map { "\"\($0.excerpt)\" is no absolute path" }
     }
 }

@@ -16,13 +16,12 @@ final class Cage {
         "needs cage, a compositor that tells nobody of windows, and as root setpriv: scripts/setup test"
 
     init() throws {
-        directory = try Compositor.temporaryDirectory()
         // It refuses to be root.
-        let uid = getuid() == 0 ? Compositor.nobody : nil
-        if let uid { chown(directory, uid, uid) }
+        let uid = getuid() == 0 ? TestDesktop.nobody : nil
+        directory = try TestDesktop.directory(for: uid)
         process = try Child(
             "cage", ["--", "sh", "-c", "echo STARTED $WAYLAND_DISPLAY; exec tail --pid=$PPID -f /dev/null"],
-            environment: Compositor.headless(in: directory), uid: uid)
+            environment: TestDesktop.headless(in: directory), uid: uid)
         let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
         display = "\(directory)/\(names.last ?? "")"
     }

@@ -13,11 +13,8 @@ final class Compositor {
 
         static let present = allCases.filter(\.isPresent)
 
-        var isPresent: Bool {
-            Programs.inPath(rawValue) != nil && Programs.inPath("Xwayland") != nil
-                && (self != .sway || getuid() != 0 || Compositor.othersCanRun)
-        }
-
+        var isPresent: Bool { desktop.isPresent }
+        var desktop: TestDesktop { self == .sway ? .sway : .labwc }
         var testDescription: String { rawValue }
     }
 
@@ -26,64 +23,24 @@ final class Compositor {
     let display: String
     /// Of its Xwayland, which starts with its first client.
     let x11Display: String
-    /// sway refuses to be root.
     let uid: UInt32?
     private let directory: String
     private let process: Child
 
-    static let isAvailable = !Kind.present.isEmpty && Programs.built("WaylandActor") != nil
+    static let isAvailable = !Kind.present.isEmpty
     static let whatIsMissing: Comment =
         "needs Xwayland, and labwc, or sway, as root with programs that nobody can run: scripts/setup test"
 
-    /// Whether user nobody can run what was built.
-    fileprivate static let othersCanRun: Bool = {
-        guard let program = Programs.built("WaylandActor"), Programs.inPath("setpriv") != nil,
-            let probe = try? Child(program, environment: ["WAYLAND_DISPLAY": "/nonexistent"], uid: nobody)
-        else { return false }
-        return (try? probe.waitForExit()) == .exited(1)
-    }()
-    static let nobody: UInt32 = getpwnam("nobody")?.pointee.pw_uid ?? 65_534
-
     init(_ kind: Kind) throws {
         self.kind = kind
-        uid = kind == .sway && getuid() == 0 ? Self.nobody : nil
-        directory = try Self.temporaryDirectory()
-        if let uid { chown(directory, uid, uid) }
-        let file = directory + "/config"
-        let sign = "echo STARTED $WAYLAND_DISPLAY $DISPLAY"
-        let arguments: [String]
-        switch kind {
-        case .labwc: arguments = ["-C", directory, "-s", "sh -c '\(sign)'"]
-        case .sway:
-            try "xwayland enable\nexec \(sign)\n".write(toFile: file, atomically: true, encoding: .utf8)
-            arguments = ["-c", file]
-        }
-        process = try Child(
-            kind.rawValue, arguments, environment: Self.headless(in: directory), uid: uid)
-        let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
-        guard names.count == 3 else { throw TestFailure("\(kind) says \(names)") }
-        display = "\(directory)/\(names[1])"
-        x11Display = String(names[2])
+        uid = kind.desktop.uid
+        directory = try TestDesktop.directory(for: uid)
+        (process, display, x11Display) = try kind.desktop.startCompositor(in: directory)
     }
 
     deinit {
         try? process.end()
         try? FileManager.default.removeItem(atPath: directory)
-    }
-
-    /// Variables that have a compositor on wlroots run without a screen.
-    static func headless(in directory: String) -> [String: String?] {
-        [
-            "XDG_RUNTIME_DIR": directory, "HOME": directory, "WLR_BACKENDS": "headless",
-            "WLR_RENDERER": "pixman",
-            "WLR_LIBINPUT_NO_DEVICES": "1", "DISPLAY": nil, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil,
-        ]
-    }
-
-    static func temporaryDirectory() throws -> String {
-        var template = Array("\(NSTemporaryDirectory())compositor.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
     var pid: Int32 { process.pid }

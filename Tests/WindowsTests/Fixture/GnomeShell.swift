@@ -44,7 +44,7 @@ final class GnomeShell {
     ///
     /// - Parameter isEnabled: the extension.
     init(isEnabled: Bool = true) throws {
-        directory = try Compositor.temporaryDirectory()
+        directory = try TestDesktop.directory()
         bus = try PrivateBus(
             policy: """
                 <policy context="default"><allow own="*"/><allow send_destination="*"/>\

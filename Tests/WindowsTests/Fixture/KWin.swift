@@ -19,9 +19,7 @@ final class KWin {
 
     private static let source = #filePath
 
-    static let isAvailable =
-        ["kwin_wayland", "Xwayland", "dbus-run-session"].allSatisfy { Programs.inPath($0) != nil }
-        && Programs.built("WaylandActor") != nil
+    static let isAvailable = TestDesktop.kwin.isPresent
     static let whatIsMissing: Comment =
         "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
 
@@ -30,7 +28,7 @@ final class KWin {
     ///   - entry: a desktop entry.
     ///   - bus: to be on.
     init(checksPermissions: Bool = false, entry: String? = nil, bus: PrivateBus? = nil) throws {
-        directory = try Compositor.temporaryDirectory()
+        directory = try TestDesktop.directory()
         self.bus = bus
         if let entry {
             let applications = directory + "/data/applications"

@@ -9,7 +9,7 @@ final class Listener {
     private let descriptor: Int32
 
     init() throws {
-        directory = try Compositor.temporaryDirectory()
+        directory = try TestDesktop.directory()
         path = directory + "/socket"
         descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()

@@ -41,7 +41,7 @@ final class Station {
     static let othersCanRun: Bool = {
         guard getuid() == 0, Programs.inPath("setpriv") != nil,
             let program = Programs.built("appstate-session"),
-            let probe = try? Child(program, ["--version"], uid: Compositor.nobody)
+            let probe = try? Child(program, ["--version"], uid: TestDesktop.nobody)
         else { return false }
         return (try? probe.waitForExit()) == .exited(0)
     }()

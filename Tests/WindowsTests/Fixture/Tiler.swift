@@ -12,15 +12,8 @@ final class Tiler {
 
         static let present = allCases.filter(\.isPresent)
 
-        var isPresent: Bool {
-            switch self {
-            case .sway:
-                ["sway", "swaymsg", "Xwayland"].allSatisfy { Programs.inPath($0) != nil }
-                    && (getuid() != 0 || Tiler.othersCanRun)
-            case .i3: ["i3", "i3-msg", "Xvfb"].allSatisfy { Programs.inPath($0) != nil }
-            }
-        }
-
+        var isPresent: Bool { desktop.isPresent }
+        var desktop: TestDesktop { self == .sway ? .sway : .i3 }
         var testDescription: String { rawValue }
     }
 
@@ -31,51 +24,27 @@ final class Tiler {
     let display: String
     /// sway's own.
     private let waylandDisplay: String?
-    /// sway refuses to be root.
     let uid: UInt32?
     private let directory: String
     private let process: Child
     private let server: Child?
 
-    static let isAvailable = !Kind.present.isEmpty && Programs.built("WindowActor") != nil
+    static let isAvailable = !Kind.present.isEmpty
     static let whatIsMissing: Comment =
         "needs sway with Xwayland, and as root programs that nobody can run; or i3 with Xvfb: scripts/setup test"
 
-    /// Whether user nobody can run what was built.
-    fileprivate static let othersCanRun: Bool = {
-        guard let program = Programs.built("WindowActor"), Programs.inPath("setpriv") != nil,
-            let probe = try? Child(program, environment: ["DISPLAY": nil], uid: nobody)
-        else { return false }
-        return (try? probe.waitForExit()) == .exited(1)
-    }()
-    private static let nobody: UInt32 = getpwnam("nobody")?.pointee.pw_uid ?? 65_534
-
     init(_ kind: Kind) throws {
         self.kind = kind
-        uid = kind == .sway && getuid() == 0 ? Self.nobody : nil
-        var template = Array("\(NSTemporaryDirectory())tiler.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        if let uid { chown(directory, uid, uid) }
+        uid = kind.desktop.uid
+        directory = try TestDesktop.directory(for: uid)
         socket = directory + "/ipc"
-        let file = directory + "/config"
         switch kind {
         case .sway:
-            try "xwayland enable\nexec echo DISPLAY=$DISPLAY $WAYLAND_DISPLAY\n".write(
-                toFile: file, atomically: true, encoding: .utf8)
+            let started = try kind.desktop.startCompositor(in: directory, ["SWAYSOCK": socket])
+            (process, display, waylandDisplay) = (started.process, started.x11Display, started.display)
             server = nil
-            process = try Child(
-                "sway", ["-c", file],
-                environment: [
-                    "XDG_RUNTIME_DIR": directory, "SWAYSOCK": socket, "WLR_BACKENDS": "headless",
-                    "WLR_RENDERER": "pixman", "WLR_LIBINPUT_NO_DEVICES": "1", "HOME": directory,
-                    "DISPLAY": nil,
-                    "WAYLAND_DISPLAY": nil,
-                ], uid: uid)
-            let names = try process.waitForLine(containing: "DISPLAY=:").dropFirst("DISPLAY=".count)
-            display = String(names.prefix { $0 != " " })
-            waylandDisplay = String(names.drop { $0 != " " }.dropFirst())
         case .i3:
+            let file = directory + "/config"
             try "# i3 config file (v4)\nipc-socket \(socket)\nexec echo started\n".write(
                 toFile: file, atomically: true, encoding: .utf8)
             (server, display) = try Display.startServer()

@@ -1,5 +1,6 @@
 import Glibc
 import TestSupport
+import Testing
 import Windows
 
 /// An observer, and whoever waits for what it sees.
@@ -34,6 +35,18 @@ final class Watch {
         do {
             try wait("the end") { _ in false }
         } catch ObserverFailure.ended {}
+    }
+
+    /// Has an application on Xwayland open a window, and go: it is seen like any other.
+    func expect(x11App app: WindowApp) throws {
+        // It has started the X server, which takes windows before anybody manages them.
+        try app.ask("manager")
+        _ = try app.open("Alpha", "The first")
+        // The instance on labwc, the class elsewhere.
+        try wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
+        #expect(observer.windows.first?.process == app.pid)
+        app.process.kill(SIGKILL)
+        try wait(for: [])
     }
 
     func dispatch() throws {

@@ -1,14 +1,15 @@
 import Glibc
 import Linux
+import Windows
 
 /// Tells that a server's socket may have come to a directory, or its directory to the one above: inotify(7).
-public final class SocketWatch {
+final class SocketWatch {
     private let inotify: Descriptor
     private let directories: [String]
 
     /// - Parameter path: the socket, which need not be there, nor its directory.
     /// - Throws: `unreachable` where the kernel gives nothing to watch with.
-    public init(path: String) throws(ObserverFailure) {
+    init(path: String) throws(ObserverFailure) {
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
         guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
         inotify = Descriptor(owning: number)
@@ -18,10 +19,10 @@ public final class SocketWatch {
     }
 
     /// Can be read when something has come. Open while the watch lives.
-    public var descriptor: Int32 { inotify.rawValue }
+    var descriptor: Int32 { inotify.rawValue }
 
     /// Takes in what has come; a directory that has come is watched from now on.
-    public func dispatch() {
+    func dispatch() {
         var buffer = [UInt8](repeating: 0, count: 4_096)
         while read(inotify.rawValue, &buffer, buffer.count) > 0 {}
         watch()

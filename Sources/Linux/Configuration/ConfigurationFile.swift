@@ -17,32 +17,40 @@ public struct ConfigurationFile: Sendable {
         public let key: String
         public let problem: String
 
-        public init(file: String, line: Int, key: String, problem: String) {
-            self.file = file
-            self.line = line
-            self.key = key
-            self.problem = problem
-        }
-
         /// `file:line: key=: problem`
         public var description: String {
             "\(file):\(line): " + (key.isEmpty ? problem : "\(key)=: \(problem)")
         }
     }
 
+    /// For complaints.
+    private let name: String
     public private(set) var assignments: [Assignment] = []
     /// Sections in the order they were opened, with the line of each.
     public private(set) var sections: [(name: String, line: Int)] = []
     public private(set) var complaints: [Complaint] = []
 
+    /// Reads a file. Never fails: one that cannot be read is empty, with a complaint.
+    public init(reading path: String, mayBeMissing: Bool) {
+        do throws(KernelFailure) {
+            self = ConfigurationFile(try TextFile.read(path), name: path)
+        } catch {
+            self = ConfigurationFile("", name: path)
+            if !error.isNoSuchFile || !mayBeMissing { complain(0, "", "\(error)") }
+        }
+    }
+
     /// Reads a text; lines that make no sense become complaints.
     ///
     /// - Parameter name: of the file, for complaints.
     public init(_ text: String, name: String) {
+        self.name = name
         var section: String?
         var continued: (line: Int, text: String)?
         // A carriage return and a line feed are one Character.
-        let lines = text.split(omittingEmptySubsequences: false) { $0 == "\n" || $0 == "\r\n" }
+        let lines = text.withoutByteOrderMark.split(omittingEmptySubsequences: false) {
+            $0 == "\n" || $0 == "\r\n"
+        }
         for (index, raw) in lines.enumerated() {
             var line = index + 1
             var body = raw
@@ -61,17 +69,17 @@ public struct ConfigurationFile: Sendable {
                 continue
             }
             continued = nil
-            take(whole.trimmed, line: line, file: name, section: &section)
+            take(whole.trimmed, line: line, section: &section)
         }
-        if let continued { take(continued.text.trimmed, line: continued.line, file: name, section: &section) }
+        if let continued { take(continued.text.trimmed, line: continued.line, section: &section) }
     }
 
-    private mutating func take(_ text: String, line: Int, file: String, section: inout String?) {
+    private mutating func take(_ text: String, line: Int, section: inout String?) {
         if text.isEmpty { return }
         if text.first == "[" {
             guard text.last == "]", text.count > 2 else {
                 section = nil
-                complain(file, line, "", "\(text) is no section")
+                complain(line, "", "\(text.excerpt) is no section")
                 return
             }
             let name = String(text.dropFirst().dropLast())
@@ -80,20 +88,45 @@ public struct ConfigurationFile: Sendable {
             return
         }
         guard let equals = text.firstIndex(of: "=") else {
-            complain(file, line, "", "\"\(text)\" is neither a section nor Key=value")
+            complain(line, "", "\"\(text.excerpt)\" is neither a section nor Key=value")
             return
         }
         let key = String(text[..<equals]).trimmed
         guard let section else {
-            complain(file, line, key, "stands outside of any section")
+            complain(line, key, "stands outside of any section")
             return
         }
         let value = String(text[text.index(after: equals)...]).trimmed
         assignments.append(Assignment(line: line, section: section, key: key, value: value))
     }
 
-    private mutating func complain(_ file: String, _ line: Int, _ key: String, _ problem: String) {
-        complaints.append(Complaint(file: file, line: line, key: key, problem: problem))
+    private mutating func complain(_ line: Int, _ key: String, _ problem: String) {
+        complaints.append(Complaint(file: name, line: line, key: key.excerpt, problem: problem))
+    }
+
+    /// Puts what the file says where it belongs.
+    ///
+    /// - Parameters:
+    ///   - defaults: what empty values put back.
+    ///   - rows: the keys of a section; nil: it is no section.
+    /// - Returns: what was not taken; it stays as it was.
+    public func apply<Target>(
+        to target: inout Target, defaults: Target, rows: (String) -> [ConfigurationRow<Target>]?
+    ) -> [Complaint] {
+        var file = self
+        var known: [String: [ConfigurationRow<Target>]] = [:]
+        for (section, line) in sections {
+            known[section] = rows(section)
+            if known[section] == nil { file.complain(line, "", "[\(section.excerpt)] is no section") }
+        }
+        for assignment in assignments {
+            guard let rows = known[assignment.section] else { continue }
+            let problems =
+                rows.first { $0.key == assignment.key }?.take(&target, defaults, assignment.value)
+                ?? ["no such key in [\(assignment.section.excerpt)]"]
+            for problem in problems { file.complain(assignment.line, assignment.key, problem) }
+        }
+        return file.complaints
     }
 }
 
@@ -103,5 +136,17 @@ extension String {
         let start = drop { $0.isWhitespace }
         guard let end = start.lastIndex(where: { !$0.isWhitespace }) else { return "" }
         return String(start[...end])
+    }
+
+    /// As much of it as a complaint repeats: a line may be as long as a file. Counted in scalars, of which a character
+    /// may have any number.
+    public var excerpt: String {
+        let beginning = unicodeScalars.prefix(80)
+        return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"
+    }
+
+    /// Editors of other systems put one at the beginning, where it means nothing.
+    fileprivate var withoutByteOrderMark: Substring {
+        unicodeScalars.first == "\u{FEFF}" ? Substring(unicodeScalars.dropFirst()) : self[...]
     }
 }

@@ -66,21 +66,15 @@ struct JSONReader {
     }
 
     mutating func bool() throws(Failure) -> Bool {
-        switch peek() {
-        case UInt8(ascii: "t"):
-            try word("true")
-            return true
-        case UInt8(ascii: "f"):
-            try word("false")
-            return false
-        default: throw failure("true or false")
-        }
+        guard let first = peek(), "tf".utf8.contains(first) else { throw failure("true or false") }
+        let isTrue = first == UInt8(ascii: "t")
+        try word(isTrue ? "true" : "false")
+        return isTrue
     }
 
     /// A number without fraction and exponent that fits.
     mutating func integer() throws(Failure) -> Int64 {
-        let text = try number()
-        guard let text, let value = Int64(text) else { throw failure("an integer of 64 bits") }
+        guard let value = Int64(try number()) else { throw failure("an integer of 64 bits") }
         return value
     }
 
@@ -99,7 +93,7 @@ struct JSONReader {
             case UInt8(ascii: "\""):
                 isFollowing = true
                 return text
-            case UInt8(ascii: "\\"): try escape(into: &text)
+            case UInt8(ascii: "\\"): text += try escape()
             case 0..<0x20: throw failure("no control character")
             default: text.append(byte)
             }
@@ -112,15 +106,11 @@ struct JSONReader {
         switch peek() {
         case UInt8(ascii: "{"):
             try beginObject()
-            while try next(before: "}") {
-                try skipString()
-                try take(":", "a colon")
-                try skip()
-            }
+            while try nextKey() != nil { try skip() }
         case UInt8(ascii: "["):
             try beginArray()
             while try nextElement() { try skip() }
-        case UInt8(ascii: "\""): try skipString()
+        case UInt8(ascii: "\""): _ = try stringBytes()
         case UInt8(ascii: "t"), UInt8(ascii: "f"): _ = try bool()
         case UInt8(ascii: "n"): _ = try null()
         default: _ = try number()
@@ -147,99 +137,59 @@ struct JSONReader {
         return true
     }
 
-    private mutating func skipString() throws(Failure) {
-        try take("\"", "a string")
-        while offset < bytes.count {
-            let byte = bytes[offset]
-            offset += 1
-            switch byte {
-            case UInt8(ascii: "\""):
-                isFollowing = true
-                return
-            case UInt8(ascii: "\\"):
-                var ignored: [UInt8] = []
-                try escape(into: &ignored)
-            case 0..<0x20: throw failure("no control character")
-            default: break
-            }
-        }
-        throw failure("the end of a string")
-    }
-
-    private mutating func escape(into text: inout [UInt8]) throws(Failure) {
+    private mutating func escape() throws(Failure) -> [UInt8] {
         guard offset < bytes.count else { throw failure("an escape") }
         let byte = bytes[offset]
         offset += 1
         switch byte {
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): text.append(byte)
-        case UInt8(ascii: "b"): text.append(0x08)
-        case UInt8(ascii: "f"): text.append(0x0C)
-        case UInt8(ascii: "n"): text.append(0x0A)
-        case UInt8(ascii: "r"): text.append(0x0D)
-        case UInt8(ascii: "t"): text.append(0x09)
-        case UInt8(ascii: "u"): text += Array(String(try escapedScalar()).utf8)
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return [byte]
+        case UInt8(ascii: "b"): return [0x08]
+        case UInt8(ascii: "f"): return [0x0C]
+        case UInt8(ascii: "n"): return [0x0A]
+        case UInt8(ascii: "r"): return [0x0D]
+        case UInt8(ascii: "t"): return [0x09]
+        case UInt8(ascii: "u"): return Array(String(try escapedScalar()).utf8)
         default: throw failure("an escape")
         }
     }
 
     /// Four hexadecimal digits, or two such escapes that are one scalar together (RFC 8259, § 7). Half of a pair
     /// becomes U+FFFD.
-    private mutating func escapedScalar() throws(Failure) -> Character {
+    private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
         let first = try fourDigits()
-        guard (0xD800..<0xDC00).contains(first), offset + 1 < bytes.count,
-            bytes[offset] == UInt8(ascii: "\\"), bytes[offset + 1] == UInt8(ascii: "u")
-        else { return Character(Unicode.Scalar(first) ?? "\u{FFFD}") }
         let before = offset
-        offset += 2
-        let second = try fourDigits()
-        guard (0xDC00..<0xE000).contains(second) else {
-            offset = before
-            return "\u{FFFD}"
+        if (0xD800..<0xDC00).contains(first), skips("\\"), skips("u") {
+            let second = try fourDigits()
+            if (0xDC00..<0xE000).contains(second) {
+                return Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + (second - 0xDC00)) ?? "\u{FFFD}"
+            }
         }
-        let scalar = Unicode.Scalar(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
-        return Character(scalar ?? "\u{FFFD}")
+        offset = before
+        return Unicode.Scalar(first) ?? "\u{FFFD}"
     }
 
     private mutating func fourDigits() throws(Failure) -> UInt32 {
-        var value: UInt32 = 0
-        for _ in 0..<4 {
-            guard offset < bytes.count, let digit = Character(Unicode.Scalar(bytes[offset])).hexDigitValue
-            else {
-                throw failure("a hexadecimal digit")
-            }
-            value = value << 4 | UInt32(digit)
-            offset += 1
-        }
+        let digits = String(decoding: bytes[offset...].prefix(4), as: UTF8.self)
+        guard digits.utf8.count == 4, digits.allSatisfy(\.isHexDigit), let value = UInt32(digits, radix: 16)
+        else { throw failure("four hexadecimal digits") }
+        offset += 4
         return value
     }
 
-    /// The digits of an integer; nil for a number with fraction or exponent.
-    private mutating func number() throws(Failure) -> String? {
+    /// The text of a number.
+    private mutating func number() throws(Failure) -> String {
         skipBlanks()
         let begin = offset
-        if offset < bytes.count, bytes[offset] == UInt8(ascii: "-") { offset += 1 }
-        let first = offset
-        try digits()
-        if bytes[first] == UInt8(ascii: "0"), offset > first + 1 {
-            throw failure("no digit after a leading zero")
-        }
-        var isInteger = true
-        if offset < bytes.count, bytes[offset] == UInt8(ascii: ".") {
-            isInteger = false
-            offset += 1
-            try digits()
-        }
-        if offset < bytes.count, bytes[offset] | 0x20 == UInt8(ascii: "e") {
-            isInteger = false
-            offset += 1
-            if offset < bytes.count, bytes[offset] == UInt8(ascii: "+") || bytes[offset] == UInt8(ascii: "-")
-            {
-                offset += 1
-            }
+        _ = skips("-")
+        // Nothing may follow a leading zero but a fraction or an exponent.
+        if !skips("0") { try digits() }
+        if skips(".") { try digits() }
+        if skips("e") || skips("E") {
+            if !skips("+") { _ = skips("-") }
             try digits()
         }
         isFollowing = true
-        return isInteger ? String(decoding: bytes[begin..<offset], as: UTF8.self) : nil
+        return String(decoding: bytes[begin..<offset], as: UTF8.self)
     }
 
     private mutating func digits() throws(Failure) {
@@ -250,19 +200,22 @@ struct JSONReader {
         guard offset > begin else { throw failure("a value") }
     }
 
-    private mutating func word(_ word: StaticString) throws(Failure) {
-        skipBlanks()
-        let end = offset + word.utf8CodeUnitCount
-        guard end <= bytes.count,
-            word.withUTF8Buffer({ bytes[offset..<end].elementsEqual($0) })
-        else { throw failure("\(word)") }
-        offset = end
+    private mutating func word(_ word: String) throws(Failure) {
+        guard bytes[offset...].starts(with: word.utf8) else { throw failure(word) }
+        offset += word.utf8.count
         isFollowing = true
     }
 
     private mutating func take(_ sign: Unicode.Scalar, _ expected: String) throws(Failure) {
-        guard peek() == UInt8(ascii: sign) else { throw failure(expected) }
+        skipBlanks()
+        guard skips(sign) else { throw failure(expected) }
+    }
+
+    /// Whether the next byte is this, which is read.
+    private mutating func skips(_ sign: Unicode.Scalar) -> Bool {
+        guard offset < bytes.count, bytes[offset] == UInt8(ascii: sign) else { return false }
         offset += 1
+        return true
     }
 
     /// The next byte that is no blank.

@@ -1,0 +1,87 @@
+import LifeCycle
+import Linux
+
+extension ConfigurationValue where Value == Microseconds? {
+    /// A span of time; nil is `infinity`.
+    static var span: Self {
+        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
+            switch TimeSpan.parse(text) {
+            case .microseconds(let span)?: .some(span)
+            case .infinity?: .some(nil)
+            case nil: nil
+            }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == Microseconds {
+    /// A span of time that ends.
+    static var finiteSpan: Self {
+        Self("is no finite time span (5, 500ms, 1min 30s)") { text in
+            if case .microseconds(let span)? = TimeSpan.parse(text) { span } else { nil }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == Int {
+    /// Everything below a limit is bounded; a greater one would be none.
+    static var count: Self { number(1...1_000_000) }
+}
+
+extension ConfigurationValue where Value == IOPriority.Class {
+    /// Not realtime: one that never ends its reading would leave nobody any disk.
+    static var ioClass: Self {
+        Self("is none of best-effort, idle; realtime is not for applications") { text in
+            switch text {
+            case "best-effort": .bestEffort
+            case "idle": .idle
+            default: nil
+            }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == PressureSettings.Trigger {
+    static var trigger: Self {
+        Self("is no trigger (some 70ms 1s, full 700ms 1s; the window from 500ms to 10s)", read: Value.init)
+    }
+}
+
+extension ConfigurationValue where Value == PressureSettings.Amount {
+    static var amount: Self { Self("is no amount of memory (5%, 256M, 1G, bytes)", read: Value.init) }
+}
+
+extension PressureSettings.Trigger {
+    /// `some 70ms 1s`: whose stall, how much, within how much time.
+    fileprivate init?(_ text: String) {
+        let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
+        guard words.count == 3, let kind = Kind(rawValue: words[0]),
+            case .microseconds(let stall)? = TimeSpan.parse(words[1]),
+            case .microseconds(let window)? = TimeSpan.parse(words[2]),
+            // The kernel takes no other (WINDOW_MIN_US and WINDOW_MAX_US of kernel/sched/psi.c).
+            (500_000...10_000_000).contains(window), (1...window).contains(stall)
+        else { return nil }
+        self.init(kind, stall, in: window)
+    }
+}
+
+extension PressureSettings.Amount {
+    /// `5%`, `2.5%`, `256M`, or bytes.
+    fileprivate init?(_ text: String) {
+        if text.hasSuffix("%") {
+            // Less than a hundredth of a per cent would count as nothing.
+            guard let percent = Double(text.dropLast()), (0.01...100).contains(percent) else { return nil }
+            self = .share(UInt32((percent * 100).rounded()))
+            return
+        }
+        // systemd's suffixes, to the base of 1024 (systemd.resource-control(5), MemoryMax=).
+        let units: [Character: UInt64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
+        let unit = text.last.flatMap { units[$0] }
+        guard let number = UInt64(unit == nil ? text : String(text.dropLast())), number > 0 else {
+            return nil
+        }
+        let (bytes, overflow) = number.multipliedReportingOverflow(by: unit ?? 1)
+        if overflow { return nil }
+        self = .bytes(bytes)
+    }
+}

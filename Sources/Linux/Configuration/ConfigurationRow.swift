@@ -1,0 +1,95 @@
+/// What one key of a configuration means: how its value is read, and where that is put.
+public struct ConfigurationRow<Target> {
+    let key: String
+    /// Takes a value; the second argument has the defaults. Answers what is wrong with it, if anything.
+    let take: (inout Target, Target, String) -> [String]
+
+    private init<Value>(
+        _ key: String, _ path: WritableKeyPath<Target, Value>,
+        _ read: @escaping (String, inout Value) -> [String]
+    ) {
+        self.key = key
+        take = { target, defaults, text in
+            if !text.isEmpty { return read(text, &target[keyPath: path]) }
+            target[keyPath: path] = defaults[keyPath: path]
+            return []
+        }
+    }
+
+    /// A key with one value. An empty one puts the default back.
+    public init<Value>(
+        _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value>
+    ) {
+        self.init(key, path) { text, value in kind.take(text) { value = $0 } }
+    }
+
+    /// A key with one value, where there may be none.
+    public init<Value>(
+        _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value?>
+    ) {
+        self.init(key, path) { text, value in kind.take(text) { value = $0 } }
+    }
+
+    /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty one starts it anew.
+    ///
+    /// - Parameter add: takes the words of one line; answers what is wrong with them.
+    public init<List>(
+        _ key: String, list path: WritableKeyPath<Target, List>,
+        add: @escaping ([String], inout List) -> [String]
+    ) {
+        self.init(key, path) { text, list in
+            add(text.split(whereSeparator: \.isWhitespace).map(String.init), &list)
+        }
+    }
+}
+
+/// A kind of values, as a configuration writes them.
+public struct ConfigurationValue<Value> {
+    private let read: (String) -> Value?
+    private let wanted: String
+
+    /// - Parameters:
+    ///   - wanted: what to say of a text that is none: `is no number`.
+    ///   - read: the value that a text means; nil: none.
+    public init(_ wanted: String, read: @escaping (String) -> Value?) {
+        self.wanted = wanted
+        self.read = read
+    }
+
+    fileprivate func take(_ text: String, _ put: (Value) -> Void) -> [String] {
+        guard let value = read(text) else { return ["\"\(text.excerpt)\" \(wanted)"] }
+        put(value)
+        return []
+    }
+}
+
+extension ConfigurationValue where Value == Bool {
+    /// systemd.syntax(7).
+    public static var boolean: Self {
+        Self("is no boolean") { text in
+            switch text.lowercased() {
+            case "1", "yes", "y", "true", "t", "on": true
+            case "0", "no", "n", "false", "f", "off": false
+            default: nil
+            }
+        }
+    }
+}
+
+extension ConfigurationValue where Value: FixedWidthInteger {
+    /// A number within these bounds.
+    public static func number(_ range: ClosedRange<Value>) -> Self {
+        Self("is no number from \(range.lowerBound) to \(range.upperBound)") { text in
+            Value(text).flatMap { range.contains($0) ? $0 : nil }
+        }
+    }
+}
+
+extension ConfigurationValue where Value: RawRepresentable<String> & CaseIterable {
+    /// One of the cases.
+    public static var choice: Self {
+        Self(
+            "is none of " + Value.allCases.map(\.rawValue).joined(separator: ", "),
+            read: Value.init(rawValue:))
+    }
+}

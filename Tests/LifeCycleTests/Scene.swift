@@ -1,0 +1,42 @@
+@testable import LifeCycle
+
+/// What plays on one machine, with a clock of its own.
+protocol Scene {
+    var machine: Machine { get set }
+    var now: Microseconds { get set }
+    /// Everything that was ordered since `forget`.
+    var effects: [Effect] { get set }
+}
+
+extension Scene {
+    @discardableResult
+    mutating func perform(_ request: Request) throws -> Answer {
+        let (answer, effects) = try machine.perform(request, at: now)
+        self.effects += effects
+        return answer
+    }
+
+    mutating func take(_ fact: Fact) { effects += machine.handle(fact, at: now) }
+
+    mutating func pass(_ span: Microseconds) {
+        let end = now + span
+        while let next = machine.nextDeadline(), next <= end {
+            now = max(now, next)
+            take(.timePassed)
+        }
+        now = end
+    }
+
+    /// Confirms every stop and continuation that was ordered, as the shell does.
+    mutating func settle() {
+        for number in machine.applications.keys.sorted() {
+            while let application = machine.applications[number], application.isPending {
+                take(
+                    application.stop.enforcement == .stopping
+                        ? .stopped(number, holder: nil) : .continued(number))
+            }
+        }
+    }
+
+    mutating func forget() { effects = [] }
+}

@@ -1,0 +1,154 @@
+import AppStateBus
+import AppStateContract
+import Systemd
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// What is said on the line to the daemon, and when: as exemptions are told.
+@Suite("The line to the daemon", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct DaemonLineTests {
+    @Test("while an answer is awaited nothing is sent; what happens meanwhile is one change")
+    func oneChange() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let exemptions = try daemon.exemptions()
+        for pid in 1...5 as ClosedRange<Int32> { exemptions.report([.audio: [pid]]) }
+        try daemon.run { daemon.told == [[1]] }
+        exemptions.report([.audio: [6]])
+        try daemon.settle()
+        #expect(daemon.told == [[1]])
+        daemon.answer()
+        try daemon.run { daemon.told == [[1], [6]] }
+        daemon.answer()
+        exemptions.report([.audio: [6]])
+        try daemon.settle()
+        #expect(daemon.told == [[1], [6]])
+    }
+
+    @Test("without a daemon one call is sent, which may start it; then nothing until there is one")
+    func absent() throws {
+        let daemon = try DaemonStandIn()
+        let exemptions = try daemon.exemptions()
+        exemptions.report([.audio: [1]])
+        try daemon.settle()
+        exemptions.report([.audio: [2]])
+        try daemon.come()
+        try daemon.run { daemon.told == [[2]] }
+    }
+
+    @Test("one that refuses is told nothing more, the next one everything")
+    func refusal() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let exemptions = try daemon.exemptions()
+        exemptions.report([.audio: [1]])
+        try daemon.run { daemon.told == [[1]] }
+        daemon.answer(MethodError(ErrorName.accessDenied.rawValue, "no"))
+        try daemon.settle()
+        exemptions.report([.audio: [2]])
+        try daemon.settle()
+        #expect(daemon.told == [[1]])
+        try daemon.go()
+        try daemon.come()
+        try daemon.run { daemon.told == [[1], [2]] }
+    }
+
+    @Test("one that does not answer is told anew, and so is one that comes while an answer is awaited")
+    func silence() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let exemptions = try daemon.exemptions()
+        exemptions.report([.audio: [1]])
+        try daemon.run { daemon.told == [[1]] }
+        daemon.answer(MethodError("org.freedesktop.DBus.Error.NoReply", "slow"))
+        try daemon.run { daemon.told == [[1], [1]] }
+        try daemon.go()
+        try daemon.come()
+        try daemon.run { daemon.told == [[1], [1], [1]] }
+    }
+}
+
+/// Has the daemon's name on a bus of its own, and answers when it is told to.
+private final class DaemonStandIn {
+    /// The processes of each set that it was told.
+    private(set) var told: [[UInt32]] = []
+    private let bus: PrivateBus
+    private let loop: EventLoop
+    private let connection: Bus
+    private let client: Bus
+    private var slot: Slot?
+    private var calls: [PendingCall] = []
+
+    init() throws {
+        bus = try PrivateBus(
+            policy: """
+                <policy context="default"><allow own="*"/><allow send_destination="*"/>\
+                <allow send_type="method_call"/></policy>
+                """)
+        loop = try EventLoop()
+        connection = try Bus.open(address: bus.address)
+        client = try Bus.open(address: bus.address)
+        for one in [connection, client] { try one.attach(to: loop) }
+        slot = try connection.add(
+            Interface(
+                BusNames.reporter,
+                methods: [
+                    Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
+                        keep(try call.read(Self.processes), call.deferred())
+                    }
+                ]), at: BusNames.root)
+    }
+
+    private func keep(_ processes: [UInt32], _ call: PendingCall) {
+        told.append(processes)
+        calls.append(call)
+    }
+
+    private static func processes(_ message: borrowing Message) throws -> [UInt32] {
+        var processes: [UInt32] = []
+        try message.withEntered(.array, "(us)") {
+            while !message.atEnd {
+                try message.withEntered(.struct, "us") {
+                    processes.append(try message.readUInt32())
+                    try message.skip("s")
+                }
+            }
+        }
+        return processes
+    }
+
+    func exemptions() throws -> Exemptions {
+        try Exemptions(
+            bus: client, deaf: { Issue.record("the bus refused a match: \($0)") },
+            journal: Journal(identifier: "test"), log: nil)
+    }
+
+    func come() throws { try connection.requestName(BusNames.service) }
+
+    func go() throws { try connection.releaseName(BusNames.service) }
+
+    /// Answers all that was asked.
+    func answer(_ error: MethodError? = nil) {
+        for call in calls { if let error { call.fail(error) } else { call.reply() } }
+        calls = []
+    }
+
+    func run(until done: () -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(120)
+        while !done() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("told: \(told)") }
+            try loop.runOnce(timeout: 100_000)
+        }
+    }
+
+    /// Has both connections deal with all that was sent so far: each asks the other's end, twice.
+    func settle() throws {
+        for one in [client, connection, client, connection] {
+            var isAnswered = false
+            let question = try one.callAsync(try one.newDriverCall("GetId")) { _ in isAnswered = true }
+            try withExtendedLifetime(question) { try run { isAnswered } }
+        }
+    }
+}
