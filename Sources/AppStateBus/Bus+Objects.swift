@@ -6,7 +6,7 @@ extension Bus {
     ///
     /// - Returns: the slot; the interface is there for as long as it is kept.
     public func add(_ interface: Interface, at path: String) throws(BusFailure) -> Slot {
-        try Registration(interface, complain).slot(path) { slot, vtable, userdata in
+        try BoundInterface(interface, complain).slot(path) { slot, vtable, userdata in
             sd_bus_add_object_vtable(pointer, &slot, path, interface.name, vtable, userdata)
         }
     }
@@ -22,7 +22,7 @@ extension Bus {
         _ interface: Interface, under prefix: String,
         find: @escaping (_ path: String) throws(MethodError) -> Bool
     ) throws(BusFailure) -> Slot {
-        try Registration(interface, find: find, complain).slot(prefix) { slot, vtable, userdata in
+        try BoundInterface(interface, find: find, complain).slot(prefix) { slot, vtable, userdata in
             sd_bus_add_fallback_vtable(
                 pointer, &slot, prefix, interface.name, vtable, findObject, userdata)
         }

@@ -6,10 +6,10 @@ import Glibc
 /// libsystemd reads the vtable and its strings for as long as the slot lives, so the slot owns the registration
 /// and lets it go when libsystemd frees the slot. A callback reaches its row by the offset in the vtable:
 /// userdata is the address of the first row, and libsystemd adds the offset.
-final class Registration {
+final class BoundInterface {
     /// What userdata points at in a callback.
     struct Row {
-        let registration: Unmanaged<Registration>
+        let registration: Unmanaged<BoundInterface>
         let index: Int
     }
 
@@ -49,7 +49,7 @@ final class Registration {
     }
 
     /// The registration behind a userdata that libsystemd gave to a callback.
-    static func row(_ userdata: UnsafeMutableRawPointer) -> (registration: Registration, index: Int) {
+    static func row(_ userdata: UnsafeMutableRawPointer) -> (registration: BoundInterface, index: Int) {
         let row = userdata.assumingMemoryBound(to: Row.self).pointee
         return (row.registration.takeUnretainedValue(), row.index)
     }
@@ -140,7 +140,7 @@ private func callMethod(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    let (registration, index) = Registration.row(userdata)
+    let (registration, index) = BoundInterface.row(userdata)
     let method = registration.interface.methods[index]
     var answered = false
     return withUnsafeMutablePointer(to: &answered) { answered in
@@ -170,7 +170,7 @@ private func getProperty(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let path, let reply, let userdata else { return -EINVAL }
-    let (registration, index) = Registration.row(userdata)
+    let (registration, index) = BoundInterface.row(userdata)
     let property = registration.interface.properties[index - registration.interface.methods.count]
     do {
         try property.value(Message(retaining: reply), String(cString: path))
@@ -188,7 +188,7 @@ func findObject(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let path, let userdata, let found else { return -EINVAL }
-    let (registration, _) = Registration.row(userdata)
+    let (registration, _) = BoundInterface.row(userdata)
     guard let find = registration.find else { return 0 }
     do {
         guard try find(String(cString: path)) else { return 0 }

@@ -3,7 +3,6 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
-import Systemd
 
 /// A connection of the bus that has called us: who it is, as the bus says, and what it wants to hear.
 final class Connection {
@@ -172,78 +171,4 @@ final class Connection {
 
     /// How holds that it asks for are called: the person, not the connection, which a busctl leaves behind.
     var holder: String { "uid:\(user)" }
-}
-
-/// All connections that have called us, until they leave.
-final class Connections {
-    private let bus: Bus
-    private let proc: Proc
-    private let journal: Journal
-    /// Called when one of them has left the bus.
-    var left: (ConnectionName) -> Void = { _ in }
-    private var known: [ConnectionName: Connection] = [:]
-    private var watches: [ConnectionName: Slot] = [:]
-    /// One rule for all, once there are more than `ownRules`.
-    private var generalWatch: Slot?
-
-    /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
-    private static let ownRules = 256
-
-    init(bus: Bus, proc: Proc, journal: Journal) {
-        self.bus = bus
-        self.proc = proc
-        self.journal = journal
-    }
-
-    var all: Dictionary<ConnectionName, Connection>.Values { known.values }
-
-    subscript(_ name: ConnectionName) -> Connection? { known[name] }
-
-    /// The connection of that name; asks the bus who it is when it is new.
-    ///
-    /// Throws a `BusFailure` when it has left, and a `KernelFailure` when it cannot be looked at for now.
-    func connection(named name: ConnectionName) throws -> Connection {
-        if let connection = known[name] { return connection }
-        // Watched before it is asked for, so that its end cannot fall between the two.
-        try watch(name)
-        do {
-            let credentials = try bus.credentials(of: name)
-            let connection = try Connection(name: name, credentials: credentials, proc: proc)
-            known[name] = connection
-            return connection
-        } catch {
-            watches[name] = nil
-            throw error
-        }
-    }
-
-    private func watch(_ name: ConnectionName) throws(BusFailure) {
-        if watches.count < Self.ownRules {
-            watches[name] = try watchDeparture(of: name)
-        } else if generalWatch == nil {
-            generalWatch = try watchDeparture(of: nil)
-        }
-    }
-
-    /// A rule that the bus refuses would close the connection where nobody takes the error.
-    private func watchDeparture(of name: ConnectionName?) throws(BusFailure) -> Slot {
-        try bus.watchOwner(
-            of: name, onlyLost: true,
-            failed: { [journal] error in
-                journal.log(.error, "the bus does not tell who leaves it (\(name ?? "all")): \(error)")
-            },
-            handler: { [weak self] name, _ in self?.departed(name) })
-    }
-
-    private func departed(_ name: ConnectionName) {
-        guard known.removeValue(forKey: name) != nil else { return }
-        watches[name] = nil
-        if known.count < Self.ownRules / 2 { generalWatch = generalWatch.flatMap { _ in stillNeeded() } }
-        left(name)
-    }
-
-    /// The general rule stays while a connection without one of its own is left.
-    private func stillNeeded() -> Slot? {
-        known.keys.contains { watches[$0] == nil } ? generalWatch : nil
-    }
 }

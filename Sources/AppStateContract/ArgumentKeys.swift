@@ -1,0 +1,19 @@
+/// The keys that `Register` takes in its options.
+public enum RegisterOption: String, Sendable, CaseIterable {
+    case delegate
+    case launchMode = "launch-mode"
+    case suspension
+    case reclaimable
+    case backgroundModes = "background-modes"
+    case launchOptions = "launch-options"
+    case adopted
+}
+
+/// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.
+public enum WindowKeyName: String, Sendable, CaseIterable {
+    case focused
+    case visible
+    case minimized
+    case title
+    case appID = "app-id"
+}

@@ -1,0 +1,18 @@
+/// Why a reporter says that a process must not be suspended by policy. Others may have reasons of their own.
+public enum ExemptionReason: String, Sendable, CaseIterable {
+    /// It owns the clipboard or the primary selection: who pastes asks it.
+    case clipboard
+    /// It owns a well-known name on the session bus: who calls it waits.
+    case busName = "bus-name"
+    /// It plays sound.
+    case audio
+
+    /// Whether a reporter may give this word as a reason: `[a-z0-9-]{1,64}`.
+    public static func isValid(_ word: String) -> Bool {
+        (1...64).contains(word.utf8.count)
+            && word.utf8.allSatisfy { byte in
+                (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte)
+                    || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || byte == UInt8(ascii: "-")
+            }
+    }
+}

@@ -1,0 +1,93 @@
+import AppStateBus
+import AppStateContract
+
+/// What bounds launch options: they are kept, and go into messages to everybody who may see the application.
+enum LaunchOptions {
+    /// Dictionaries, arrays and structures, one in the other; the options themselves are the first.
+    static let greatestDepth = 8
+    /// In the options of one application.
+    static let mostValues = 1_024
+    /// Of all of a user's applications.
+    static let mostBytesPerUser = 1 << 20
+
+    /// About the memory that they take: more than their bytes in a message, since each value is one of its own.
+    static func keptBytes(of options: [(String, Variant)]) -> Int {
+        options.reduce(0) { $0 + 64 + $1.0.utf8.count + $1.1.keptBytes }
+    }
+
+    /// Those that can be sent: a daemon before this one may have taken others.
+    static func sendable(_ options: [(String, Variant)]) -> [(String, Variant)] {
+        options.filter { $0.1.depth < greatestDepth }
+    }
+}
+
+extension Variant {
+    /// The launch options that this value is, sorted.
+    func launchOptions(_ key: String) throws(MethodError) -> [(String, Variant)] {
+        guard case .dictionary(let entries) = self else { throw wrongType(key, "a{sv}") }
+        if containsDescriptor {
+            throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there")
+        }
+        guard byteCount <= Self.greatestBody else {
+            throw MethodError(.limitsExceeded, "\(key) holds more than \(Self.greatestBody) bytes")
+        }
+        guard depth <= LaunchOptions.greatestDepth else {
+            throw MethodError(
+                .limitsExceeded, "\(key) is nested more than \(LaunchOptions.greatestDepth) levels deep")
+        }
+        guard valueCount <= LaunchOptions.mostValues else {
+            throw MethodError(.limitsExceeded, "\(key) holds more than \(LaunchOptions.mostValues) values")
+        }
+        return entries.sorted { $0.key < $1.key }
+    }
+
+    /// dbus-api: "Message bodies other than saved state: at most 64 KiB".
+    private static let greatestBody = 64 << 10
+
+    /// About as much as the value takes in a message (D-Bus specification, "Summary of D-Bus marshalling").
+    private var byteCount: Int {
+        switch self {
+        case .string(let text), .objectPath(let text), .signature(let text): text.utf8.count + 5
+        case .bytes(let bytes): bytes.count + 4
+        case .strings(let texts): texts.reduce(4) { $0 + $1.utf8.count + 5 }
+        case .array(_, let values): values.reduce(4) { $0 + $1.byteCount }
+        case .structure(let values): values.reduce(8) { $0 + $1.byteCount }
+        case .dictionary(let entries): entries.reduce(4) { $0 + $1.key.utf8.count + 8 + $1.value.byteCount }
+        case .entry(let key, let value): 8 + key.byteCount + value.byteCount
+        case .variant(let value): 4 + value.byteCount
+        case .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64, .double, .descriptor: 8
+        }
+    }
+
+    /// About the memory that it takes.
+    fileprivate var keptBytes: Int {
+        switch self {
+        case .string(let text), .objectPath(let text), .signature(let text): 64 + text.utf8.count
+        case .bytes(let bytes): 64 + bytes.count
+        case .strings(let texts): texts.reduce(64) { $0 + 32 + $1.utf8.count }
+        case .array(let element, let values): values.reduce(64 + element.utf8.count) { $0 + $1.keptBytes }
+        case .structure(let values): values.reduce(64) { $0 + $1.keptBytes }
+        case .dictionary(let entries):
+            entries.reduce(64) { $0 + 64 + $1.key.utf8.count + $1.value.keptBytes }
+        case .entry(let key, let value): 64 + key.keptBytes + value.keptBytes
+        case .variant(let value): 64 + value.keptBytes
+        case .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64, .double, .descriptor: 64
+        }
+    }
+
+    private var containsDescriptor: Bool {
+        switch self {
+        case .descriptor: true
+        case .array(let element, let values):
+            element.contains("h") || values.contains(where: \.containsDescriptor)
+        case .structure(let values): values.contains(where: \.containsDescriptor)
+        case .dictionary(let entries): entries.values.contains(where: \.containsDescriptor)
+        case .entry(let key, let value): key.containsDescriptor || value.containsDescriptor
+        case .variant(let value): value.containsDescriptor
+        case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64,
+            .uint64,
+            .double, .bytes, .strings:
+            false
+        }
+    }
+}
