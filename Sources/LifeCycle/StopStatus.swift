@@ -237,8 +237,8 @@ public struct StopStatus: Equatable, Sendable {
             if standing.isStanding(before: true) {
                 return (.held(others: standing.others(others, sender), breath, cause), nil)
             }
-            // It breathes: that is no change of its state.
-            return (breath.isUnderWay ? phase : .idle(.running), nil)
+            // It breathes: that is no change of its state, but nobody else has it stopped.
+            return (breath.isUnderWay ? .held(others: .nobody, breath, cause) : .idle(.running), nil)
         case (.continuing(let isStanding, _, _), .looked(let standing, let sender)):
             if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
             // What stands may be what we have not let go yet.

@@ -261,7 +261,7 @@ struct ResourceTests {
         #expect(try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200))
         let file = daemon.configurationFile
         try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is no number")
-        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: realtime is not")
+        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: \"realtime\" is none of")
     }
 
     @Test(

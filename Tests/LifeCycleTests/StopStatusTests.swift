@@ -139,7 +139,7 @@ struct StopStatusTests {
         if standing.isOpen(of: before.isStanding) {
             #expect(after == before, comment)
         } else if !standing.isStanding(before: before.isStanding) {
-            #expect(after.isStanding == before.breath.isUnderWay, comment)
+            #expect(after.isStanding == before.breath.isUnderWay && after.others == nil, comment)
             #expect((after.enforcement == .stopping) == (before.enforcement == .stopping), comment)
             #expect(after.breath.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
         } else {
