@@ -129,7 +129,7 @@ public final class Suspender {
 
     /// Whether we have frozen a cgroup that the main process has been moved out of.
     public var holdsOthersOnly: Bool {
-        guard case .freezer(let cgroup, isOurs: true) = means else { return false }
+        guard hasFrozen, case .freezer(let cgroup, isOurs: true) = means else { return false }
         return !holdsMain(cgroup)
     }
 
