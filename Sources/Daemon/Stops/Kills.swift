@@ -48,7 +48,7 @@ final class Kills {
     /// Begins to stop it; kills it once it stands, or at the end of patience. What stands as a whole takes no stop, and
     /// cannot fork: it is killed at once.
     ///
-    /// - Parameter completion: gets those that were killed.
+    /// - Parameter completion: gets those of one that stood who were killed.
     func kill(
         _ application: Registered, stands: Bool, completion: @escaping ([ProcessIdentity]) -> Void = { _ in }
     ) {
@@ -110,12 +110,11 @@ final class Kills {
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
         guard let kill = underWay[number] else { return true }
-        let killed: [ProcessIdentity]
+        var killed: [ProcessIdentity] = []
         switch kill.means {
         case .stopped(let extent):
             guard extent.kill(within: budget, isForeign: table.isForeign) else { return false }
             log(extent.failures, of: kill.application)
-            killed = extent.members
         case .signalled(let extent):
             guard extent.proceed(budget, isForeign: table.isForeign) else { return false }
             log(extent.failures, of: kill.application)

@@ -176,6 +176,7 @@ final class Stops {
 
     func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
+        releaseOthers(of: application)
         // While it is looked at, it is let go on: nothing is done yet.
         if releases[number] == nil { retries.cancel(number) }
         guard isByPolicy(number) else { return carryOut(number) }
@@ -187,6 +188,11 @@ final class Stops {
             }
             carryOut(number)
         }
+    }
+
+    /// Somebody has moved it: what we froze is another's now, or nobody's.
+    private func releaseOthers(of application: Registered) {
+        if application.suspender.holdsOthersOnly { application.suspender.release() }
     }
 
     /// A person wants what only policy has wanted so far: that is no matter of looks.
@@ -234,8 +240,7 @@ final class Stops {
     private func beginStop(of application: Registered) {
         let number = application.number
         _ = begin(number, .stopping)
-        // Somebody has moved it: what we froze is another's now, or nobody's.
-        if application.suspender.holdsOthersOnly { application.suspender.release() }
+        releaseOthers(of: application)
         let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
         // While it freezes: its cgroup may be another than before.
         standings.watch(number)
