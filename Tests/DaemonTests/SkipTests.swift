@@ -106,4 +106,38 @@ struct SkipTests {
             #expect(next.hasPrefix("    "), "\(line)")
         }
     }
+
+    @Test("a reason for named tests is given by no others, and these tests exist")
+    func named() throws {
+        let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
+        var listed: [String: Set<String>] = [:]
+        var reason = ""
+        for line in text.split(separator: "\n") where !line.hasPrefix("#") {
+            if !line.hasPrefix("    ") {
+                reason = String(line)
+            } else if line.hasPrefix("    test ") {
+                listed[reason, default: []].insert(String(line.dropFirst("    test ".count)))
+            }
+        }
+        var tests: Set<String> = []
+        let directory = URL(fileURLWithPath: TestDaemon.root + "/Tests")
+        let files = FileManager.default.enumerator(at: directory, includingPropertiesForKeys: nil)
+        while let file = files?.nextObject() as? URL {
+            guard file.pathExtension == "swift" else { continue }
+            // What follows a test's name, up to its body: its traits.
+            for block in try String(contentsOf: file, encoding: .utf8).components(separatedBy: "@Test(")
+                .dropFirst()
+            {
+                let traits = block.components(separatedBy: " func ")[0]
+                let strings = traits.components(separatedBy: "\"")
+                guard strings.count > 1 else { continue }
+                tests.insert(strings[1])
+                for (reason, names) in listed where traits.contains("\"\(reason)\"") {
+                    #expect(names.contains(strings[1]), "\(reason)")
+                }
+            }
+        }
+        let stale = listed.values.joined().filter { !tests.contains($0) }
+        #expect(stale.isEmpty)
+    }
 }
