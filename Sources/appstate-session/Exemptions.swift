@@ -10,17 +10,20 @@ final class Exemptions: DaemonSpeaker {
     typealias Known = [ExemptionReason: Set<Int32>]
 
     private let line: DaemonLine
+    private let journal: Journal
     private let log: ((String) -> Void)?
     private var present: [Row] = []
     /// What the daemon knows; nil where that is uncertain.
     private var told: [Row]? = []
+    /// The daemon had no room for the last set: the next report is told whatever it is.
+    private var hadNoRoom = false
 
     private struct Row: Equatable {
         let pid: UInt32
         let reason: ExemptionReason
     }
 
-    /// The daemon takes 1,024 of one user (org.appstate1.Reporter, "ReplaceExemptions"), who may have more sessions.
+    /// The daemon takes so many of one user (org.appstate1.Reporter, "ReplaceExemptions").
     private static let mostRows = 256
 
     /// - Parameters:
@@ -30,6 +33,7 @@ final class Exemptions: DaemonSpeaker {
         bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal, log: ((String) -> Void)?
     ) throws(BusFailure) {
         self.log = log
+        self.journal = journal
         line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
         line.speaker = self
     }
@@ -43,6 +47,7 @@ final class Exemptions: DaemonSpeaker {
             }
         }
         present = Array(rows.prefix(Self.mostRows))
+        if hadNoRoom { forget() }
         line.proceed()
     }
 
@@ -62,9 +67,16 @@ final class Exemptions: DaemonSpeaker {
                 }
             },
             refused: { [unowned self] error in
+                // Others of this user have too many now, and may have fewer later.
+                guard ErrorName(rawValue: error.name) != .limitsExceeded else {
+                    journal.log(.info, "not told what must not be suspended: \(error.message)")
+                    hadNoRoom = true
+                    return
+                }
                 line.refused(error, "cannot be told what must not be suspended")
             })
         told = rows
+        hadNoRoom = false
         log?(
             (["\(ReporterMethod.replaceExemptions.rawValue) \(rows.count)"]
                 + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })

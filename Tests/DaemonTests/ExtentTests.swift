@@ -187,4 +187,63 @@ struct ExtentTests {
         #expect(try client.state(inner) == "suspended")
         #expect(try isStopped(child))
     }
+
+    @Test("so do its own children, and nobody continues them when they are stopped with it")
+    func registeredWithChildren() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let shell = try Child(
+            "sh", ["-c", "sh -c 'sleep 1000 & echo pids $$ $!; wait' & wait"])
+        let pids = try shell.waitForLine(containing: "pids ").split(separator: " ").compactMap { Int32($0) }
+        try #require(pids.count == 2)
+        defer { for pid in pids { kill(pid, SIGKILL) } }
+        let path = try client.register("org.example.Terminal", shell.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(pids[1]))
+        let inner = try client.register("org.example.Editor", pids[0])
+        try client.wait(for: inner, toBe: "background")
+        for pid in pids { #expect(try !isStopped(pid)) }
+        #expect(try isStopped(shell.pid))
+
+        try client.application(inner, "Suspend")
+        try client.application(path, "Resume")
+        for pid in pids { #expect(try isStopped(pid)) }
+        try client.application(inner, "Resume")
+        for pid in pids { #expect(try !isStopped(pid)) }
+    }
+
+    @Test(
+        "one that had another user's rights when it was to be stopped is stopped once it has not",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func foreignForAWhile() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let process = try Child(
+            "setpriv",
+            [
+                "--reuid=\(App.nobody)", "--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid",
+                "--",
+                "/usr/bin/python3", "-c",
+                """
+                import os, signal
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                for user in (-1, 0, os.getuid()):
+                    os.setresuid(-1, user, -1)
+                    print('effective', os.geteuid(), flush=True)
+                    signal.sigwait({signal.SIGUSR1})
+                """,
+            ])
+        try process.waitForLine(containing: "effective \(App.nobody)")
+        let path = try client.register("org.example.Tool", process.pid)
+        process.kill(SIGUSR1)
+        try process.waitForLine(containing: "effective 0")
+        #expect(
+            errorName { try client.application(path, "Suspend") } == ErrorName.notSuspendable.rawValue)
+        process.kill(SIGUSR1)
+        try process.waitForLine(containing: "effective \(App.nobody)")
+        try client.application(path, "Suspend")
+        #expect(try isStopped(process.pid))
+        try client.application(path, "Resume")
+        #expect(try !isStopped(process.pid))
+    }
 }

@@ -145,4 +145,21 @@ struct LargeApplicationTests {
             }
         }
     }
+
+    @Test(
+        "the main process stays as somebody else wants it when the application leaves us",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func unregisteredUnderAnothersStop() throws {
+        try client.application(path, "Suspend")
+        kill(family.pid, SIGSTOP)
+        try wait("the other stop") { try client.holds(path).count == 2 }
+        try client.application(path, "Unregister")
+        try wait("the release") {
+            TextFile.names(inDirectory: daemon.runtimeDirectory + "/holds").isEmpty
+        }
+        #expect(stopped == 1)
+        #expect(try isStopped(family.pid))
+        kill(family.pid, SIGCONT)
+        try wait("the end of the other stop") { stopped == 0 }
+    }
 }

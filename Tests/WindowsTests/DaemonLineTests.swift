@@ -68,6 +68,25 @@ struct DaemonLineTests {
         try daemon.come()
         try daemon.run { daemon.told == [[1], [1], [1]] }
     }
+
+    @Test("what the daemon had no room for is told again with the next report, and not before")
+    func noRoom() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let exemptions = try daemon.exemptions()
+        exemptions.report([.audio: [1]])
+        try daemon.run { daemon.told == [[1]] }
+        daemon.answer(MethodError(ErrorName.limitsExceeded.rawValue, "full"))
+        try daemon.settle()
+        #expect(daemon.told == [[1]])
+        exemptions.report([.audio: [1]])
+        try daemon.run { daemon.told == [[1], [1]] }
+        daemon.answer()
+        try daemon.settle()
+        exemptions.report([.audio: [1]])
+        try daemon.settle()
+        #expect(daemon.told == [[1], [1]])
+    }
 }
 
 /// Has the daemon's name on a bus of its own, and answers when it is told to.

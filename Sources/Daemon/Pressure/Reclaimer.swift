@@ -177,7 +177,9 @@ final class Reclaimer {
         }
         willEnd(application)
         if let cgroup = ownCgroup(of: application) { _ = try? cgroup.liftCPULimit() }
-        kills.kill(application, stands: true) { [weak self] killed in
+        // Where somebody else has stopped its main process alone, its children run.
+        let stands = application.suspender.holdsAnybody || standings.toldCgroup(of: number) != nil
+        kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
             self?.submit(.release) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.

@@ -132,10 +132,7 @@ final class Stops {
         application.suspender.fellBack = { [unowned self] in records.write(number) }
         standings.watch(number)
         held = held.filter { table[$0]?.suspender.holdsAnybody == true || orders[$0] != nil }
-        if let other = holder(of: application.process) {
-            other.suspender.letGo(application.process)
-            _ = records.write(other.number)
-        }
+        takeOver(application)
         // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
         guard !held.isEmpty, let hierarchy,
             let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
@@ -144,6 +141,22 @@ final class Stops {
             guard let suspender = table[other]?.suspender, suspender.isFreezeOurs else { continue }
             if suspender.frozen.map(cgroup.isWithin) == true { verifySoon(other) }
         }
+    }
+
+    /// Those who were stopped with another application, and are of this one's extent now, go on.
+    private func takeOver(_ application: Registered) {
+        let number = application.number
+        for other in held where other != number {
+            guard let suspender = table[other]?.suspender,
+                suspender.handOver(application.process, to: application.suspender)
+            else { continue }
+            held.insert(number)
+            // In this order: at no moment is one of them in no record.
+            _ = records.write(number)
+            _ = records.write(other)
+        }
+        guard application.suspender.holdsAnybody else { return }
+        release(Release(application: application, purpose: .failure))
     }
 
     /// The application with which we have stopped a process by signal that is none itself.
@@ -234,7 +247,12 @@ final class Stops {
     /// still to be continued would be taken for one that somebody else wants stopped.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
         continuing[application.number] != nil
-            || releases.values.contains { $0.purpose == .removal && $0.application.user == application.user }
+            || removals.contains { $0.application.user == application.user }
+    }
+
+    /// Of applications that were removed, what is still to be let go.
+    private var removals: some Sequence<Release> {
+        [releases, deferred].lazy.flatMap(\.values).filter { $0.purpose == .removal }
     }
 
     private func beginStop(of application: Registered) {
@@ -293,10 +311,10 @@ final class Stops {
                 return false
             }
             // Its main process is out of our reach: that will not change by waiting.
-            retries.cancel(number)
-            logFailures(of: application)
-            orders[number] = nil
-            core.report(.stopFailed(number, failure.description))
+            // What was begun is forgotten, or the next stop would find the same failure.
+            release(Release(application: application, purpose: .failure)) {
+                core.report(.stopFailed(number, failure.description))
+            }
             return true
         }
     }
@@ -454,10 +472,10 @@ final class Stops {
     /// Ends all that was begun, however long it takes: the daemon ends.
     func finish() {
         for number in continuing.keys { _ = goOn(continuing: number, .unlimited) }
+        kills.finishAll()
         for (number, release) in releases where goOn(releasing: number, .unlimited) == .settled {
             haveReleased(release)
         }
-        kills.finishAll()
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
@@ -474,7 +492,7 @@ final class Stops {
         let number = release.application.number
         retries.cancel(number)
         orders[number] = nil
-        if release.purpose != .removal, kills.isUnderWay(number) {
+        if kills.isUnderWay(number) {
             deferred[number] = release
             return tell()
         }
@@ -537,12 +555,12 @@ final class Stops {
 
     /// Whether a process has our SIGSTOP still, of an application that was removed: nobody else's.
     func isLettingGo(_ process: ProcessIdentity) -> Bool {
-        releases.values.contains { $0.purpose == .removal && $0.application.suspender.holds(process) }
+        removals.contains { $0.application.suspender.holds(process) }
     }
 
     /// All of its processes have SIGKILL, but for those that were out of reach.
     func haveKilled(_ number: ApplicationNumber) {
-        if let release = deferred.removeValue(forKey: number), table[number] != nil { self.release(release) }
+        if let release = deferred.removeValue(forKey: number) { self.release(release) }
         noteLetGo(number)
     }
 
@@ -613,14 +631,17 @@ final class Stops {
     func remove(_ application: Registered) {
         let number = application.number
         locks?.unwatch(number)
-        deferred[number] = nil
         standings.unwatch(number)
-        // Whoever of it lives on must not stay stopped without a hold. Noted before the kill is done, lest it seem that
-        // nobody is held any longer.
-        let release = Release(application: application, purpose: .removal)
-        releases[number] = release
+        retries.cancel(number)
+        orders[number] = nil
+        let former = releases.removeValue(forKey: number) ?? deferred.removeValue(forKey: number)
+        // Whoever of it lives on must not stay stopped without a hold.
+        let release = Release(
+            application: application, purpose: .removal, sparingMain: former?.sparingMain ?? false)
+        guard kills.isUnderWay(number) else { return self.release(release) }
+        // Nobody of it may fork before the kill is done.
+        deferred[number] = release
         kills.finish(number)
-        self.release(release)
     }
 
     /// The application's cgroup, where somebody else has told it to freeze.

@@ -56,6 +56,8 @@ public final class StoppedExtent {
         }
 
         let process: HeldProcess
+        /// The process that it descends from, as it was found.
+        let parent: Int32
         var phase: Phase
         /// Threads that were not yet seen to stand since the leading one does; nil: not looked at.
         var threads: ArraySlice<Int32>?
@@ -66,8 +68,9 @@ public final class StoppedExtent {
         var born: ArraySlice<ProcessIdentity> = []
         var hasLeft = false
 
-        init(_ process: HeldProcess, _ phase: Phase = .found) {
+        init(_ process: HeldProcess, below parent: Int32, _ phase: Phase = .found) {
             self.process = process
+            self.parent = parent
             self.phase = phase
         }
 
@@ -143,10 +146,11 @@ public final class StoppedExtent {
     /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
-            guard let process = try? HeldProcess(identity, proc: proc), (try? proc.hasStop(identity)) == true
+            guard let process = try? HeldProcess(identity, proc: proc), (try? proc.hasStop(identity)) == true,
+                let parent = (try? proc.stat(identity.pid))?.parent
             else { continue }
             known.insert(identity)
-            held.append(Member(process, .stopped(byUs: true)))
+            held.append(Member(process, below: parent, .stopped(byUs: true)))
         }
     }
 
@@ -157,7 +161,7 @@ public final class StoppedExtent {
     ) -> Progress {
         if !known.contains(main) {
             list.clear()
-            if let member = hold(main) {
+            if let member = hold(main, below: 0) {
                 frontier.append(member)
                 // Members that an earlier value stopped may be there already, of a main process that ran.
                 held.insert(held.removeLast(), at: 0)
@@ -211,14 +215,37 @@ public final class StoppedExtent {
         return true
     }
 
-    /// SIGCONT to one of them, where this value stopped it; it is no member any more.
-    public func letGo(_ process: ProcessIdentity) {
-        guard let index = held.firstIndex(where: { $0.process.identity == process }) else { return }
-        let member = held.remove(at: index)
-        if index < scanned { scanned -= 1 }
-        known.remove(process)
-        member.hasLeft = true
-        if member.isOurs { takeBack(member) }
+    /// A member is an application of its own from now on. It gets SIGCONT, where this value stopped it; those below it
+    /// are the other extent's to continue.
+    ///
+    /// False: it was no member.
+    public func handOver(_ process: ProcessIdentity, to other: StoppedExtent) -> Bool {
+        guard known.contains(process) else { return false }
+        var line: Set = [process.pid]
+        var kept: [Member] = []
+        var keptOfScanned = 0
+        for (index, member) in held.enumerated() {
+            let identity = member.process.identity
+            guard identity == process || line.contains(member.parent) else {
+                kept.append(member)
+                if index < scanned { keptOfScanned += 1 }
+                continue
+            }
+            line.insert(identity.pid)
+            known.remove(identity)
+            if member.isHeldByUs {
+                if identity == process { takeBack(member) } else { other.take(member) }
+            }
+            member.hasLeft = true
+        }
+        (held, scanned) = (kept, keptOfScanned)
+        return true
+    }
+
+    /// From another extent, parents first.
+    private func take(_ member: Member) {
+        guard known.insert(member.process.identity).inserted else { return }
+        held.append(Member(member.process, below: member.parent, .stopped(byUs: true)))
     }
 
     /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
@@ -480,7 +507,7 @@ public final class StoppedExtent {
                 return true
             }
             // It may have been registered since it was found.
-            if !isForeign(child), let child = hold(child) {
+            if !isForeign(child), let child = hold(child, below: member.process.identity.pid) {
                 hasProgressed = true
                 isScanDirty = true
                 frontier.append(child)
@@ -490,9 +517,9 @@ public final class StoppedExtent {
         return true
     }
 
-    private func hold(_ identity: ProcessIdentity) -> Member? {
+    private func hold(_ identity: ProcessIdentity, below parent: Int32) -> Member? {
         do throws(KernelFailure) {
-            let member = Member(try HeldProcess(identity, proc: proc))
+            let member = Member(try HeldProcess(identity, proc: proc), below: parent)
             held.append(member)
             known.insert(identity)
             return member

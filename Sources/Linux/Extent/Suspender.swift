@@ -133,8 +133,11 @@ public final class Suspender {
         return !holdsMain(cgroup)
     }
 
-    /// Lets one go that is an application of its own from now on, if this value stopped it by signal.
-    public func letGo(_ process: ProcessIdentity) { extent.letGo(process) }
+    /// A process is an application of its own from now on: if this value stopped it by signal, it is continued, and those
+    /// below it are the other's to continue (`release`). False: it was none of those that are to be stopped by signal.
+    public func handOver(_ process: ProcessIdentity, to other: Suspender) -> Bool {
+        extent.handOver(process, to: other.extent)
+    }
 
     /// Whether a process has our SIGSTOP.
     public func holds(_ process: ProcessIdentity) -> Bool { extent.holds(process) }
