@@ -79,7 +79,11 @@ extension Machine {
     public mutating func continueNumbers(after number: UInt32) { lastNumber = number }
 
     /// Brings a restored application to rest: what its holds want is ordered again.
-    public mutating func reassert(_ number: ApplicationNumber, at now: Microseconds) -> [Effect] {
+    ///
+    /// - Parameter isSignalled: whether its process has a SIGSTOP. Without one nobody wants it stopped by signal any more.
+    public mutating func reassert(
+        _ number: ApplicationNumber, isSignalled: Bool = true, at now: Microseconds
+    ) -> [Effect] {
         var effects: [Effect] = []
         guard let application = applications[number] else { return [] }
         let view = view(of: application)
@@ -99,7 +103,7 @@ extension Machine {
             $0.isMinimized = view.isMinimized
             $0.isLocked = view.isLocked
             $0.reportedReasons = reasons
-            $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty), at: now)
+            $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
         guard applications[number]?.stop.enforcement == .stopping else { return effects }
         update(number, reason, at: now, &effects) { $0.stop.take(.gaveWay(isHeld: true), at: now) }

@@ -82,8 +82,9 @@ public struct StopStatus: Equatable, Sendable {
         case breathDue(Microseconds?)
         case breathBegan(until: Microseconds)
         case breathEnded
-        /// The daemon before us was killed: whether what it had ordered was carried out is not known.
-        case inherited(isHeld: Bool)
+        /// The daemon before us was killed: whether what it had ordered was carried out is not known. `isSignalled`: some
+        /// SIGSTOP was not taken back meanwhile.
+        case inherited(isHeld: Bool, isSignalled: Bool)
 
         /// How it stands was seen, not ordered.
         var isLook: Bool {
@@ -338,15 +339,17 @@ public struct StopStatus: Equatable, Sendable {
             return (phase, nil)
 
         // Undone as if it had been carried out, or ordered anew: `gaveWay` is next where a hold is left.
-        case (.idle(let seen), .inherited(isHeld: true)):
-            return (.stopping(seen, isLifting: false, .request), nil)
-        case (.held(let others, _, let cause), .inherited):
-            return (.stopping(.standing(by: others), isLifting: false, cause), nil)
+        case (.idle(let seen), .inherited(isHeld: true, let isSignalled)):
+            return (.stopping(seen.inherited(isSignalled), isLifting: false, .request), nil)
+        case (.held(let others, _, let cause), .inherited(_, let isSignalled)):
+            return (.stopping(.standing(by: others.inherited(isSignalled)), isLifting: false, cause), nil)
+        case (.stopping(let seen, let isLifting, let cause), .inherited(_, let isSignalled)):
+            return (.stopping(seen.inherited(isSignalled), isLifting: isLifting, cause), nil)
         case (.continuing(let isStanding, let isLifting, let cause), .inherited):
             return (
                 .stopping(isStanding ? .standing(by: .nobody) : .running, isLifting: isLifting, cause), nil
             )
-        case (.idle, .inherited(isHeld: false)), (.stopping, .inherited):
+        case (.idle, .inherited(isHeld: false, _)):
             return (phase, nil)
         }
     }
@@ -383,7 +386,19 @@ extension StopStatus {
     }
 }
 
+extension StopStatus.Seen {
+    fileprivate func inherited(_ isSignalled: Bool) -> Self {
+        guard case .standing(let others) = self else { return self }
+        return .standing(by: others.inherited(isSignalled))
+    }
+}
+
 extension Others {
+    /// Once we order our own stop, it cannot be seen any more that another's was taken back.
+    fileprivate func inherited(_ isSignalled: Bool) -> Others {
+        Others(sender: isSignalled ? sender : nil, cgroup: cgroup)
+    }
+
     /// Whoever it is: it stands, and not by us.
     fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
 }

@@ -114,6 +114,26 @@ struct RestorationTests {
         #expect(try client.holds(free).first?.hasPrefix("signal") == true)
     }
 
+    @Test(
+        "somebody else's stop beneath ours that was taken back while there was no daemon is over",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func continuedMeanwhile() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Held", process.pid)
+        try client.application(path, "Suspend")
+        kill(process.pid, SIGSTOP)
+        try client.wait("the other stop to be seen") { try client.holds(path).count == 2 }
+        try daemon.end(SIGKILL)
+        kill(process.pid, SIGCONT)
+        try daemon.start()
+        try client.wait("the hold to be enforced again") { try isStopped(process.pid) }
+        #expect(try client.holds(path) == ["request uid:\(getuid())"])
+        try client.application(path, "Resume")
+        #expect(try !isStopped(process.pid))
+    }
+
     @Test("a daemon that ends in good order resumes what it suspended, and nothing that it did not")
     func orderly() throws {
         let daemon = try TestDaemon()

@@ -46,7 +46,8 @@ struct StopStatusTests {
         }
         for flag in [true, false] {
             events += reasons.map { .wanted(flag, $0) }
-            events += [.gaveWay(isHeld: flag), .inherited(isHeld: flag), .resumed(lifts: flag)]
+            events += [.gaveWay(isHeld: flag), .resumed(lifts: flag)]
+            events += [true, false].map { .inherited(isHeld: flag, isSignalled: $0) }
         }
         return events + [.breathDue(nil), .breathDue(30), .breathBegan(until: 40), .breathEnded]
     }()
@@ -107,10 +108,11 @@ struct StopStatusTests {
             #expect(order == nil && after.isStanding == before.isStanding, comment)
             #expect(after.others == before.others && after.enforcement != .stopping, comment)
             #expect(!(isHeld && after.breath == .closing), comment)
-        case .inherited(let isHeld):
+        case .inherited(let isHeld, let isSignalled):
             #expect(order == nil && after.isStanding == before.isStanding, comment)
             let isDone = before.enforcement == .none && !isHeld
-            #expect(after.others == before.others, comment)
+            #expect(!(isSignalled || isDone) || after.others == before.others, comment)
+            #expect(isSignalled || isDone || !after.isSignalledByOthers, comment)
             #expect(after.enforcement == (isDone ? .none : .stopping), comment)
         case .breathDue(let time):
             #expect(order == nil && after.enforcement == before.enforcement, comment)

@@ -299,15 +299,23 @@ struct World {
         next.continueNumbers(after: machine.lastNumber)
         machine = next
         try take(.pressureSources(Self.sources))
+        let unseen = Set(
+            pending.compactMap { fact -> ProcessID? in
+                if case .looked(let number, _, _) = fact { told[number]?.process } else { nil }
+            })
         held = Set(told.values.map(\.process)).union(machine.reportedProcesses)
         pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map {
             .exited($0, .unknown)
         }
         for id in processes.keys.sorted(by: { $0.pid < $1.pid }) where processes[id]?.stopOrdered == true {
             processes[id]?.stopOrdered = false
-            if generator.chance(50) { processes[id]?.stop() }
+            // Somebody's SIGCONT that nobody saw took it away.
+            if generator.chance(50), !unseen.contains(id) { processes[id]?.stop() }
         }
-        for number in told.keys.sorted() { try carryOut(machine.reassert(number, at: now)) }
+        for number in told.keys.sorted() {
+            let isSignalled = standing(of: number).map { $0.signal != .none } ?? true
+            try carryOut(machine.reassert(number, isSignalled: isSignalled, at: now))
+        }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
                 process.stands != record.isStopped, record.stop.enforcement == .none

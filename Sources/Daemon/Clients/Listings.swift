@@ -36,8 +36,11 @@ final class Listings {
     /// While the bus does not take what was written already, no more is.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
-    /// What the bus takes to hand an answer on is charged as well: dbus-daemon 1.14 was seen to take 2.3 ms for 1 MiB.
+    /// What the bus takes to hand an answer on: dbus-daemon 1.14 was seen to take 2.3 ms for 1 MiB.
     private static let bytesPerMicrosecond = 512
+    /// It serves nobody meanwhile, and nothing of it can be put off. So it is charged as if it took twenty times as long:
+    /// a user's share is a fifth, and one call of others in a hundred may come behind a long list.
+    private static let weightOfBus = 20
 
     private final class Listing {
         let kind: Kind
@@ -207,7 +210,8 @@ final class Listings {
             try draft.reply.close()
             listing.call.send(draft.reply)
             share.charge(
-                Microseconds(draft.bytes / Self.bytesPerMicrosecond), to: listing.connection.user,
+                Microseconds(Self.weightOfBus * draft.bytes / Self.bytesPerMicrosecond),
+                to: listing.connection.user,
                 at: Clock.monotonicMicroseconds)
         } catch let error as MethodError {
             listing.call.fail(error)

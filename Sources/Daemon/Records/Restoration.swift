@@ -76,7 +76,9 @@ extension Daemon {
             core.report(.disconnected(name))
         }
         for (number, _) in adopted {
-            executor.carryOut(core.machine.reassert(number, at: Self.now))
+            let effects = core.machine.reassert(
+                number, isSignalled: stops.isSignalled(number), at: Self.now)
+            executor.carryOut(effects)
             stops.releaseUnheld(number)
         }
         return adopted.map(\.number)

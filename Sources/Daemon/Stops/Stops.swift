@@ -710,6 +710,11 @@ final class Stops {
         }
     }
 
+    /// Whether its main process has a SIGSTOP that works or waits, as far as that can be told.
+    func isSignalled(_ number: ApplicationNumber) -> Bool {
+        standings.standing(of: number).map { $0.signal != .none } ?? true
+    }
+
     /// Lets go what nothing wants held: the daemon before had dropped its hold, and ended before it could act on that.
     func releaseUnheld(_ number: ApplicationNumber) {
         guard let known = core.application(number), known.holds.isEmpty, known.stop.enforcement == .none,
