@@ -93,14 +93,13 @@ public final class EventLoop {
         _ descriptor: Int32, for readiness: Readiness = .readable, in place: StaticString = #fileID,
         _ handler: @escaping (Readiness) -> Void
     ) throws(BusFailure) -> Source {
-        let context = SourceContext { [weak self] readiness in
+        let noted: (Readiness) -> Void = { [weak self] readiness in
             self?.place = place
             handler(readiness)
         }
-        return Source(
-            try SourceContext.adopt(context, "watch descriptor \(descriptor)") { source, userdata in
-                sd_event_add_io(pointer, &source, descriptor, readiness.rawValue, ready, userdata)
-            })
+        return try Source.make("watch descriptor \(descriptor)", noted) { source, userdata in
+            sd_event_add_io(pointer, &source, descriptor, readiness.rawValue, ready, userdata)
+        }
     }
 
     /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows. Of several that
@@ -112,15 +111,15 @@ public final class EventLoop {
     public func timer(
         in place: StaticString = #fileID, _ handler: @escaping () -> Void
     ) throws(BusFailure) -> Timer {
-        let context = SourceContext { [weak self] _ in
+        let noted: (Readiness) -> Void = { [weak self] _ in
             self?.place = place
             handler()
         }
-        let source = try SourceContext.adopt(context, "make a timer") { source, userdata in
+        let source = try Source.make("make a timer", noted) { source, userdata in
             // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
             sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)
         }
-        let timer = Timer(Source(source))
+        let timer = Timer(source)
         timer.disarm()
         return timer
     }
@@ -134,11 +133,10 @@ public final class EventLoop {
         sigemptyset(&set)
         sigaddset(&set, signal)
         try check(-pthread_sigmask(SIG_BLOCK, &set, nil), "block", "signal \(signal)")
-        let context = SourceContext { _ in handler() }
-        return Source(
-            try SourceContext.adopt(context, "watch signal \(signal)") { source, userdata in
-                sd_event_add_signal(pointer, &source, signal, signalled, userdata)
-            })
+        let told: (Readiness) -> Void = { _ in handler() }
+        return try Source.make("watch signal \(signal)", told) { source, userdata in
+            sd_event_add_signal(pointer, &source, signal, signalled, userdata)
+        }
     }
 
     /// Has the loop send WATCHDOG=1 in time, where the service manager asked for it: sd_event_set_watchdog(3).
@@ -150,15 +148,21 @@ public final class EventLoop {
 private func ready(
     _ source: OpaquePointer?, _ descriptor: Int32, _ events: UInt32, _ userdata: UnsafeMutableRawPointer?
 ) -> Int32 {
-    SourceContext.handle(userdata, Readiness(rawValue: events))
+    handle(userdata, Readiness(rawValue: events))
 }
 
 private func due(_ source: OpaquePointer?, _ usec: UInt64, _ userdata: UnsafeMutableRawPointer?) -> Int32 {
-    SourceContext.handle(userdata, [])
+    handle(userdata, [])
 }
 
 private func signalled(
     _ source: OpaquePointer?, _ info: UnsafePointer<signalfd_siginfo>?, _ userdata: UnsafeMutableRawPointer?
 ) -> Int32 {
-    SourceContext.handle(userdata, [])
+    handle(userdata, [])
+}
+
+private func handle(_ userdata: UnsafeMutableRawPointer?, _ readiness: Readiness) -> Int32 {
+    guard let userdata else { return -EINVAL }
+    SourceContext.at(userdata).value(readiness)
+    return 0
 }

@@ -31,19 +31,27 @@ public final class Slot {
         owning context: AnyObject?, _ operation: String, _ subject: @autoclosure () -> String,
         _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
     ) throws(BusFailure) -> Slot {
-        let owned = context.map { Unmanaged.passRetained($0) }
-        var slot: OpaquePointer?
-        let result = add(&slot, owned?.toOpaque())
-        guard result >= 0, let slot else {
-            owned?.release()
-            throw BusFailure(operation: operation, subject: subject(), errno: -result)
-        }
-        return Slot(slot) { userdata in
+        Slot(try made(owning: context, operation, subject(), add)) { userdata in
             LiveHandles.counts.pointee.slots -= 1
             guard let userdata else { return }
             Unmanaged<AnyObject>.fromOpaque(userdata).release()
         }
     }
+}
+
+/// What libsystemd has made, whose userdata is `context`. It is to let that go when it is freed itself.
+func made(
+    owning context: AnyObject?, _ operation: String, _ subject: @autoclosure () -> String,
+    _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
+) throws(BusFailure) -> OpaquePointer {
+    let owned = context.map { Unmanaged.passRetained($0) }
+    var made: OpaquePointer?
+    let result = add(&made, owned?.toOpaque())
+    guard result >= 0, let made else {
+        owned?.release()
+        throw BusFailure(operation: operation, subject: subject(), errno: -result)
+    }
+    return made
 }
 
 /// What a callback finds behind its userdata: libsystemd's object keeps it.

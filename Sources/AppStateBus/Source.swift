@@ -79,38 +79,22 @@ public final class Timer {
     public func cancel() { source.cancel() }
 }
 
-/// What libsystemd's source points back at. The source owns it: it is let go when libsystemd frees the source,
-/// which is after the handler that removed it has returned.
-final class SourceContext {
-    private let handler: (Readiness) -> Void
+typealias SourceContext = Context<(Readiness) -> Void>
 
-    init(_ handler: @escaping (Readiness) -> Void) {
-        self.handler = handler
-    }
-
-    static func adopt(
-        _ context: SourceContext, _ operation: String,
-        _ add: (inout OpaquePointer?, UnsafeMutableRawPointer) -> Int32
-    ) throws(BusFailure) -> OpaquePointer {
-        let owned = Unmanaged.passRetained(context)
-        var source: OpaquePointer?
-        let result = add(&source, owned.toOpaque())
-        guard result >= 0, let source else {
-            owned.release()
-            throw BusFailure(operation: operation, subject: "in the event loop", errno: -result)
-        }
+extension Source {
+    /// Makes a source whose userdata is the handler's context, which it owns from then on: it is let go when libsystemd
+    /// frees the source, which is after the handler that removed it has returned.
+    static func make(
+        _ operation: String, _ handler: @escaping (Readiness) -> Void,
+        _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
+    ) throws(BusFailure) -> Source {
+        let source = try made(owning: SourceContext(handler), operation, "in the event loop", add)
         sd_event_source_set_destroy_callback(source) { userdata in
             guard let userdata else { return }
             LiveHandles.counts.pointee.sources -= 1
             Unmanaged<SourceContext>.fromOpaque(userdata).release()
         }
         LiveHandles.counts.pointee.sources += 1
-        return source
-    }
-
-    static func handle(_ userdata: UnsafeMutableRawPointer?, _ readiness: Readiness) -> Int32 {
-        guard let userdata else { return -EINVAL }
-        Unmanaged<SourceContext>.fromOpaque(userdata).takeUnretainedValue().handler(readiness)
-        return 0
+        return Source(source)
     }
 }
