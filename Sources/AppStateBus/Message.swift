@@ -41,9 +41,10 @@ public struct Message: ~Copyable {
     /// The signature of all arguments.
     public var signature: String { text(sd_bus_message_get_signature(pointer, 1)) ?? "" }
     /// The sender's number of this message; none before it is sent.
-    public var serial: UInt64? { number(sd_bus_message_get_cookie) }
-    /// The number of the call that this answers.
-    public var replySerial: UInt64? { number(sd_bus_message_get_reply_cookie) }
+    public var serial: UInt64? {
+        var value: UInt64 = 0
+        return sd_bus_message_get_cookie(pointer, &value) >= 0 ? value : nil
+    }
     /// Whether it is a method call.
     public var isMethodCall: Bool { sd_bus_message_is_method_call(pointer, nil, nil) > 0 }
     /// Whether it is a signal.
@@ -88,13 +89,6 @@ public struct Message: ~Copyable {
 
     private func text(_ string: UnsafePointer<CChar>?) -> String? {
         string.map { String(cString: $0) }
-    }
-
-    private func number(
-        _ get: (OpaquePointer?, UnsafeMutablePointer<UInt64>?) -> Int32
-    ) -> UInt64? {
-        var value: UInt64 = 0
-        return get(pointer, &value) >= 0 ? value : nil
     }
 }
 

@@ -45,7 +45,4 @@ public enum Service {
             return (name, SD_LISTEN_FDS_START + Int32(index))
         }
     }
-
-    /// Whether the machine was booted with systemd: sd_booted(3).
-    public static var isBooted: Bool { sd_booted() > 0 }
 }

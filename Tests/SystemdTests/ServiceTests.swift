@@ -49,10 +49,6 @@ import Testing
         #expect(Journal.Priority.error.rawValue == LOG_ERR && Journal.Priority.debug.rawValue == LOG_DEBUG)
     }
 
-    @Test func theMachineIsBootedWithSystemdOrNot() {
-        #expect(Service.isBooted == FileManager.default.fileExists(atPath: "/run/systemd/system"))
-    }
-
     @Test func loginAnswersNilForWhatIsNotThere() {
         #expect(Login.owner(ofSession: "no-such-session") == nil)
         #expect(Login.displaySession(ofUser: 4_000_000_000) == nil)
