@@ -1,12 +1,13 @@
 import Glibc
+import Linux
 
 /// Sockets of servers on this machine: unix(7).
 enum LocalSocket {
     /// How long a server may take to accept, in seconds: one that hangs lets its queue fill.
     private static let patience = 5
 
-    /// A connection to the socket at `path`, for the caller to close.
-    static func connect(to path: String) throws(ObserverFailure) -> Int32 {
+    /// A connection to the socket at `path`.
+    static func connect(to path: String) throws(ObserverFailure) -> Descriptor {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         let room = MemoryLayout.size(ofValue: address.sun_path) - 1
@@ -14,6 +15,7 @@ enum LocalSocket {
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
         let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
+        let connection = Descriptor(owning: number)
         // It holds for connect(2) too: socket(7), "SO_SNDTIMEO".
         var time = timeval(tv_sec: patience, tv_usec: 0)
         setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
@@ -22,11 +24,9 @@ enum LocalSocket {
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.connect(number, $0, size) }
         }
         guard result == 0 else {
-            let reason = String(cString: strerror(errno))
-            close(number)
-            throw .unreachable("nobody answers at \(path): \(reason)")
+            throw .unreachable("nobody answers at \(path): \(String(cString: strerror(errno)))")
         }
-        return number
+        return connection
     }
 
     /// The process that listens at the other end (unix(7), "SO_PEERCRED"); nil where that is not on this machine, or in
@@ -55,22 +55,16 @@ enum LocalSocket {
 
 /// What observers wait for at their start, and no longer than this.
 enum Patience {
-    /// How long a server may take for its first answer, in milliseconds.
-    private static let span: Int64 = 5_000
+    /// How long a server may take for its first answer, in microseconds.
+    private static let span: UInt64 = 5_000_000
 
-    /// When it is used up, in milliseconds of `now`.
-    static var deadline: Int64 { now + span }
+    /// When it is used up.
+    static var deadline: UInt64 { Clock.monotonicMicroseconds + span }
 
     /// Waits until the descriptor can be read; false when the deadline has passed.
-    static func wait(for descriptor: Int32, until deadline: Int64) -> Bool {
+    static func wait(for descriptor: Int32, until deadline: UInt64) -> Bool {
         var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        return poll(&ready, 1, Int32(clamping: max(0, deadline - now))) != 0
-    }
-
-    /// CLOCK_MONOTONIC, in milliseconds.
-    private static var now: Int64 {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+        let now = min(Clock.monotonicMicroseconds, deadline)
+        return poll(&ready, 1, Int32(clamping: (deadline - now) / 1_000)) != 0
     }
 }

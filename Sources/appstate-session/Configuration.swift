@@ -15,10 +15,7 @@ struct Configuration {
         /// The administrator's, and the user's on top of it (XDG Base Directory Specification).
         static var system: Source {
             func directory(_ name: String, _ below: String = "") -> String? {
-                guard let value = getenv(name).map({ String(cString: $0) }), value.hasPrefix("/") else {
-                    return nil
-                }
-                return value + below
+                Environment[name].flatMap { $0.hasPrefix("/") ? $0 + below : nil }
             }
             let own = directory("XDG_CONFIG_HOME") ?? directory("HOME", "/.config")
             return .layers((["/etc", own].compactMap(\.self)).map { $0 + "/appstated/session.conf" })

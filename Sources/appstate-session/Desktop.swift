@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 import Windows
 
 /// Finds out what there is to watch.
@@ -43,12 +44,12 @@ enum Desktop {
     }
 
     private static func sway() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let path = variable("SWAYSOCK") else { return nil }
+        guard let path = Environment["SWAYSOCK"] else { return nil }
         return try SwayObserver(sway: path)
     }
 
     private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let name = variable("WAYLAND_DISPLAY") else { return nil }
+        guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
         // The next is tried only with one that answers: waiting for it twice would lead to nothing.
         var lacks: [String] = []
         do throws(ObserverFailure) {
@@ -57,7 +58,7 @@ enum Desktop {
             lacks.append(why)
         }
         do throws(ObserverFailure) {
-            return try ForeignToplevelObserver(display: name, x11Display: variable("DISPLAY"))
+            return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"])
         } catch .unsupported(let why) {
             lacks.append(why)
         }
@@ -80,7 +81,7 @@ enum Desktop {
     }
 
     private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard variable("WAYLAND_DISPLAY") == nil, variable("DISPLAY") != nil,
+        guard Environment["WAYLAND_DISPLAY"] == nil, Environment["DISPLAY"] != nil,
             let path = try SwayObserver.i3Socket()
         else { return nil }
         return try SwayObserver(i3: path)
@@ -88,21 +89,16 @@ enum Desktop {
 
     private static func x11() throws(ObserverFailure) -> (any WindowObserver)? {
         // Beside a compositor it would take every Wayland application for one without a window.
-        guard variable("WAYLAND_DISPLAY") == nil, let name = variable("DISPLAY") else { return nil }
+        guard Environment["WAYLAND_DISPLAY"] == nil, let name = Environment["DISPLAY"] else { return nil }
         return try X11Observer(display: name)
     }
 
     /// The address of the session bus; nil where there is none.
     static var sessionBus: String? {
-        if let address = variable("DBUS_SESSION_BUS_ADDRESS") { return address }
-        guard let path = variable("XDG_RUNTIME_DIR").map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
+        if let address = Environment["DBUS_SESSION_BUS_ADDRESS"] { return address }
+        guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
             return nil
         }
         return "unix:path=\(path)"
-    }
-
-    private static func variable(_ name: String) -> String? {
-        guard let value = getenv(name).map({ String(cString: $0) }), !value.isEmpty else { return nil }
-        return value
     }
 }

@@ -42,13 +42,13 @@ final class KWinScriptObserver: WindowObserver {
     ///   or is another display's, or does not take the script.
     init(
         address: String, display: String, directories: [String] = KWinScriptObserver.directories,
-        runtime: String? = getenv("XDG_RUNTIME_DIR").map { String(cString: $0) }
+        runtime: String? = Environment["XDG_RUNTIME_DIR"]
     ) throws(ObserverFailure) {
         kwin = try SessionPeer("KWin", name: Self.name, address: address)
         script = "appstate-session\(kwin.bus.uniqueName)"
         try checkDisplay(display)
         let text = try Self.text(in: directories)
-        guard let runtime, !runtime.isEmpty else {
+        guard let runtime else {
             throw .unsupported("XDG_RUNTIME_DIR, where KWin would find our script, is not set")
         }
         let path = "\(runtime)/\(script)-\(getpid()).js"

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -141,7 +142,7 @@ private final class SoundClient {
     init(
         _ path: String, _ properties: [String: String] = ["application.process.id": "\(getpid())"]
     ) throws {
-        socket = try LocalSocket.connect(to: path)
+        socket = try LocalSocket.connect(to: path).release()
         var isOn: Int32 = 1
         setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &isOn, socklen_t(MemoryLayout<Int32>.size))
         _ = try ask(8) {

@@ -48,11 +48,8 @@ public final class PlaybackObserver {
 
     /// Where this session's sound server listens; nil where the environment does not say.
     public static var defaultPath: String? {
-        func variable(_ name: String) -> String? {
-            getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
-        }
-        if let directory = variable("PULSE_RUNTIME_PATH") { return directory + "/native" }
-        return variable("XDG_RUNTIME_DIR").map { $0 + "/pulse/native" }
+        if let directory = Environment["PULSE_RUNTIME_PATH"] { return directory + "/native" }
+        return Environment["XDG_RUNTIME_DIR"].map { $0 + "/pulse/native" }
     }
 
     /// Connects, and asks for what plays; it is known after a few dispatches.
@@ -61,7 +58,7 @@ public final class PlaybackObserver {
     /// - Throws: `unreachable` where no server listens.
     public init(path: String) throws(ObserverFailure) {
         self.path = path
-        socket = Descriptor(owning: try LocalSocket.connect(to: path))
+        socket = try LocalSocket.connect(to: path)
         var name = utsname()
         host =
             uname(&name) == 0

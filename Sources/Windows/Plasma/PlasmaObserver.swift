@@ -27,11 +27,7 @@ public final class PlasmaObserver: WindowObserver {
     /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol or has it
     ///   for others only.
     public init(display: String? = nil) throws(ObserverFailure) {
-        do throws(ObserverFailure) {
-            connection = try WaylandConnection(display: display)
-        } catch .ended(let why) {
-            throw .unreachable("the compositor lets nobody in: \(why)")
-        }
+        connection = try WaylandConnection(display: display)
         guard let manager = connection.bind(cwayland_plasma_management_interface()) else {
             throw .unsupported(
                 "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks org_kde_plasma_window_management")
@@ -59,11 +55,7 @@ public final class PlasmaObserver: WindowObserver {
     /// - Parameter display: as in WAYLAND_DISPLAY.
     /// - Throws: `unreachable` where nobody answers.
     public static func server(of display: String) throws(ObserverFailure) -> Int32? {
-        do throws(ObserverFailure) {
-            return try WaylandConnection(display: display).process
-        } catch {
-            throw .unreachable("\(error)")
-        }
+        try WaylandConnection(display: display).process
     }
 
     public var subject: String { "KWin at \(connection.name)" }

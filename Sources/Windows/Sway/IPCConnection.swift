@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 
 /// A connection to the IPC socket of sway or i3: messages of a header and a JSON text (sway-ipc(7), "MESSAGE FORMAT").
 /// Nothing waits, but `init` for the socket to accept.
@@ -16,7 +17,7 @@ final class IPCConnection {
         case event(UInt32, [UInt8])
     }
 
-    let descriptor: Int32
+    private let socket: Descriptor
     private var unread: [UInt8] = []
 
     private static let magic = Array("i3-ipc".utf8)
@@ -26,10 +27,10 @@ final class IPCConnection {
 
     /// - Parameter path: as in SWAYSOCK or I3SOCK.
     init(path: String) throws(ObserverFailure) {
-        descriptor = try LocalSocket.connect(to: path)
+        socket = try LocalSocket.connect(to: path)
     }
 
-    deinit { close(descriptor) }
+    var descriptor: Int32 { socket.rawValue }
 
     /// Who listens.
     var process: Int32? { LocalSocket.process(of: descriptor) }

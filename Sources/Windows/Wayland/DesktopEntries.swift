@@ -17,11 +17,8 @@ public struct DesktopEntries {
     /// Where data of programs is, in the order in which it is looked for there (XDG Base Directory Specification), by this
     /// process's environment.
     public static var dataDirectories: [String] {
-        func variable(_ name: String) -> String? {
-            getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
-        }
-        let own = variable("XDG_DATA_HOME") ?? variable("HOME").map { $0 + "/.local/share" }
-        let others = variable("XDG_DATA_DIRS") ?? "/usr/local/share:/usr/share"
+        let own = Environment["XDG_DATA_HOME"] ?? Environment["HOME"].map { $0 + "/.local/share" }
+        let others = Environment["XDG_DATA_DIRS"] ?? "/usr/local/share:/usr/share"
         return [own].compactMap(\.self) + others.split(separator: ":").map(String.init)
     }
 

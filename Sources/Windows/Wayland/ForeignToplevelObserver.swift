@@ -37,11 +37,7 @@ public final class ForeignToplevelObserver: WindowObserver {
     ///   - x11Display: as in DISPLAY, of the compositor's Xwayland, whose clients have windows here too; nil: none.
     /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol.
     public init(display: String? = nil, x11Display: String? = nil) throws(ObserverFailure) {
-        do throws(ObserverFailure) {
-            connection = try WaylandConnection(display: display)
-        } catch .ended(let why) {
-            throw .unreachable("the compositor lets nobody in: \(why)")
-        }
+        connection = try WaylandConnection(display: display)
         owners = WindowOwners(services: [connection.service] + WindowOwners.services(ofX11: x11Display))
         guard let manager = connection.bind(cwayland_toplevel_manager_interface()) else {
             throw .unsupported(

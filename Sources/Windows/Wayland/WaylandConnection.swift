@@ -1,5 +1,6 @@
 import CWayland
 import Glibc
+import Linux
 
 /// A connection to a Wayland compositor. Objects' events go to whoever listens to the object. Nothing waits, but `init`
 /// for the socket to accept and `synchronize()` for an answer, and both not for ever.
@@ -33,14 +34,14 @@ final class WaylandConnection {
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY itself.
     init(display name: String?) throws(ObserverFailure) {
-        let name = name ?? Self.variable("WAYLAND_DISPLAY")
-        guard !name.isEmpty else { throw .unreachable("WAYLAND_DISPLAY is not set") }
-        let directory = Self.variable("XDG_RUNTIME_DIR")
-        guard name.hasPrefix("/") || !directory.isEmpty else {
+        guard let name = name ?? Environment["WAYLAND_DISPLAY"], !name.isEmpty else {
+            throw .unreachable("WAYLAND_DISPLAY is not set")
+        }
+        let directory = Environment["XDG_RUNTIME_DIR"]
+        guard let path = name.hasPrefix("/") ? name : directory.map({ "\($0)/\(name)" }) else {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is in XDG_RUNTIME_DIR, which is not set")
         }
-        let path = name.hasPrefix("/") ? name : "\(directory)/\(name)"
-        let socket = try LocalSocket.connect(to: path)
+        let socket = try LocalSocket.connect(to: path).release()
         // It is libwayland's from here on.
         guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
         self.name = name
@@ -50,16 +51,16 @@ final class WaylandConnection {
         guard let registry = wl_display_get_registry(display) else { throw .unreachable("out of memory") }
         self.registry = registry
         listen(to: registry) { [unowned self] event, arguments in take(event, arguments) }
-        try synchronize()
+        do throws(ObserverFailure) {
+            try synchronize()
+        } catch .ended(let why) {
+            throw .unreachable("the compositor lets nobody in: \(why)")
+        }
     }
 
     deinit {
         for object in listeners.keys { wl_proxy_destroy(object) }
         wl_display_disconnect(display)
-    }
-
-    private static func variable(_ name: String) -> String {
-        getenv(name).map { String(cString: $0) } ?? ""
     }
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
