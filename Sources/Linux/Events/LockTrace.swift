@@ -38,12 +38,8 @@ public final class LockTrace {
     ) throws(KernelFailure) -> LockTrace {
         let found = try Tracepoint.find(tracepoints, root: root)
         let sources = zip(found, waits).map { PerfRing.Source(tracepoint: $0, filter: $1.filter) }
-        var rings: [PerfRing] = []
-        for cpu in try CPUList.online() {
-            // One page is some forty records: of more than one, only the first matters.
-            rings.append(try PerfRing(sources, cpu: cpu, dataPages: 1, handed: handed))
-        }
-        return LockTrace(rings)
+        // One page is some forty records: of more than one, only the first matters.
+        return LockTrace(try PerfRing.rings(sources, on: CPUList.online(), handed: handed))
     }
 
     private init(_ rings: [PerfRing]) {

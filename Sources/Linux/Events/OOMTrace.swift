@@ -21,12 +21,8 @@ public final class OOMTrace {
         guard let target = tracepoint.format.offset(ofInt32: "pid") else {
             throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
         }
-        var rings: [PerfRing] = []
-        for cpu in try CPUList.online() {
-            let source = PerfRing.Source(tracepoint: tracepoint, filter: nil)
-            rings.append(try PerfRing([source], cpu: cpu, dataPages: 1, handed: handed))
-        }
-        return OOMTrace(rings, target)
+        let source = PerfRing.Source(tracepoint: tracepoint, filter: nil)
+        return OOMTrace(try PerfRing.rings([source], on: CPUList.online(), handed: handed), target)
     }
 
     private init(_ rings: [PerfRing], _ target: Int) {

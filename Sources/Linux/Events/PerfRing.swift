@@ -110,6 +110,17 @@ final class PerfRing {
         self.dataPages = dataPages
     }
 
+    /// One for each of these CPUs.
+    static func rings(
+        _ sources: [Source], on cpus: [Int32], dataPages: Int = 1, handed: HandedOver
+    ) throws(KernelFailure) -> [PerfRing] {
+        var rings: [PerfRing] = []
+        for cpu in cpus {
+            rings.append(try PerfRing(sources, cpu: cpu, dataPages: dataPages, handed: handed))
+        }
+        return rings
+    }
+
     deinit {
         munmap(mapping, (1 + dataPages) * pageSize)
     }

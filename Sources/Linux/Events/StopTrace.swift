@@ -18,13 +18,6 @@ public final class StopTrace {
         public let signal: Int32
         /// The process that ran at that moment: the sender; for a terminal's key, whoever the interrupt met.
         public let sender: Int32
-
-        /// A hint with these figures.
-        public init(target: Int32, signal: Int32, sender: Int32) {
-            self.target = target
-            self.signal = signal
-            self.sender = sender
-        }
     }
 
     /// Whether a drain gave all there was.
@@ -72,12 +65,8 @@ public final class StopTrace {
         // The numbers differ between architectures.
         let filter = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
             .joined(separator: "||")
-        var rings: [PerfRing] = []
-        for cpu in cpus {
-            let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
-            rings.append(try PerfRing([source], cpu: cpu, dataPages: Self.dataPages, handed: handed))
-        }
-        self.rings = rings
+        let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
+        rings = try PerfRing.rings([source], on: cpus, dataPages: Self.dataPages, handed: handed)
         self.cpus = cpus
         self.format = format
     }

@@ -12,14 +12,9 @@ public final class FaultAlarm {
 
     /// Opens it; it is not armed. Needs `CAP_PERFMON`; throws `EACCES` or `EPERM` without.
     public init(handed: HandedOver = HandedOver()) throws(KernelFailure) {
-        var rings: [PerfRing] = []
-        for cpu in try CPUList.online() {
-            let source = PerfRing.Source(pageFaults: Self.never)
-            let ring = try PerfRing([source], cpu: cpu, dataPages: 1, handed: handed)
-            try ring.turn(on: false)
-            rings.append(ring)
-        }
-        self.rings = rings
+        let source = PerfRing.Source(pageFaults: Self.never)
+        rings = try PerfRing.rings([source], on: CPUList.online(), handed: handed)
+        try disarm()
     }
 
     /// One for each CPU, to be polled for readability; they live as long as this value.
