@@ -59,10 +59,8 @@ struct Watch {
     private mutating func watchEvent() {
         var held: [Int32] = []
         for pid in plan.processes {
-            guard let process = try? PidFD(pid: pid), let descriptor = try? process.duplicate() else {
-                Scene.fail("no process \(pid)")
-            }
-            held.append(descriptor.release())
+            guard let process = try? PidFD(pid: pid) else { Scene.fail("no process \(pid)") }
+            held.append(fcntl(process.rawValue, F_DUPFD_CLOEXEC, 3))
         }
         let some = Trigger(.some, stall: 70_000)
         let full = Trigger(.full, stall: 700_000)

@@ -19,9 +19,6 @@ public struct KernelFailure: Error, Equatable, Sendable, CustomStringConvertible
     /// The process is gone (`ESRCH`).
     public var isNoSuchProcess: Bool { errno == ESRCH }
 
-    /// We may not (`EPERM`, `EACCES`).
-    public var isPermissionDenied: Bool { errno == EPERM || errno == EACCES }
-
     /// There is no such file (`ENOENT`).
     public var isNoSuchFile: Bool { errno == ENOENT }
 

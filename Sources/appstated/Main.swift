@@ -85,7 +85,7 @@ enum Main {
     /// When memory is short is when we are needed: not to wait for our own pages then (§ 6).
     private static func stayInMemory(_ journal: Journal) {
         do {
-            try MemoryLock.lock(.touched)
+            try MemoryLock.lock()
         } catch {
             journal.log(.info, "may have to wait for memory itself when it is short: \(error)")
         }

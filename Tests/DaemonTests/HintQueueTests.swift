@@ -1,9 +1,9 @@
 import Glibc
 import LifeCycle
-import Linux
 import Testing
 
 @testable import Daemon
+@testable import Linux
 
 /// Which application is looked at next, and when, by a clock of the test's own.
 @Suite("Hints that wait")

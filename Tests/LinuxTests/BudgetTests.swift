@@ -283,11 +283,11 @@ extension SignalTests {
                 return nil
             }
             #expect(!suspender.prepare(within: Budget(steps: 3), isForeign: nobody))
-            #expect(suspender.isPreparing)
+            #expect(!suspender.isBySignal)
             #expect(suspender.stoppedByUs == [])
             #expect(eventually { suspender.stop(within: Budget(steps: 3), isForeign: nobody) == .complete })
             #expect(stoppedWhenTold == [1])
-            #expect(!suspender.isPreparing)
+            #expect(suspender.isBySignal)
             #expect(suspender.standing == [all[3]])
             #expect(stopped(all) == all.count)
             while !suspender.release(within: Budget(steps: 3)) {}
@@ -295,7 +295,7 @@ extension SignalTests {
             // Taken back before it was settled, it has done nothing.
             #expect(!suspender.prepare(within: Budget(steps: 3), isForeign: nobody))
             suspender.release()
-            #expect(!suspender.isPreparing && !suspender.holdsAnybody)
+            #expect(!suspender.isBySignal && !suspender.holdsAnybody)
         }
 
         @Test("what was prepared in pieces and cannot be written down is not begun, and can be later")

@@ -184,7 +184,9 @@ struct RealCgroupExtentTests {
     private func judge(
         _ own: TestCgroup, _ main: ProcessIdentity, isForeign: (ProcessIdentity) -> Bool = { _ in false }
     ) throws -> CgroupExtent.Answer {
-        let snapshot = try CgroupSnapshot(of: own.cgroup, main: main, isForeign: isForeign)
+        var look = CgroupLook(at: own.cgroup, main: main)
+        let found = try look.proceed(proc, .unlimited, isForeign: isForeign)
+        let snapshot = try #require(found)
         return CgroupExtent.judge(
             snapshot, main: main, owner: geteuid(),
             daemon: try Cgroup.of(getpid(), in: own.cgroup.hierarchy), isForeign: isForeign)

@@ -410,3 +410,17 @@ struct LedgerTests {
         #expect(ledger.takeNotes() == [])
     }
 }
+
+extension ResourceLedger {
+    /// Gives the application what the row says, all at once.
+    ///
+    /// - Parameter writeDown: called with the ledger as it will be, before anything is written.
+    fileprivate mutating func apply(
+        _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
+        writeDown: (ResourceLedger) -> Void = { _ in }
+    ) {
+        guard var changes = plan(row, cgroup: cgroup, isForeign: isForeign), !changes.isEmpty else { return }
+        writeDown(self)
+        carryOut(&changes)
+    }
+}

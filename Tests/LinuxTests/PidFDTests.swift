@@ -165,6 +165,15 @@ struct PidFDTests {
     }
 }
 
+extension PidFD {
+    /// A second descriptor of the same process.
+    fileprivate func duplicate() throws -> Descriptor {
+        let copy = fcntl(rawValue, F_DUPFD_CLOEXEC, 3)
+        guard copy >= 0 else { throw Trouble("dup: \(errno)") }
+        return Descriptor(owning: copy)
+    }
+}
+
 @Suite("Descriptor")
 struct DescriptorTests {
     @Test("it closes when it ends, and not after it was given away")

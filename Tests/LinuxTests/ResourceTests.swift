@@ -218,6 +218,29 @@ struct ResourceTests {
     }
 }
 
+extension Niceness {
+    /// Changes a thread of a process that is `process` now and wholly the owner's, as the ledger does.
+    static func write(
+        _ value: Int32, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32, proc: Proc
+    ) throws(KernelFailure) {
+        try proc.checkOwned(process, by: uid)
+        try proc.checkThread(thread, of: process)
+        try set(value, thread.pid)
+    }
+}
+
+extension IOPriority {
+    /// The same for the I/O priority.
+    static func write(
+        _ value: IOPriority, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32,
+        proc: Proc
+    ) throws(KernelFailure) {
+        try proc.checkOwned(process, by: uid)
+        try proc.checkThread(thread, of: process)
+        try value.set(thread.pid)
+    }
+}
+
 /// Says the id of a second thread, and makes another one for each line that it is told.
 let threadScript = """
     import threading

@@ -1,5 +1,6 @@
 import Glibc
 import Linux
+import TestSupport
 import Testing
 
 /// Which sandbox a process is in, as the kernel tells.

@@ -199,3 +199,16 @@ func failure(of body: () throws -> Void) -> KernelFailure? {
         return error as? KernelFailure
     }
 }
+
+extension KernelFailure {
+    /// We may not (`EPERM`, `EACCES`).
+    var isPermissionDenied: Bool { errno == EPERM || errno == EACCES }
+}
+
+extension FileLocks {
+    /// All who wait for a lock that one of the processes holds.
+    func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) throws(LookLimit) -> [Waiter] {
+        var budget = LookBudget()
+        return try waiters(blockedBy: pids, proc, &budget, atMost: .max)
+    }
+}

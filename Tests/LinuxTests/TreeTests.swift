@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Linux
@@ -30,9 +31,13 @@ extension SignalTests {
                     """)
             let expected = try child.numbers().sorted()
             #expect(expected.count == 3)
+            var offspring = Offspring(of: try proc.identity(of: child.pid))
+            let found = offspring.proceed(proc, .unlimited)
+            #expect(found?.map(\.pid).sorted() == expected)
             #expect(try proc.children(of: child.pid) == expected)
-            #expect(try proc.childrenByScan(of: child.pid) == expected)
-            #expect(try proc.children(of: expected[0]) == [])
+            var none = Offspring(of: try proc.identity(of: expected[0]))
+            let below = none.proceed(proc, .unlimited)
+            #expect(below == [])
         }
 
         @Test("lineage: the process, its parent, and so on to what has no parent but process 1")
@@ -167,11 +172,23 @@ extension SignalTests {
     }
 }
 
+extension Extent {
+    /// Signals every process of the extent at once; what could not be done.
+    static func signal(
+        _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
+        isForeign: (ProcessIdentity) -> Bool
+    ) -> [KernelFailure] {
+        let extent = SignalledExtent(signal, to: main, owner: uid, proc: proc)
+        _ = extent.proceed(.unlimited, isForeign: isForeign)
+        return extent.failures
+    }
+}
+
 /// The processes of a process group that are not zombies.
 func livingMembers(ofGroup group: Int32) throws -> [Proc.Stat] {
     let proc = Proc()
     return try proc.processes().compactMap { try? proc.stat($0) }
-        .filter { $0.processGroup == group && $0.state != .zombie && $0.state != .dead }
+        .filter { getpgid($0.pid) == group && $0.state != .zombie && $0.state != .dead }
 }
 
 let doubleForkScript = """

@@ -12,14 +12,6 @@ public struct CgroupSnapshot: Equatable, Sendable {
         public let session: Int32
         /// Its four user ids.
         public let owner: Proc.Owner
-
-        /// A process as it was seen.
-        public init(identity: ProcessIdentity, parent: Int32, session: Int32, owner: Proc.Owner) {
-            self.identity = identity
-            self.parent = parent
-            self.session = session
-            self.owner = owner
-        }
     }
 
     /// The cgroup in question.
@@ -37,39 +29,13 @@ public struct CgroupSnapshot: Equatable, Sendable {
     public let unseen: Int
     /// Whether some members are missing: see `Cgroup.Members`.
     public let isPartial: Bool
-
-    /// A snapshot of made-up facts.
-    public init(
-        cgroup: Cgroup, directoryOwner: UInt32, members: [Process], forebears: [Process] = [],
-        outside: [ProcessIdentity] = [], unseen: Int = 0, isPartial: Bool = false
-    ) {
-        self.cgroup = cgroup
-        self.directoryOwner = directoryOwner
-        self.members = members
-        self.forebears = forebears
-        self.outside = outside
-        self.unseen = unseen
-        self.isPartial = isPartial
-    }
-
-    /// Looks at the cgroup, and at the extent of the application that `main` begins.
-    ///
-    /// One look: whoever forks or moves meanwhile may be missing. What stands still changes no more, so look
-    /// and judge again once the cgroup is frozen, and thaw where the second answer is no.
-    /// Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
-    public init(
-        of cgroup: Cgroup, main: ProcessIdentity, proc: Proc = Proc(),
-        isForeign: (ProcessIdentity) -> Bool
-    ) throws(KernelFailure) {
-        var look = CgroupLook(at: cgroup, main: main)
-        var snapshot: CgroupSnapshot?
-        while snapshot == nil { snapshot = try look.proceed(proc, .unlimited, isForeign: isForeign) }
-        guard let snapshot else { preconditionFailure("a look that does not end") }
-        self = snapshot
-    }
 }
 
-/// A `CgroupSnapshot` in the making, piece by piece.
+/// A `CgroupSnapshot` in the making, piece by piece: of the cgroup, and of the extent of the application that `main`
+/// begins.
+///
+/// One look: whoever forks or moves meanwhile may be missing. What stands still changes no more, so look
+/// and judge again once the cgroup is frozen, and thaw where the second answer is no.
 struct CgroupLook {
     let cgroup: Cgroup
     private let main: ProcessIdentity
@@ -94,7 +60,7 @@ struct CgroupLook {
         walk = ExtentWalk(from: main)
     }
 
-    /// Looks on; nil: the budget is spent. Throws what the initializer of `CgroupSnapshot` throws.
+    /// Looks on; nil: the budget is spent. Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
     mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) -> CgroupSnapshot? {

@@ -22,21 +22,11 @@ public enum Extent {
     ) throws(KernelFailure) {
         try HeldProcess(process, proc: proc).signal(signal, owner: uid, proc: proc)
     }
-
-    /// Signals every process of the extent, parents first, with SIGKILL the main process last, each through its pidfd
-    /// and only if all of its four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its
-    /// descendants are left alone too. A process that is gone is no failure.
-    public static func signal(
-        _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
-        isForeign: (ProcessIdentity) -> Bool
-    ) -> [KernelFailure] {
-        let extent = SignalledExtent(signal, to: main, owner: uid, proc: proc)
-        _ = extent.proceed(.unlimited, isForeign: isForeign)
-        return extent.failures
-    }
 }
 
-/// One signal to every process of an extent, as `Extent.signal` says, piece by piece.
+/// One signal to every process of an extent, parents first, with SIGKILL the main process last, each through its pidfd
+/// and only if all of its four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its
+/// descendants are left alone too. A process that is gone is no failure. Piece by piece.
 public final class SignalledExtent {
     /// What could not be done, each once, and of many of one kind the first (`FailureList`).
     public var failures: [KernelFailure] { list.failures }

@@ -7,15 +7,8 @@ import Glibc
 /// judged before is looked at quickly: nobody is in it who was not, and all are still the owner's. Once it
 /// stands, and has been announced, it is judged in full (`verify`): whoever came in between is let go.
 public final class Suspender {
-    /// How far a stop has come.
-    public enum Progress: Equatable, Sendable {
-        /// All stand.
-        case complete
-        /// Call `proceed` shortly after, or when `cgroup.events` has changed.
-        case pending
-        /// Call `proceed` again at once: there is more to do.
-        case interrupted
-    }
+    /// How far a stop has come. While it is `pending`, call `proceed` also when `cgroup.events` has changed.
+    public typealias Progress = StoppedExtent.Progress
 
     /// Which cgroup stands for the application.
     public enum OwnCgroup: Equatable {
@@ -142,12 +135,6 @@ public final class Suspender {
     /// Whether a process has our SIGSTOP.
     public func holds(_ process: ProcessIdentity) -> Bool { extent.holds(process) }
 
-    /// Whether a stop has begun, and how it is made is not yet settled: nothing was done.
-    public var isPreparing: Bool {
-        if case .none = means { return hasBegun }
-        return false
-    }
-
     /// Failures that this was not asked for before.
     public func takeUntoldFailures() -> [KernelFailure] { list.takeUntold() }
 
@@ -249,13 +236,7 @@ public final class Suspender {
         return true
     }
 
-    /// A cgroup that stands for the application: its unit, else the one that it is in (§ 2, "Extent").
-    public func ownCgroup(_ isForeign: (ProcessIdentity) -> Bool) -> Cgroup? {
-        if case .found(let cgroup) = ownCgroup(within: .unlimited, isForeign) { return cgroup }
-        return nil
-    }
-
-    /// The same, piece by piece.
+    /// A cgroup that stands for the application: its unit, else the one that it is in (§ 2, "Extent"). Piece by piece.
     public func ownCgroup(within budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> OwnCgroup {
         guard let hierarchy else { return .none }
         let here: Cgroup
@@ -412,13 +393,8 @@ public final class Suspender {
         case .none:
             return stop(within: budget, isForeign: isForeign)
         case .signals:
-            let progress = extent.stop(within: budget, isForeign: isForeign)
-            list.add(extent.list)
-            switch progress {
-            case .complete: return .complete
-            case .pending: return .pending
-            case .interrupted: return .interrupted
-            }
+            defer { list.add(extent.list) }
+            return extent.stop(within: budget, isForeign: isForeign)
         case .freezer(let cgroup, _):
             return look(at: cgroup, budget, isForeign)
         }

@@ -62,6 +62,7 @@ public struct FileLocks: Equatable, Sendable {
         var bytes = 0
         // The ids that the kernel shows are of the mount's PID namespace; locks of others it leaves out.
         try Files.forEachLine(of: "\(proc.root)/locks") { line in
+            let line = line.rest
             bytes += line.count + 1
             if bytes <= Self.mostBytes { list.take(line) }
             return bytes <= Self.mostBytes
@@ -70,19 +71,13 @@ public struct FileLocks: Equatable, Sendable {
         isWhole = bytes <= Self.mostBytes
     }
 
-    /// Who waits for a lock that one of the processes holds, without those processes themselves: they may
-    /// be frozen together. A process that is frozen or stopped waits for nothing: the kernel ends its wait,
+    /// Somebody who waits for a lock that one of the processes holds; nil where there is nobody. Throws where that cannot
+    /// be told. Not those processes themselves: they may be frozen together. A process that is frozen or stopped waits for nothing: the kernel ends its wait,
     /// and begins it again afterwards.
     ///
     /// Who holds the lock of an open file is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the
     /// lines `lock:`): it outlives the process that asked for it, in every process that has the file. One pass over
     /// their open files answers for all locks; where nobody waits for a lock of an open file, there is none.
-    public func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) throws(LookLimit) -> [Waiter] {
-        var budget = LookBudget()
-        return try waiters(blockedBy: pids, proc, &budget, atMost: .max)
-    }
-
-    /// One of them; nil where there is none. Throws where that cannot be told.
     public func waiter(
         blockedBy pids: Set<Int32>, proc: Proc, _ budget: inout LookBudget
     ) throws(LookLimit) -> Waiter? {
@@ -92,7 +87,8 @@ public struct FileLocks: Equatable, Sendable {
         return nil
     }
 
-    private func waiters(
+    /// The first so many of them, among the locks that were read.
+    func waiters(
         blockedBy pids: Set<Int32>, _ proc: Proc, _ budget: inout LookBudget, atMost most: Int
     ) throws(LookLimit) -> [Waiter] {
         let contests = contests.map { contest in
@@ -233,16 +229,9 @@ extension Proc {
         defer { closedir(directory) }
         var goesOn = true
         while goesOn, let entry = readdir(directory) {
-            let isNumber = withUnsafePointer(to: &entry.pointee.d_name) { name in
-                name.withMemoryRebound(to: CChar.self, capacity: 256) { number(named: $0) != nil }
-            }
-            guard isNumber else { continue }
+            guard entry.withName({ number(named: $0) }) != nil else { continue }
             try budget.openFile()
-            let file = withUnsafePointer(to: &entry.pointee.d_name) { name in
-                name.withMemoryRebound(to: CChar.self, capacity: 256) {
-                    openat(dirfd(directory), $0, O_RDONLY | O_CLOEXEC)
-                }
-            }
+            let file = entry.withName { openat(dirfd(directory), $0, O_RDONLY | O_CLOEXEC) }
             guard file >= 0 else {
                 // Closed meanwhile.
                 if errno == ENOENT { continue }
@@ -263,8 +252,7 @@ extension Proc {
         var limit: LookLimit?
         // One that closes the file while it is read has no lock on it.
         try? Files.forEachLine(in: file, named: "fdinfo") { line in
-            var bytes = Bytes(line)
-            guard bytes.take("lock:"), let (lock, _) = FileLocks.parse(bytes.text) else { return true }
+            guard line.take("lock:"), let (lock, _) = FileLocks.parse(line.text) else { return true }
             goesOn = body(lock)
             lines += 1
             if lines % 64 == 0 {

@@ -1,16 +1,9 @@
 import Glibc
 
 /// Keeps the memory of this process resident (mlockall(2)), so that it does not wait for its own pages when
-/// there is no memory left: what is mapped now, and all that will be.
+/// there is no memory left: what is mapped now, and all that will be, each page from when it is first touched on
+/// (`MCL_ONFAULT`, since Linux 4.4).
 public enum MemoryLock {
-    /// Which pages are kept.
-    public enum Extent: Sendable {
-        /// All: each is brought in now, or when it is mapped. A thread's whole stack is, too.
-        case all
-        /// Those that were touched, from then on (`MCL_ONFAULT`, since Linux 4.4).
-        case touched
-    }
-
     /// Why it was not done.
     public enum Failure: Error, Equatable, Sendable, CustomStringConvertible {
         /// `EPERM`: `RLIMIT_MEMLOCK` is 0, and we lack `CAP_IPC_LOCK`.
@@ -41,18 +34,10 @@ public enum MemoryLock {
     }
 
     /// Locks it. Not inherited by children (fork(2)), and ended by execve(2).
-    public static func lock(_ extent: Extent) throws(Failure) {
-        let flags =
-            switch extent {
-            case .all: MCL_CURRENT | MCL_FUTURE
-            case .touched: MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
-            }
-        guard mlockall(Int32(flags)) == 0 else { throw Failure(errno: errno, limit: limit) }
-    }
-
-    /// Takes it back (munlockall(2)).
-    public static func unlock() {
-        _ = munlockall()
+    public static func lock() throws(Failure) {
+        guard mlockall(Int32(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) == 0 else {
+            throw Failure(errno: errno, limit: limit)
+        }
     }
 
     /// `RLIMIT_MEMLOCK` in bytes; nil for none.

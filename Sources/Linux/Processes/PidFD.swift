@@ -37,11 +37,6 @@ public struct PidFD: ~Copyable {
     /// The descriptor's number, to be polled: readable once the process has exited.
     public var rawValue: Int32 { descriptor.rawValue }
 
-    /// A second descriptor of the same process.
-    public func duplicate() throws(KernelFailure) -> Descriptor {
-        try descriptor.duplicate()
-    }
-
     /// The process id, from the descriptor's fdinfo; `ESRCH` once the process has exited.
     public func pid() throws(KernelFailure) -> Int32 {
         let pid = try Self.information(of: rawValue).pid
@@ -118,13 +113,12 @@ public struct PidFD: ~Copyable {
         var flags: UInt64 = 0
         let path = "/proc/self/fdinfo/\(number)"
         try Files.forEachLine(of: path) { line in
-            var bytes = Bytes(line)
-            if bytes.take("Pid:") {
-                pid = bytes.signed32()
+            if line.take("Pid:") {
+                pid = line.signed32()
                 return false
             }
-            if bytes.take("flags:") {
-                flags = UInt64(bytes.text.filter { $0.isASCII && $0.isNumber }, radix: 8) ?? 0
+            if line.take("flags:") {
+                flags = UInt64(line.text.filter { $0.isASCII && $0.isNumber }, radix: 8) ?? 0
             }
             return true
         }

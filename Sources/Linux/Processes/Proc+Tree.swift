@@ -1,20 +1,8 @@
 import Glibc
 
 extension Proc {
-    /// The children of all threads of a process, in ascending order.
-    ///
-    /// From `/proc/PID/task/*/children` (needs `CONFIG_PROC_CHILDREN`); where the kernel has no such file,
-    /// one pass over all processes. A child born or gone while it reads may be missing: look again where it
-    /// matters. Throws `ESRCH` if there is no such process.
-    public func children(of pid: Int32) throws(KernelFailure) -> [Int32] {
-        var found: Set<Int32> = []
-        for thread in try threads(of: pid) where !readChildren(of: thread, in: pid, into: &found) {
-            return try childrenByScan(of: pid)
-        }
-        return found.sorted()
-    }
-
-    /// Adds the children of one thread; false: the kernel has no such file.
+    /// Adds the children of one thread (`CONFIG_PROC_CHILDREN`); false: the kernel has no such file. A child born or gone
+    /// while it reads may be missing.
     func readChildren(of thread: Int32, in pid: Int32, into found: inout Set<Int32>) -> Bool {
         do throws(KernelFailure) {
             try read(children: path(pid, "task/\(thread)/children"), into: &found)
@@ -53,14 +41,6 @@ extension Proc {
         } catch {
             throw failure(error.operation, pid, "task", error.errno)
         }
-    }
-
-    func childrenByScan(of pid: Int32) throws(KernelFailure) -> [Int32] {
-        var found: [Int32] = []
-        for process in try processes() where process != pid {
-            if let stat = try? stat(process), stat.parent == pid { found.append(process) }
-        }
-        return found.sorted()
     }
 
     private func read(children path: String, into found: inout Set<Int32>) throws(KernelFailure) {

@@ -51,18 +51,8 @@ public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
         return IOPriority(rawValue: result)
     }
 
-    /// Changes a thread of a process that is `process` now and wholly the owner's. Fails as
-    /// `Niceness.write` does, and with `EINVAL` for a class or level that the kernel does not know.
-    public static func write(
-        _ value: IOPriority, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32,
-        proc: Proc
-    ) throws(KernelFailure) {
-        try proc.checkOwned(process, by: uid)
-        try proc.checkThread(thread, of: process)
-        try value.set(thread.pid)
-    }
-
-    /// Changes a thread by its number, whosever it is.
+    /// Changes a thread by its number, whosever it is. Fails as `Niceness.set` does, and with `EINVAL` for a class or
+    /// level that the kernel does not know.
     func set(_ thread: Int32) throws(KernelFailure) {
         let result = clinux_ioprio_set(thread, rawValue)
         guard result >= 0 else {

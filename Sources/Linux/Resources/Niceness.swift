@@ -18,20 +18,10 @@ public enum Niceness {
         return 20 - result
     }
 
-    /// Changes a thread of a process that is `process` now and wholly the owner's.
-    ///
-    /// `ESRCH`: it is gone or another. `EPERM`: it is not the owner's, or it is another user's than ours and
-    /// we lack `CAP_SYS_NICE`. `EACCES`: for a lower value than it has we lack `CAP_SYS_NICE` (its
-    /// `RLIMIT_NICE` may allow some).
-    public static func write(
-        _ value: Int32, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32, proc: Proc
-    ) throws(KernelFailure) {
-        try proc.checkOwned(process, by: uid)
-        try proc.checkThread(thread, of: process)
-        try set(value, thread.pid)
-    }
-
     /// Changes a thread by its number, whosever it is.
+    ///
+    /// `ESRCH`: it is gone. `EPERM`: it is another user's than ours and we lack `CAP_SYS_NICE`. `EACCES`: for a lower
+    /// value than it has we lack `CAP_SYS_NICE` (its `RLIMIT_NICE` may allow some).
     static func set(_ value: Int32, _ thread: Int32) throws(KernelFailure) {
         let result = clinux_setpriority(thread, value)
         guard result >= 0 else {

@@ -94,23 +94,6 @@ public struct ResourceLedger: Sendable {
         return notes
     }
 
-    /// Gives the application what the row says: its own cgroup's weights if it has one, else nice value and
-    /// I/O class of its threads; the score of its processes in both cases. What the row does not say is put
-    /// back. Processes that have left the extent get their own back and are forgotten.
-    ///
-    /// - Parameters:
-    ///   - cgroup: the directory of a cgroup that holds the extent, all of it and nobody else.
-    ///   - isForeign: whether a process is an application of its own: the extent ends there.
-    ///   - writeDown: called with the ledger as it will be, before anything is written.
-    public mutating func apply(
-        _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
-        writeDown: (ResourceLedger) -> Void = { _ in }
-    ) {
-        guard var changes = plan(row, cgroup: cgroup, isForeign: isForeign), !changes.isEmpty else { return }
-        writeDown(self)
-        carryOut(&changes)
-    }
-
     /// Gives everything that we changed back what it had, whether or not the main process lives, and
     /// forgets it all.
     public mutating func putBack(isForeign: (ProcessIdentity) -> Bool) {
@@ -127,11 +110,18 @@ public struct ResourceLedger: Sendable {
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
     }
 
-    /// The first half of `apply`: looks, and answers what is to be written; the ledger says already what will be then.
-    /// nil: the budget is spent, and this value is of no use any more.
+    /// What gives the application what the row says: its own cgroup's weights if it has one, else nice value and
+    /// I/O class of its threads; the score of its processes in both cases. What the row does not say is put
+    /// back. Processes that have left the extent get their own back and are forgotten.
     ///
-    /// - Parameter newcomers: processes that were of the extent until now, whether or not they were seen there: what they
-    ///   have inherited is taken back as from those that were.
+    /// Looks, and answers what is to be written; the ledger says already what will be then. nil: the budget is spent, and
+    /// this value is of no use any more.
+    ///
+    /// - Parameters:
+    ///   - cgroup: the directory of a cgroup that holds the extent, all of it and nobody else.
+    ///   - newcomers: processes that were of the extent until now, whether or not they were seen there: what they
+    ///     have inherited is taken back as from those that were.
+    ///   - isForeign: whether a process is an application of its own: the extent ends there.
     public mutating func plan(
         _ row: ResourceRow, cgroup: String? = nil, departing newcomers: Set<ProcessIdentity> = [],
         within budget: Budget = .unlimited,
@@ -150,7 +140,7 @@ public struct ResourceLedger: Sendable {
         }
     }
 
-    /// The second half: writes, and takes out of the changes what was written. False: the budget is spent.
+    /// Writes what was planned, and takes out of the changes what was written. False: the budget is spent.
     @discardableResult
     public mutating func carryOut(_ changes: inout Changes, within budget: Budget = .unlimited) -> Bool {
         // The weights first: one write for all.

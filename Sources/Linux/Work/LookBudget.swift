@@ -49,7 +49,8 @@ public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
 }
 
 extension Proc {
-    /// Who traces one of these processes, or one of their threads; nil for nobody. What is gone is passed over.
+    /// Who traces one of these processes, or one of their threads; nil for nobody. What is gone is passed over. A
+    /// debugger traces all threads, strace(1) may trace one.
     public func tracer(
         ofAny pids: some Sequence<Int32>, _ budget: LookBudget
     ) throws(LookLimit) -> Int32? {
