@@ -37,7 +37,7 @@ struct Meters {
             let stall = try pressure.read()
             return Reading(
                 time: now, available: figures.available >> 10, total: figures.total >> 10,
-                some: stall.some.total, full: stall.full.total)
+                some: stall.some, full: stall.full)
         }
     }
 

@@ -19,18 +19,18 @@ struct MemoryReturnTests {
         let pidfd = try PidFD(pid: child.pid)
         let before = try proc.memory(of: child.pid)
         #expect(before.anonymous >= 100 << 20)
-        #expect(pidfd.releaseMemory() == .notDying)
+        #expect(failure { try pidfd.releaseMemory() }?.errno == EINVAL)
         let freezer = try OldFreezer(freezing: child.pid)
         try pidfd.send(SIGKILL)
         #expect(pidfd.hasExited == false)
-        #expect(pidfd.releaseMemory() == .released)
+        try pidfd.releaseMemory()
         #expect(pidfd.hasExited == false)
         #expect(try proc.memory(of: child.pid).anonymous < 4 << 20)
         try freezer.thaw()
         try child.waitUntilZombie()
-        #expect(pidfd.releaseMemory() == .gone)
+        #expect(failure { try pidfd.releaseMemory() }?.isNoSuchProcess == true)
         try child.reap()
-        #expect(pidfd.releaseMemory() == .gone)
+        #expect(failure { try pidfd.releaseMemory() }?.isNoSuchProcess == true)
     }
 
     @Test(
@@ -41,8 +41,8 @@ struct MemoryReturnTests {
         let child = try holder(100 << 20)
         let pidfd = try PidFD(pid: child.pid)
         try pidfd.send(SIGKILL)
-        let outcome = pidfd.releaseMemory()
-        #expect(outcome == .released || outcome == .gone || outcome == .partial)
+        let number = failure { try pidfd.releaseMemory() }?.errno
+        #expect([nil, ESRCH, EAGAIN, EINTR].contains(number))
         #expect(try child.reap() & 0x7F == SIGKILL)
     }
 
@@ -104,10 +104,7 @@ struct MemoryReturnTests {
     func reclaim() throws {
         let tree = try MadeUpTree(["a/memory.reclaim": "", "a/memory.current": "4096\n"])
         let cgroup = try place("a", tree)
-        let outcome = try cgroup.reclaim(1 << 20)
-        #expect(
-            outcome == Cgroup.Reclaimed(asked: 1 << 20, isWhole: true, before: 4096, after: 4096))
-        #expect(outcome.released == 0)
+        #expect(try cgroup.reclaim(1 << 20) == 0)
         #expect(try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8) == "1048576")
         #expect(failure { _ = try place("b", tree).reclaim(1) }?.isNoSuchFile == true)
     }
@@ -131,18 +128,14 @@ struct MemoryReturnTests {
         try limit.take(child.pid)
         child.tell("go")
         _ = try child.line()
-        let some = try limit.own.cgroup.reclaim(16 << 20)
-        #expect(some.isWhole)
-        #expect(some.released >= 8 << 20)
-        #expect(try !limit.own.cgroup.reclaim(1 << 30).isWhole)
+        #expect(try limit.own.cgroup.reclaim(16 << 20) >= 8 << 20)
+        #expect(try limit.own.cgroup.reclaim(1 << 30) < 128 << 20)
     }
 
     @Test("the limit of processor time is lifted where there is one")
     func cpuLimit() throws {
         let tree = try MadeUpTree(["a/cpu.max": "5000 100000\n", "b/cpu.max": "max 100000\n", "c/x": ""])
-        for (name, expected) in [("a", Cgroup.CPULimit.lifted), ("b", .none), ("c", .none)] {
-            #expect(try place(name, tree).liftCPULimit() == expected)
-        }
+        for name in ["a", "b", "c"] { try place(name, tree).liftCPULimit() }
         // The kernel takes what is written for the whole value; a made-up file keeps its rest.
         #expect(try String(contentsOfFile: tree.root + "/a/cpu.max", encoding: .utf8).hasPrefix("max"))
         #expect(try String(contentsOfFile: tree.root + "/b/cpu.max", encoding: .utf8) == "max 100000\n")

@@ -116,24 +116,18 @@ struct MemoryTests {
     func process() throws {
         let child = try Child(
             python: """
-                import mmap
                 say("ready")
                 sys.stdin.readline()
                 held = bytearray(b"x" * (40 << 20))
-                shared = mmap.mmap(-1, 8 << 20)
-                shared.write(b"x" * (8 << 20))
                 say("held")
                 sys.stdin.readline()
                 """)
         _ = try child.line()
         let before = try Proc().memory(of: child.pid)
-        #expect(before.file > 0)
         child.tell("go")
         _ = try child.line()
         let after = try Proc().memory(of: child.pid)
         #expect(after.releasable >= before.releasable + 39 << 20)
-        #expect(after.shared >= before.shared + 7 << 20)
-        #expect(after.resident >= before.resident + 46 << 20)
         child.tell("end")
         try child.waitUntilZombie()
         #expect(try Proc().memory(of: child.pid) == Proc.Memory())
@@ -156,7 +150,7 @@ struct MemoryTests {
         let cgroup = try CgroupMemory(place("a", tree))
         let kills = try KernelKills()
         func read() throws -> UInt64 {
-            try info.read().available &+ pressure.read().full.total &+ (cgroup.read().headroom ?? 0)
+            try info.read().available &+ pressure.read().full &+ (cgroup.read().headroom ?? 0)
                 &+ kills.read() &+ lists.read()
         }
         // What the runtime makes at the first call is no matter of the later ones.
@@ -203,8 +197,8 @@ struct MemoryTests {
 
     @Test("own memory is locked and let go", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))
     func lock() throws {
-        try MemoryLock.lock(.touched)
-        defer { MemoryLock.unlock() }
+        try MemoryLock.lock()
+        defer { munlockall() }
         let status = try String(contentsOfFile: "/proc/self/status", encoding: .utf8)
         let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmLck:") })
         #expect(try #require(Int(line.filter(\.isNumber))) > 0)

@@ -58,14 +58,14 @@ final class PressureSensor {
 
         init(_ trigger: PressureTrigger, _ figures: PressureFile.Figures) {
             self.trigger = trigger
-            total = figures[trigger.inForce.kind].total
+            total = figures[trigger.inForce.kind]
         }
 
         /// Whether there was so much stall since as it says. A trigger that was set without CAP_SYS_RESOURCE fires for
         /// nothing in its first windows: it begins with the count of one of the kernel's two clocks, and goes on with
         /// the other's (kernel/sched/psi.c, `psi_trigger_create`).
         func isTrue(_ figures: PressureFile.Figures) -> Bool {
-            let now = figures[trigger.inForce.kind].total
+            let now = figures[trigger.inForce.kind]
             defer { total = now }
             return now - min(now, total) >= UInt64(trigger.inForce.stall) / 2
         }

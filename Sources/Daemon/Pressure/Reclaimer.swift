@@ -117,7 +117,7 @@ final class Reclaimer {
             do throws(KernelFailure) {
                 if hasController, let cgroup {
                     let all = try cgroup.memoryCurrent()
-                    return .pagedOut(bytes: try cgroup.reclaim(all).released, failure: nil)
+                    return .pagedOut(bytes: try cgroup.reclaim(all), failure: nil)
                 }
                 var bytes: UInt64 = 0
                 for member in Extent.members(of: main, proc: proc, isForeign: foreign.contains) {
@@ -183,7 +183,7 @@ final class Reclaimer {
             let pids = killed.map(\.pid)
             self?.submit(.release) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
-                for pid in pids { _ = (try? PidFD(pid: pid))?.releaseMemory() }
+                for pid in pids { try? PidFD(pid: pid).releaseMemory() }
                 return .released
             }
         }

@@ -18,13 +18,6 @@ public final class CgroupMemory {
         /// `slab_reclaimable` of `memory.stat`.
         public var reclaimable: UInt64
 
-        /// Figures as they were read.
-        public init(limit: UInt64?, current: UInt64, reclaimable: UInt64) {
-            self.limit = limit
-            self.current = current
-            self.reclaimable = reclaimable
-        }
-
         /// What can be had before the limit is reached; nil where there is none. What MemAvailable is to the
         /// machine, without its discount for what must stay.
         public var headroom: UInt64? {

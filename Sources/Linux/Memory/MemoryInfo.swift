@@ -14,37 +14,6 @@ public final class MemoryInfo {
         public var swapTotal: UInt64
         /// `SwapFree`.
         public var swapFree: UInt64
-
-        /// Figures as they were read.
-        public init(total: UInt64, available: UInt64, swapTotal: UInt64, swapFree: UInt64) {
-            self.total = total
-            self.available = available
-            self.swapTotal = swapTotal
-            self.swapFree = swapFree
-        }
-
-        /// Nil where a line is missing.
-        init?(parsing text: UnsafeRawBufferPointer) {
-            var total: UInt64?
-            var available: UInt64?
-            var swapTotal: UInt64?
-            var swapFree: UInt64?
-            text.forEachLine { line in
-                if line.take("MemTotal:") {
-                    total = line.kibibytes()
-                } else if line.take("MemAvailable:") {
-                    available = line.kibibytes()
-                } else if line.take("SwapTotal:") {
-                    swapTotal = line.kibibytes()
-                } else if line.take("SwapFree:") {
-                    swapFree = line.kibibytes()
-                    return false
-                }
-                return true
-            }
-            guard let total, let available, let swapTotal, let swapFree else { return nil }
-            self.init(total: total, available: available, swapTotal: swapTotal, swapFree: swapFree)
-        }
     }
 
     private let file: KeptFile
@@ -59,5 +28,30 @@ public final class MemoryInfo {
     public func read() throws(KernelFailure) -> Figures {
         guard let figures = Figures(parsing: try file.read()) else { throw file.failure("parse", EBADMSG) }
         return figures
+    }
+}
+
+extension MemoryInfo.Figures {
+    /// Nil where a line is missing.
+    init?(parsing text: UnsafeRawBufferPointer) {
+        var total: UInt64?
+        var available: UInt64?
+        var swapTotal: UInt64?
+        var swapFree: UInt64?
+        text.forEachLine { line in
+            if line.take("MemTotal:") {
+                total = line.kibibytes()
+            } else if line.take("MemAvailable:") {
+                available = line.kibibytes()
+            } else if line.take("SwapTotal:") {
+                swapTotal = line.kibibytes()
+            } else if line.take("SwapFree:") {
+                swapFree = line.kibibytes()
+                return false
+            }
+            return true
+        }
+        guard let total, let available, let swapTotal, let swapFree else { return nil }
+        self.init(total: total, available: available, swapTotal: swapTotal, swapFree: swapFree)
     }
 }

@@ -4,56 +4,19 @@ import Glibc
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class PressureFile {
-    /// One line of it.
-    public struct Stall: Equatable, Sendable {
-        /// Microseconds since the machine, or the cgroup, began.
-        public var total: UInt64
-        /// The share of the last ten seconds, in hundredths of a percent; the kernel reckons it anew every
-        /// two seconds.
-        public var average10: UInt32
-
-        /// Figures as they were read.
-        public init(total: UInt64, average10: UInt32) {
-            self.total = total
-            self.average10 = average10
-        }
-    }
-
-    /// What the file says.
+    /// What the file says, in microseconds since the machine, or the cgroup, began.
     public struct Figures: Equatable, Sendable {
-        /// Of time in which at least one task waited.
-        public var some: Stall
-        /// Of time in which all that were not idle did.
-        public var full: Stall
+        /// Time in which at least one task waited.
+        public var some: UInt64
+        /// Time in which all that were not idle did.
+        public var full: UInt64
 
-        /// Figures as they were read.
-        public init(some: Stall, full: Stall) {
-            self.some = some
-            self.full = full
-        }
-
-        /// The line of one kind.
-        public subscript(kind: PressureThreshold.Kind) -> Stall {
+        /// The time of one kind.
+        public subscript(kind: PressureThreshold.Kind) -> UInt64 {
             switch kind {
             case .some: some
             case .full: full
             }
-        }
-
-        /// Two lines in any order; nil where one is missing or cut off.
-        init?(parsing text: UnsafeRawBufferPointer) {
-            var some: Stall?
-            var full: Stall?
-            text.forEachLine { line in
-                if line.take("some ") {
-                    some = Stall(parsing: &line)
-                } else if line.take("full ") {
-                    full = Stall(parsing: &line)
-                }
-                return true
-            }
-            guard let some, let full else { return nil }
-            self.init(some: some, full: full)
         }
     }
 
@@ -76,13 +39,25 @@ public final class PressureFile {
     }
 }
 
-extension PressureFile.Stall {
+extension PressureFile.Figures {
+    /// Two lines in any order; nil where one is missing or cut off.
+    init?(parsing text: UnsafeRawBufferPointer) {
+        var some: UInt64?
+        var full: UInt64?
+        text.forEachLine { line in
+            if line.take("some ") {
+                some = Self.total(&line)
+            } else if line.take("full ") {
+                full = Self.total(&line)
+            }
+            return true
+        }
+        guard let some, let full else { return nil }
+        self.init(some: some, full: full)
+    }
+
     /// `avg10=0.22 avg60=0.17 avg300=1.11 total=58761459`
-    fileprivate init?(parsing line: inout Bytes) {
-        guard line.take("avg10="), let percent = line.unsigned32(), percent <= 100, line.take("."),
-            let hundredths = line.unsigned32(), hundredths < 100,
-            line.skip(fields: 2), line.take(" total="), let total = line.unsigned()
-        else { return nil }
-        self.init(total: total, average10: percent * 100 + hundredths)
+    private static func total(_ line: inout Bytes) -> UInt64? {
+        line.skip(fields: 3) && line.take(" total=") ? line.unsigned() : nil
     }
 }

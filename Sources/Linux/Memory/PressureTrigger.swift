@@ -7,11 +7,7 @@ import Glibc
 /// one event comes in a window. `POLLERR`: the cgroup is gone, and it stays ready. Watch it for `POLLPRI`
 /// alone: `POLLIN` is always set.
 public final class PressureTrigger {
-    /// The PSI file.
-    public let path: String
-    /// What was asked for.
-    public let requested: PressureThreshold
-    /// What the kernel took: `requested`, or its `unprivileged` where we lack `CAP_SYS_RESOURCE`.
+    /// What the kernel took: what was asked for, or its `unprivileged` where we lack `CAP_SYS_RESOURCE`.
     public let inForce: PressureThreshold
     private let file: Descriptor
 
@@ -24,8 +20,6 @@ public final class PressureTrigger {
         let number = Capability.sysResource.use { open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) }
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
         file = Descriptor(owning: number)
-        self.path = path
-        requested = threshold
         inForce = try Self.set(threshold, number, path)
     }
 

@@ -5,19 +5,8 @@ extension Proc {
     public struct Memory: Equatable, Sendable {
         /// `RssAnon`: resident and in no file. Pages that it shares with others after fork(2) count, too.
         public var anonymous: UInt64 = 0
-        /// `RssFile`: resident pages of mapped files, which the kernel can read again.
-        public var file: UInt64 = 0
-        /// `RssShmem`: resident, of System V shared memory, tmpfs and shared anonymous mappings; others may
-        /// have it, too.
-        public var shared: UInt64 = 0
         /// `VmSwap`: its private anonymous pages in swap.
         public var swap: UInt64 = 0
-
-        /// Nothing; a zombie's.
-        public init() {}
-
-        /// All that is resident: `VmRSS`.
-        public var resident: UInt64 { anonymous &+ file &+ shared }
 
         /// What its death would give back, in memory and in swap.
         public var releasable: UInt64 { anonymous &+ swap }
@@ -30,15 +19,10 @@ extension Proc {
     public func memory(of pid: Int32) throws(KernelFailure) -> Memory {
         var memory = Memory()
         try forEachLine(pid, "status") { line in
-            var bytes = Bytes(line)
-            if bytes.take("RssAnon:") {
-                memory.anonymous = bytes.kibibytes() ?? 0
-            } else if bytes.take("RssFile:") {
-                memory.file = bytes.kibibytes() ?? 0
-            } else if bytes.take("RssShmem:") {
-                memory.shared = bytes.kibibytes() ?? 0
-            } else if bytes.take("VmSwap:") {
-                memory.swap = bytes.kibibytes() ?? 0
+            if line.take("RssAnon:") {
+                memory.anonymous = line.kibibytes() ?? 0
+            } else if line.take("VmSwap:") {
+                memory.swap = line.kibibytes() ?? 0
                 return false
             }
             return true

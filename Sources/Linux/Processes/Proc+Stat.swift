@@ -48,12 +48,8 @@ extension Proc {
         public let state: State
         /// The parent's process id; 0 where it is outside the namespace.
         public let parent: Int32
-        /// The process group.
-        public let processGroup: Int32
         /// The session.
         public let session: Int32
-        /// The device number of the controlling terminal, if there is one.
-        public let terminal: Int32?
         /// The kernel's `PF_` flags (include/linux/sched.h).
         public let flags: UInt32
         /// Clock ticks since boot: field 22.
@@ -74,18 +70,15 @@ extension Proc {
                 let close = line.lastIndex(of: UInt8(ascii: ")")), close > open
             else { return nil }
             var tail = Bytes(UnsafeRawBufferPointer(rebasing: line[(close + 1)...]))
-            guard let letter = tail.byte(), let parent = tail.signed32(),
-                let processGroup = tail.signed32(), let session = tail.signed32(),
-                let terminal = tail.signed32(), tail.skip(fields: 1), let flags = tail.unsigned32(),
+            guard let letter = tail.byte(), let parent = tail.signed32(), tail.skip(fields: 1),
+                let session = tail.signed32(), tail.skip(fields: 2), let flags = tail.unsigned32(),
                 tail.skip(fields: 12), let startTime = tail.unsigned(), !tail.isEmpty
             else { return nil }
             self.pid = pid
             comm = String(decoding: line[(open + 1)..<close], as: UTF8.self)
             state = State(letter: letter)
             self.parent = parent
-            self.processGroup = processGroup
             self.session = session
-            self.terminal = terminal == 0 ? nil : terminal
             self.flags = flags
             self.startTime = startTime
         }
@@ -96,7 +89,12 @@ extension Proc {
     ///
     /// Throws `ESRCH` where there is no such process, `EBADMSG` for a line that is cut off.
     public func stat(_ pid: Int32) throws(KernelFailure) -> Stat {
-        try readOnce(pid, "task/\(pid)/stat") { Stat(parsing: $0) }
+        try stat(ofThread: pid, in: pid)
+    }
+
+    /// The same of a thread of the process; `ESRCH` where that has no such thread.
+    func stat(ofThread thread: Int32, in pid: Int32) throws(KernelFailure) -> Stat {
+        try readOnce(pid, "task/\(thread)/stat") { Stat(parsing: $0.rest) }
     }
 
     /// Whether the process is stopped by a signal (`T`): its leading thread, or where that has exited and
@@ -122,8 +120,7 @@ extension Proc {
         var left = Self.mostThreadsLookedAt
         for thread in try threads(of: identity.pid, atMost: 2 * left) where thread != identity.pid {
             // One that has ended meanwhile tells nothing.
-            guard let one = try? readOnce(identity.pid, "task/\(thread)/stat", { Stat(parsing: $0) })
-            else { continue }
+            guard let one = try? stat(ofThread: thread, in: identity.pid) else { continue }
             switch one.state {
             case .stopped: return .stopped
             case .zombie, .dead: continue
@@ -138,7 +135,7 @@ extension Proc {
     /// Whether a thread of the process neither runs nor can, or is gone: a stop reaches them one by one, and one that is
     /// in the middle of fork(2) ends that first.
     func threadStands(_ thread: Int32, in pid: Int32) -> Bool {
-        guard let one = try? readOnce(pid, "task/\(thread)/stat", { Stat(parsing: $0) }) else { return true }
+        guard let one = try? stat(ofThread: thread, in: pid) else { return true }
         switch one.state {
         case .stopped, .tracingStop, .zombie, .dead: return true
         case .running, .sleeping, .diskSleep, .idle, .other: return false
@@ -147,7 +144,8 @@ extension Proc {
 
     /// The status word of wait(2) that a zombie left, field 52; nil if it is none or we may not see it.
     func zombieExitCode(of pid: Int32) -> Int32? {
-        let word: Int32? = try? readOnce(pid, "stat") { line in
+        let word: Int32? = try? readOnce(pid, "stat") { text in
+            let line = text.rest
             guard let close = line.lastIndex(of: UInt8(ascii: ")")) else { return nil }
             var tail = Bytes(UnsafeRawBufferPointer(rebasing: line[(close + 1)...]))
             guard tail.byte() == UInt8(ascii: "Z"), tail.skip(fields: 48) else { return nil }

@@ -12,14 +12,6 @@ extension Proc {
         /// Whose files it may touch.
         public let filesystem: UInt32
 
-        /// An owner with these four ids.
-        public init(real: UInt32, effective: UInt32, saved: UInt32, filesystem: UInt32) {
-            self.real = real
-            self.effective = effective
-            self.saved = saved
-            self.filesystem = filesystem
-        }
-
         /// Whether all four are `uid`: false for a set-user-ID program, whoever started it.
         public func isWholly(_ uid: UInt32) -> Bool {
             real == uid && effective == uid && saved == uid && filesystem == uid
@@ -39,8 +31,6 @@ extension Proc {
         public let namespaceDepth: Int
         /// The process that traces it, 0 for none: `TracerPid`.
         public let tracer: Int32
-        /// `Kthread`, since Linux 6.8; nil where the kernel has no such line (`Stat.isKernelThread` knows).
-        public let isKernelThread: Bool?
     }
 
     /// Reads `/proc/PID/status`; also of a thread's id, which no directory lists.
@@ -48,7 +38,7 @@ extension Proc {
     /// Throws `ESRCH` where there is no such process, `EBADMSG` for a file that is cut off.
     public func status(_ pid: Int32) throws(KernelFailure) -> Status {
         var lines = StatusLines()
-        try forEachLine(pid, "status") { lines.take($0) }
+        try forEachLine(pid, "status") { lines.take(&$0) }
         guard let status = lines.status else {
             throw KernelFailure(operation: "parse", subject: path(pid, "status"), errno: EBADMSG)
         }
@@ -67,9 +57,8 @@ extension Proc {
         let stop: UInt64 = 1 << UInt64(SIGSTOP - 1)
         var isPending = false
         try forEachLine(pid, "status") { line in
-            var bytes = Bytes(line)
-            guard bytes.take("SigPnd:") || bytes.take("ShdPnd:") else { return true }
-            let mask = UInt64(bytes.text.filter(\.isHexDigit), radix: 16) ?? 0
+            guard line.take("SigPnd:") || line.take("ShdPnd:") else { return true }
+            let mask = UInt64(line.text.filter(\.isHexDigit), radix: 16) ?? 0
             if mask & stop != 0 { isPending = true }
             return true
         }
@@ -113,19 +102,6 @@ extension Proc {
         case .none, .ended: false
         }
     }
-
-    /// The process that traces it, or one of its threads: `TracerPid` of each; nil for none.
-    ///
-    /// A debugger traces all threads, strace(1) may trace one. Throws `ESRCH` if the process is gone.
-    public func tracer(of pid: Int32) throws(KernelFailure) -> Int32? {
-        let tracer = try status(pid).tracer
-        if tracer != 0 { return tracer }
-        for thread in try threads(of: pid) where thread != pid {
-            // One that has ended meanwhile has no tracer.
-            if let tracer = try? status(thread).tracer, tracer != 0 { return tracer }
-        }
-        return nil
-    }
 }
 
 /// Gathers the lines of a status file.
@@ -135,11 +111,9 @@ struct StatusLines {
     private var parent: Int32?
     private var namespaceDepth: Int?
     private var tracer: Int32?
-    private var isKernelThread: Bool?
 
     /// Takes one line; false once nothing more is needed.
-    mutating func take(_ line: UnsafeRawBufferPointer) -> Bool {
-        var bytes = Bytes(line)
+    mutating func take(_ bytes: inout Bytes) -> Bool {
         if bytes.take("Tgid:") {
             threadGroup = bytes.signed32()
         } else if bytes.take("PPid:") {
@@ -157,11 +131,9 @@ struct StatusLines {
             var depth = 0
             while bytes.unsigned() != nil { depth += 1 }
             namespaceDepth = depth
-        } else if bytes.take("Kthread:") {
-            isKernelThread = bytes.unsigned().map { $0 != 0 }
             return false
         } else if bytes.take("VmPeak:") || bytes.take("Threads:") {
-            // Past the place of Kthread on kernels that have it.
+            // Past the place of NSpid on kernels that have it.
             return false
         }
         return true
@@ -171,6 +143,6 @@ struct StatusLines {
         guard let owner, let threadGroup, let parent, let tracer else { return nil }
         return Proc.Status(
             owner: owner, threadGroup: threadGroup, parent: parent,
-            namespaceDepth: max(1, namespaceDepth ?? 1), tracer: tracer, isKernelThread: isKernelThread)
+            namespaceDepth: max(1, namespaceDepth ?? 1), tracer: tracer)
     }
 }

@@ -57,9 +57,6 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     /// Readable when there are results: poll it for `POLLIN`. Ours, and closed with this value.
     public var descriptor: Int32 { thread.descriptor }
 
-    /// Whether there is a thread now.
-    public var isRunning: Bool { thread.isRunning }
-
     /// Has a job done. It must not wait for the owner.
     public func submit(_ key: Key, _ job: @escaping @Sendable () -> Value) -> Submission {
         guard count < limit else { return .full }

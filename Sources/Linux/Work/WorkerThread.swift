@@ -45,9 +45,6 @@ final class WorkerThread: @unchecked Sendable {
 
     var descriptor: Int32 { finished.rawValue }
 
-    /// Whether there is a thread now.
-    var isRunning: Bool { withLock { hasThread } }
-
     func withLock<Value>(_ body: () -> Value) -> Value {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
