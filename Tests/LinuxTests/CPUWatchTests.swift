@@ -15,7 +15,7 @@ private let uevent: String? = {
     .enabled(if: uevent != nil, "needs root, and a CPU whose uevent file can be written to"))
 struct CPUWatchTests {
     private func send(_ action: String, _ path: String) throws {
-        let file = try Descriptor.open(path, flags: O_WRONLY)
+        let file = try Descriptor.open(path, O_WRONLY)
         let bytes = Array(action.utf8)
         guard write(file.rawValue, bytes, bytes.count) == bytes.count else {
             throw Trouble("write \(action) to \(path): errno \(errno)")

@@ -111,7 +111,7 @@ final class AllocationCounter {
         let address = UInt(bitPattern: symbol)
         var place: (String, UInt)?
         try Files.forEachLine(of: "/proc/self/maps") { line in
-            let fields = String(decoding: line, as: UTF8.self).split(separator: " ")
+            let fields = line.text.split(separator: " ")
             let bounds = fields[0].split(separator: "-").compactMap { UInt($0, radix: 16) }
             guard bounds.count == 2, bounds[0] <= address, address < bounds[1], fields.count > 5,
                 let offset = UInt(fields[2], radix: 16)

@@ -9,33 +9,11 @@ extension Cgroup {
         /// Whether it stands still, whoever has asked for it: the file of this cgroup or of one above it.
         /// What is below it may not yet: see `unfrozenDescendants()`.
         public let isFrozen: Bool
-
-        /// Events as they were seen.
-        public init(isPopulated: Bool, isFrozen: Bool) {
-            self.isPopulated = isPopulated
-            self.isFrozen = isFrozen
-        }
-
-        /// Lines of a key and a number, in any order, with keys that we do not know; nil where one is missing.
-        init?(parsing text: UnsafeRawBufferPointer) {
-            var populated: UInt64?
-            var frozen: UInt64?
-            for line in text.split(separator: UInt8(ascii: "\n")) {
-                var bytes = Bytes(UnsafeRawBufferPointer(rebasing: line))
-                if bytes.take("populated ") {
-                    populated = bytes.unsigned()
-                } else if bytes.take("frozen ") {
-                    frozen = bytes.unsigned()
-                }
-            }
-            guard let populated, let frozen else { return nil }
-            self.init(isPopulated: populated != 0, isFrozen: frozen != 0)
-        }
     }
 
     /// Reads `cgroup.events` once. The root of the hierarchy has none (`ENOENT`).
     public func events() throws(KernelFailure) -> Events {
-        try readOnce("cgroup.events") { Events(parsing: $0) }
+        try readOnce("cgroup.events") { Events(parsing: $0.rest) }
     }
 
     /// Whether it stands still now, whoever has asked for it.
@@ -63,10 +41,7 @@ extension Cgroup {
 
     /// Whether its own `cgroup.freeze` asks for it. The kernel gives no answer to who wrote it.
     public func wantsFrozen() throws(KernelFailure) -> Bool {
-        try readOnce("cgroup.freeze") { text in
-            var bytes = Bytes(text)
-            return bytes.unsigned().map { $0 != 0 }
-        }
+        try readOnce("cgroup.freeze") { $0.unsigned().map { $0 != 0 } }
     }
 
     /// Asks for everything in it and below to stand still. It does a moment later: read `events()` once now
@@ -82,7 +57,7 @@ extension Cgroup {
 
     /// One read of a file of the cgroup.
     func readOnce<Value>(
-        _ name: String, _ parse: (UnsafeRawBufferPointer) -> Value?
+        _ name: String, _ parse: (inout Bytes) -> Value?
     ) throws(KernelFailure) -> Value {
         let path = "\(directory)/\(name)"
         switch Files.readOnce(path, parse) {
@@ -96,13 +71,29 @@ extension Cgroup {
     /// One write to a file of the cgroup.
     func write(_ text: StaticString, to name: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
-        let number = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
-        let file = Descriptor(owning: number)
+        let file = try Descriptor.open(path, O_WRONLY | O_NOFOLLOW)
         let written = Glibc.write(file.rawValue, text.utf8Start, text.utf8CodeUnitCount)
         guard written == text.utf8CodeUnitCount else {
             let number = written < 0 ? errno : EIO
             throw KernelFailure(operation: "write", subject: path, errno: number)
         }
+    }
+}
+
+extension Cgroup.Events {
+    /// Lines of a key and a number, in any order, with keys that we do not know; nil where one is missing.
+    init?(parsing text: UnsafeRawBufferPointer) {
+        var populated: UInt64?
+        var frozen: UInt64?
+        text.forEachLine { line in
+            if line.take("populated ") {
+                populated = line.unsigned()
+            } else if line.take("frozen ") {
+                frozen = line.unsigned()
+            }
+            return true
+        }
+        guard let populated, let frozen else { return nil }
+        self.init(isPopulated: populated != 0, isFrozen: frozen != 0)
     }
 }

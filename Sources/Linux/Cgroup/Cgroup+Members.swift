@@ -89,8 +89,7 @@ extension Cgroup {
 
     private func read(into processes: inout Set<Int32>, _ found: inout Members) throws(KernelFailure) {
         try Files.forEachLine(of: directory + "/cgroup.procs") { line in
-            var bytes = Bytes(line)
-            guard let pid = bytes.signed32() else { return true }
+            guard let pid = line.signed32() else { return true }
             if pid == 0 {
                 found.unseen += 1
             } else if processes.count < ExtentWalk.mostProcesses {
@@ -112,9 +111,7 @@ extension Cgroup {
             errno = 0
             guard let entry = readdir(stream) else { break }
             guard entry.pointee.d_type == UInt8(DT_DIR) else { continue }
-            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
-                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(validatingCString: $0) }
-            }
+            let name = entry.withName { String(validatingCString: $0) }
             if name == "." || name == ".." { continue }
             guard let name, found.cgroups.count < Cgroup.mostDescendants,
                 let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)

@@ -15,38 +15,26 @@ import Glibc
 public final class CgroupEvents {
     /// Whose events they are.
     public let cgroup: Cgroup
-    private let file: Descriptor
+    private let file: KeptFile
 
     /// Opens the file and reads it, so that only what changes from now on makes it ready.
     public init(_ cgroup: Cgroup) throws(KernelFailure) {
         self.cgroup = cgroup
-        file = try Descriptor.open("\(cgroup.directory)/cgroup.events")
+        file = try KeptFile("\(cgroup.directory)/cgroup.events", capacity: 512)
         _ = try read()
     }
 
     /// To be polled for `EPOLLPRI`; ours, and closed with this value.
-    public var descriptor: Int32 { file.rawValue }
+    public var descriptor: Int32 { file.descriptor }
 
     /// What the file says now; the descriptor is no longer ready until that changes.
     ///
     /// Throws `ENODEV` once the cgroup is removed.
     @discardableResult
     public func read() throws(KernelFailure) -> Cgroup.Events {
-        let number = file.rawValue
-        let result: Result<Cgroup.Events?, ErrorNumber> =
-            withUnsafeTemporaryAllocation(byteCount: 512, alignment: 8) { buffer in
-                let count = pread(number, buffer.baseAddress, buffer.count, 0)
-                guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
-                return .success(Cgroup.Events(parsing: UnsafeRawBufferPointer(rebasing: buffer[..<count])))
-            }
-        switch result {
-        case .failure(let error): throw failure("read", error.value)
-        case .success(.none): throw failure("parse", EBADMSG)
-        case .success(.some(let events)): return events
+        guard let events = Cgroup.Events(parsing: try file.read()) else {
+            throw file.failure("parse", EBADMSG)
         }
-    }
-
-    private func failure(_ operation: String, _ number: Int32) -> KernelFailure {
-        KernelFailure(operation: operation, subject: "\(cgroup.directory)/cgroup.events", errno: number)
+        return events
     }
 }

@@ -34,7 +34,7 @@ struct Tracepoint: Equatable {
     private static func read(
         _ names: [String], mountedAt root: String
     ) throws(KernelFailure) -> [Tracepoint] {
-        try read(names, below: try Descriptor.open(root, flags: O_DIRECTORY), named: root)
+        try read(names, below: try Descriptor.open(root, O_DIRECTORY), named: root)
     }
 
     private static func read(

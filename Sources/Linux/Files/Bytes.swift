@@ -88,6 +88,9 @@ struct Bytes {
         return begins
     }
 
+    /// What is left.
+    var rest: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[next...]) }
+
     /// What is left, as text; bytes that are not UTF-8 are replaced.
     var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 

@@ -33,9 +33,11 @@ public struct Descriptor: ~Copyable {
 }
 
 extension Descriptor {
-    /// Opens a file for reading, close-on-exec.
-    static func open(_ path: String, flags: Int32 = 0) throws(KernelFailure) -> Descriptor {
-        let number = Glibc.open(path, O_RDONLY | O_CLOEXEC | flags)
+    /// Opens a file, close-on-exec: for reading, unless the flags say otherwise.
+    static func open(
+        _ path: String, _ flags: Int32 = O_RDONLY, mode: mode_t = 0
+    ) throws(KernelFailure) -> Descriptor {
+        let number = Glibc.open(path, flags | O_CLOEXEC, mode)
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
         return Descriptor(owning: number)
     }

@@ -6,7 +6,7 @@ enum Files {
     ///
     /// `body` gets up to 1,024 bytes: the most that `withUnsafeTemporaryAllocation` takes from the stack.
     static func readOnce<Value>(
-        _ path: UnsafePointer<CChar>, _ body: (UnsafeRawBufferPointer) -> Value
+        _ path: UnsafePointer<CChar>, _ body: (inout Bytes) -> Value
     ) -> Result<Value, ErrorNumber> {
         let file = open(path, O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { return .failure(ErrorNumber(value: errno)) }
@@ -14,30 +14,35 @@ enum Files {
         return withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 8) { buffer in
             let count = read(file, buffer.baseAddress, buffer.count)
             guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
-            return .success(body(UnsafeRawBufferPointer(rebasing: buffer[..<count])))
+            var text = Bytes(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+            return .success(body(&text))
         }
     }
 
     /// Calls `body` with each line, without its end, until it returns false. Of a line longer than 8,192
     /// bytes it gets the beginning (the `Groups:` of a process may be longer, a path may not).
     static func forEachLine(
-        of path: String, _ body: (UnsafeRawBufferPointer) -> Bool
+        of path: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
         let file = try Descriptor.open(path)
         try forEachLine(in: file, named: path, body)
     }
 
     static func forEachLine(
-        in file: borrowing Descriptor, named path: String, _ body: (UnsafeRawBufferPointer) -> Bool
+        in file: borrowing Descriptor, named path: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
         let number = file.rawValue
         let failure: Int32 = withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { buffer in
             guard let base = buffer.baseAddress else { return ENOMEM }
+            func take(_ range: Range<Int>) -> Bool {
+                var line = Bytes(UnsafeRawBufferPointer(rebasing: buffer[range]))
+                return body(&line)
+            }
             var filled = 0
             var cut = false
             while true {
                 if filled == buffer.count {
-                    if !cut, !body(UnsafeRawBufferPointer(buffer)) { return 0 }
+                    if !cut, !take(0..<filled) { return 0 }
                     cut = true
                     filled = 0
                 }
@@ -47,15 +52,13 @@ enum Files {
                     return errno
                 }
                 if count == 0 {
-                    if filled > 0, !cut {
-                        _ = body(UnsafeRawBufferPointer(rebasing: buffer[..<filled]))
-                    }
+                    if filled > 0, !cut { _ = take(0..<filled) }
                     return 0
                 }
                 filled += count
                 var start = 0
                 while let end = buffer[start..<filled].firstIndex(of: UInt8(ascii: "\n")) {
-                    if !cut, !body(UnsafeRawBufferPointer(rebasing: buffer[start..<end])) { return 0 }
+                    if !cut, !take(start..<end) { return 0 }
                     cut = false
                     start = end + 1
                 }
@@ -111,10 +114,7 @@ enum Files {
         while true {
             errno = 0
             guard let entry = readdir(directory) else { break }
-            let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
-                name.withMemoryRebound(to: CChar.self, capacity: 256) { Linux.number(named: $0) }
-            }
-            if let number { found.append(number) }
+            if let number = entry.withName({ Linux.number(named: $0) }) { found.append(number) }
             if found.count == limit { return (found, telldir(directory)) }
         }
         guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
@@ -141,6 +141,15 @@ enum Files {
     /// Whether the path can be looked up.
     static func exists(_ path: String) -> Bool {
         access(path, F_OK) == 0
+    }
+}
+
+extension UnsafeMutablePointer<dirent> {
+    /// Calls `body` with the entry's name.
+    func withName<Value>(_ body: (UnsafePointer<CChar>) -> Value) -> Value {
+        withUnsafePointer(to: &pointee.d_name) { name in
+            name.withMemoryRebound(to: CChar.self, capacity: 256) { body($0) }
+        }
     }
 }
 

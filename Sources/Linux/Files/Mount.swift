@@ -24,7 +24,7 @@ struct Mount {
     /// Calls `body` with each mount that we see, until it returns false.
     static func forEach(proc: Proc, _ body: (Mount) -> Bool) throws(KernelFailure) {
         try Files.forEachLine(of: path(proc)) { line in
-            Mount(mountinfo: String(decoding: line, as: UTF8.self)).map(body) ?? true
+            Mount(mountinfo: line.text).map(body) ?? true
         }
     }
 

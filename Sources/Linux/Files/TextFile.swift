@@ -15,9 +15,7 @@ public enum TextFile {
 
     static func openRegular(_ path: String) throws(KernelFailure) -> Descriptor {
         // O_NONBLOCK: opening a FIFO does not wait for its writer.
-        let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
-        let file = Descriptor(owning: number)
+        let file = try Descriptor.open(path, O_NONBLOCK | O_NOCTTY)
         var status = stat()
         guard fstat(file.rawValue, &status) == 0 else {
             throw KernelFailure(operation: "fstat", subject: path, errno: errno)
@@ -34,9 +32,7 @@ public enum TextFile {
         defer { closedir(directory) }
         var names: [String] = []
         while let entry = readdir(directory) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
-                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
+            let name = entry.withName { String(cString: $0) }
             if name != "." && name != ".." { names.append(name) }
         }
         return names.sorted { Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8)) }

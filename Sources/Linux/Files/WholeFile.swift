@@ -15,9 +15,7 @@ public enum WholeFile {
     /// The same for bytes.
     public static func write(_ bytes: [UInt8], to path: String) throws(KernelFailure) {
         let draft = path + ".new"
-        let number = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard number >= 0 else { throw KernelFailure(operation: "open", subject: draft, errno: errno) }
-        let file = Descriptor(owning: number)
+        let file = try Descriptor.open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
         let failure: Int32 = bytes.withUnsafeBytes { bytes in
             var rest = bytes
             while !rest.isEmpty {

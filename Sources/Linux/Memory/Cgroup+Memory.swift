@@ -3,10 +3,7 @@ import Glibc
 extension Cgroup {
     /// `memory.current`: bytes that it and all below occupy. Throws `ENOENT` without a memory controller.
     public func memoryCurrent() throws(KernelFailure) -> UInt64 {
-        try readOnce("memory.current") { text in
-            var bytes = Bytes(text)
-            return bytes.unsigned()
-        }
+        try readOnce("memory.current") { $0.unsigned() }
     }
 
     /// What the death of all its processes would give back, in bytes, in memory and in swap: `anon` of `memory.stat`
@@ -18,17 +15,14 @@ extension Cgroup {
         // `anon` is the first of some seventy lines: what readOnce cuts off is not needed.
         let anonymous: UInt64 = try readOnce("memory.stat") { text in
             var found: UInt64?
-            text.forEachLine { line in
+            text.rest.forEachLine { line in
                 guard line.take("anon ") else { return true }
                 found = line.unsigned()
                 return false
             }
             return found
         }
-        let swapped: UInt64? = try? readOnce("memory.swap.current") { text in
-            var bytes = Bytes(text)
-            return bytes.unsigned()
-        }
+        let swapped = try? readOnce("memory.swap.current") { $0.unsigned() }
         return anonymous &+ (swapped ?? 0)
     }
 }

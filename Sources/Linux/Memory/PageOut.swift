@@ -36,7 +36,7 @@ public enum PageOut {
         let before = try proc.memory(of: process.pid)
         var batch = Batch()
         try proc.forEachLine(process.pid, "maps") { line in
-            guard let range = Mapping(parsing: line)?.worthwhileRange else { return true }
+            guard let range = Mapping(parsing: line.rest)?.worthwhileRange else { return true }
             batch.ranges.append(range)
             return batch.ranges.count < Self.limit
         }

@@ -9,7 +9,7 @@ extension Proc {
         var fileSystems: [String: String] = [:]
         // The last mount on a place is the one that is seen.
         try? forEachLine(pid, "mountinfo") { line in
-            if let mount = Mount(mountinfo: String(decoding: line, as: UTF8.self)),
+            if let mount = Mount(mountinfo: line.text),
                 ["/", Self.flatpakInfo].contains(mount.mountPoint)
             {
                 fileSystems[mount.mountPoint] = mount.fileSystem

@@ -44,7 +44,7 @@ extension Proc {
     /// The label of the Linux security module; nil where there is none.
     private func securityLabel(of pid: Int32) -> String? {
         withPath(pid, "attr/current") { path in
-            let label = Files.readOnce(path) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+            let label = Files.readOnce(path) { String(decoding: $0.rest.prefix { $0 != 0 }, as: UTF8.self) }
             return try? label.get()
         }
     }

@@ -47,7 +47,7 @@ public struct Proc: Sendable {
 
     /// One read of a file of the process, without an allocation but what `parse` makes.
     func readOnce<Value>(
-        _ pid: Int32, _ name: String, _ parse: (UnsafeRawBufferPointer) -> Value?
+        _ pid: Int32, _ name: String, _ parse: (inout Bytes) -> Value?
     ) throws(KernelFailure) -> Value {
         let result = withPath(pid, name) { path in Files.readOnce(path, parse) }
         switch result {
@@ -59,7 +59,7 @@ public struct Proc: Sendable {
     }
 
     func forEachLine(
-        _ pid: Int32, _ name: String, _ body: (UnsafeRawBufferPointer) -> Bool
+        _ pid: Int32, _ name: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
         do throws(KernelFailure) {
             try Files.forEachLine(of: path(pid, name), body)

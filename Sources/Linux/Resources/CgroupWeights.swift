@@ -53,8 +53,7 @@ public struct CgroupWeights: Sendable {
         var value: Int32?
         // `default` is the first line (blkcg prints it before the disks).
         try Files.forEachLine(of: path) { line in
-            var bytes = Bytes(line)
-            value = parse(&bytes)
+            value = parse(&line)
             return value == nil
         }
         guard let value else { throw KernelFailure(operation: "parse", subject: path, errno: EBADMSG) }
@@ -63,8 +62,6 @@ public struct CgroupWeights: Sendable {
 
     private func write(_ text: String, to name: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
-        let number = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW)
-        guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
-        try Files.write(text, to: Descriptor(owning: number), named: path)
+        try Files.write(text, to: Descriptor.open(path, O_WRONLY | O_TRUNC | O_NOFOLLOW), named: path)
     }
 }

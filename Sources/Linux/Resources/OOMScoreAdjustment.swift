@@ -13,10 +13,7 @@ public enum OOMScoreAdjustment {
 
     /// The value of a process, by its id. `ESRCH`: there is no such process.
     public static func read(_ pid: Int32, proc: Proc) throws(KernelFailure) -> Int32 {
-        try proc.readOnce(pid, "oom_score_adj") { line in
-            var bytes = Bytes(line)
-            return bytes.signed32()
-        }
+        try proc.readOnce(pid, "oom_score_adj") { $0.signed32() }
     }
 
     /// Changes a process that is `process` now and wholly the owner's.

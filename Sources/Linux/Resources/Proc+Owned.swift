@@ -20,8 +20,7 @@ extension Proc {
 
     /// Who a thread of a process is. `ESRCH`: the process has no such thread.
     func identity(ofThread thread: Int32, in pid: Int32) throws(KernelFailure) -> ProcessIdentity {
-        let stat = try readOnce(pid, "task/\(thread)/stat") { Stat(parsing: $0) }
-        return stat.identity
+        try stat(ofThread: thread, in: pid).identity
     }
 
     func checkThread(_ thread: ProcessIdentity, of process: ProcessIdentity) throws(KernelFailure) {

@@ -3,10 +3,7 @@ import Glibc
 extension Proc {
     /// Bytes of memory that are in RAM: field 2 of `/proc/PID/statm`, in pages, as bytes.
     public func residentBytes(_ pid: Int32) throws(KernelFailure) -> UInt64 {
-        let pages: UInt64 = try readOnce(pid, "statm") { line in
-            var bytes = Bytes(line)
-            return bytes.skip(fields: 1) ? bytes.unsigned() : nil
-        }
+        let pages = try readOnce(pid, "statm") { $0.skip(fields: 1) ? $0.unsigned() : nil }
         return pages.multipliedReportingOverflow(by: UInt64(sysconf(Int32(_SC_PAGESIZE)))).partialValue
     }
 
@@ -18,9 +15,8 @@ extension Proc {
         var path: String?
         var isText = true
         try forEachLine(pid, "cgroup") { line in
-            var bytes = Bytes(line)
-            guard bytes.take("0::") else { return true }
-            path = bytes.exactText
+            guard line.take("0::") else { return true }
+            path = line.exactText
             isText = path != nil
             return false
         }
