@@ -72,8 +72,10 @@ public struct FileLocks: Equatable, Sendable {
     }
 
     /// Somebody who waits for a lock that one of the processes holds; nil where there is nobody. Throws where that cannot
-    /// be told. Not those processes themselves: they may be frozen together. A process that is frozen or stopped waits for nothing: the kernel ends its wait,
-    /// and begins it again afterwards.
+    /// be told.
+    ///
+    /// Not those processes themselves: they may be frozen together. A process that is frozen or stopped waits for
+    /// nothing: the kernel ends its wait, and begins it again afterwards.
     ///
     /// Who holds the lock of an open file is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the
     /// lines `lock:`): it outlives the process that asked for it, in every process that has the file. One pass over
