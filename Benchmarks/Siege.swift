@@ -247,6 +247,8 @@ enum Attack: String, CaseIterable {
     case threads
     /// As many windows as one message holds, of as many processes as there are.
     case windows
+    /// As many applications as one user may have, and reporters of their windows that come and go.
+    case reporters
     /// Registers, and unregisters, and asks for everything that can be asked for.
     case calls
 
@@ -259,6 +261,7 @@ enum Attack: String, CaseIterable {
         case .processes: try besieger.processes()
         case .threads: try besieger.threads()
         case .windows: try besieger.windows()
+        case .reporters: try besieger.reporters()
         case .calls: try besieger.calls()
         }
     }
@@ -266,9 +269,13 @@ enum Attack: String, CaseIterable {
 
 /// A connection that wants the daemon no good. What is refused is what it came for: it goes on.
 private final class Besieger {
+    private let address: String
     private let bus: Bus
 
-    init(_ address: String) throws { bus = try Bus.open(address: address) }
+    init(_ address: String) throws {
+        self.address = address
+        bus = try Bus.open(address: address)
+    }
 
     @discardableResult
     private func call(
@@ -418,6 +425,20 @@ private final class Besieger {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    func reporters() throws -> Never {
+        let pids = try sleepers(1_023)
+        for pid in pids { _ = register(pid) }
+        begin()
+        while true {
+            let reporter = try Besieger(address)
+            reporter.call(BusNames.root, BusNames.reporter, "UpdateWindow") {
+                try $0.append(UInt64(1))
+                try $0.append(UInt32(pids[0]))
+                try $0.appendDictionary([("visible", .bool(true))])
             }
         }
     }

@@ -258,12 +258,13 @@ struct FileLocksTests {
                 threading.Thread(target=lambda: (say(threading.get_native_id()), hold())).start()
                 """)
         let thread = try child.numbers()[0]
-        #expect(try Proc().tracer(ofAny: [child.pid], LookBudget()) == nil)
+        var budget = LookBudget()
+        #expect(try Proc().tracer(ofAny: [child.pid], &budget) == nil)
         // PTRACE_SEIZE, so that nothing stops.
         let tracer = try Child(
             python: "say(ctypes.CDLL(None).ptrace(0x4206, \(thread), None, None)); hold()")
         try #require(try tracer.line() == "0")
         #expect(try Proc().status(child.pid).tracer == 0)
-        #expect(try Proc().tracer(ofAny: [child.pid], LookBudget()) == tracer.pid)
+        #expect(try Proc().tracer(ofAny: [child.pid], &budget) == tracer.pid)
     }
 }

@@ -38,7 +38,7 @@ struct ExtentLook: Sendable {
         var budget = LookBudget()
         var found = Objections(pids: pids())
         do throws(LookLimit) {
-            if let tracer = try proc.tracer(ofAny: found.pids.sorted(), budget) {
+            if let tracer = try proc.tracer(ofAny: found.pids.sorted(), &budget) {
                 found.reasons.append("a debugger (pid \(tracer)) is attached")
             }
             if let locks = try? FileLocks(proc: proc),

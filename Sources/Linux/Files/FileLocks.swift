@@ -239,14 +239,14 @@ extension Proc {
                 if errno == ENOENT { continue }
                 return false
             }
-            goesOn = try Self.forEachLock(in: file, budget, body)
+            goesOn = try Self.forEachLock(in: file, &budget, body)
         }
         return true
     }
 
     /// Closes the file. False once `body` has returned false.
     private static func forEachLock(
-        in number: Int32, _ budget: LookBudget, _ body: (FileLocks.Lock) -> Bool
+        in number: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
     ) throws(LookLimit) -> Bool {
         let file = Descriptor(owning: number)
         var goesOn = true
