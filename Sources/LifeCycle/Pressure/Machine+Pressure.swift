@@ -5,9 +5,6 @@ extension Machine {
     /// The value of `MemoryPressure`.
     public var memoryPressure: MemoryPressure { pressure.level }
 
-    /// The gauge of a source.
-    public func pressureGauge(of source: PressureSource) -> PressureGauge? { pressure.gauges[source] }
-
     /// What the end of an application would bring, where an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
