@@ -110,9 +110,7 @@ extension Machine {
             updateAnnouncing(number, reason, at: now, &effects) {
                 // Before the walk that comes of it (§ 3).
                 $0.setProtected(view.isLocked, within: grace, at: now, &$1)
-                $0.windowLevel = view.level
-                $0.isFocused = view.isFocused
-                $0.isMinimized = view.isMinimized
+                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             }
         }
     }

@@ -15,9 +15,8 @@ extension Machine {
     /// Takes a reporter's whole set, or nothing where a limit is passed.
     ///
     /// - Parameter most: how many processes are gone through now; `more` where there are others.
-    @discardableResult
     mutating func replaceExemptions(
-        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int = .max,
+        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int,
         at now: Microseconds, _ effects: inout [Effect]
     ) throws(Refusal) -> Answer {
         var told: [ProcessID: ReportedExemption] = [:]

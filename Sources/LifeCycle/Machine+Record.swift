@@ -94,10 +94,7 @@ extension Machine {
         update(number, reason, at: now, &effects) {
             $0.apply(settings)
             if isKilledAtOnce, isReclaimed { $0.termination = nil }
-            $0.windowLevel = view.level
-            $0.isFocused = view.isFocused
-            $0.isMinimized = view.isMinimized
-            $0.isLocked = view.isLocked
+            ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty), at: now)
         }

@@ -196,9 +196,7 @@ public struct Machine: Equatable, Sendable {
             answer = dropWindows(except: named, reporter, atMost: most, at: now, &effects)
         case .setSession(let session, let reporter):
             setSession(session, reporter, at: now, &effects)
-        case .replaceExemptions(let reports, let reporter):
-            try replaceExemptions(reports, reporter, at: now, &effects)
-        case .replaceSomeExemptions(let reports, let reporter, let most):
+        case .replaceExemptions(let reports, let reporter, let most):
             answer = try replaceExemptions(reports, reporter, atMost: most, at: now, &effects)
         }
         conclude(focusBefore, &effects)
