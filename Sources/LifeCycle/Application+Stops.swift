@@ -43,6 +43,7 @@ extension Application {
     mutating func warn(_ task: UInt64, _ effects: inout [Effect]) {
         guard let index = tasks.firstIndex(where: { $0.id == task }) else { return }
         tasks[index].isWarned = true
-        announce(.backgroundTaskWillExpire(task: task, deadline: tasks[index].deadline), &effects)
+        announce(
+            .backgroundTaskWillExpire, with: .until(tasks[index].deadline, of: task), &effects)
     }
 }

@@ -45,11 +45,8 @@ extension Machine {
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
-                $0.windowLevel = view.level
-                $0.isFocused = view.isFocused
-                $0.isMinimized = view.isMinimized
                 // It begins there: it is told of changes.
-                $0.isLocked = view.isLocked
+                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             }
         }
         if !exemptions.isEmpty { refreshExemptions(at: now, &effects) }
@@ -89,7 +86,8 @@ extension Machine {
             touched.remove(number)
             if application.state != .notRunning {
                 let edge = Edge(application.state, .notRunning)
-                effects.append(.announce(number, .stateChanged(edge, .exit), to: .subscribers))
+                let end = Announcement(.stateChanged, .edge(edge, .exit))
+                effects.append(.announce(number, end, to: .subscribers))
             }
             discard(application, application.termination?.verdict ?? reason, at: now, &effects)
         } else if keys.isEmpty {
@@ -289,7 +287,7 @@ extension Machine {
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
-            $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
+            $0.announce(.willTerminate, with: .until(killAt ?? 0, of: serial), &$1)
         }
         expire(number, at: now, &effects)
     }

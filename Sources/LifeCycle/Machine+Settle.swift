@@ -77,13 +77,13 @@ extension Machine {
         while let state = next.state.step(toward: target) {
             let edge = Edge(next.state, state)
             if let will = edge.will { next.announce(will, &effects) }
-            next.announce(.stateChanged(edge, reason), &effects)
+            next.announce(.stateChanged, with: .edge(edge, reason), &effects)
             next.state = state
             next.stateSince = now
             if state == .background, target == .background {
                 beginGrace(&next, after: edge, at: now, &effects)
             } else if let did = edge.did {
-                next.announce(did, &effects)
+                next.announce(did.signal, with: did.payload, &effects)
             }
             if state != .background { next.grace = .none }
         }
@@ -97,7 +97,7 @@ extension Machine {
         let serial = next.nextSerial()
         next.startGrace(settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: now)
         let deadline = (policySuspends(next) ? next.suspensionDeadline : nil) ?? 0
-        next.announce(.didEnterBackground(serial: serial, deadline: deadline), &effects)
+        next.announce(.didEnterBackground, with: .until(deadline, of: serial), &effects)
     }
 
     /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
@@ -171,16 +171,17 @@ extension Machine {
 
 extension Application {
     /// A signal about this application: to its delegate if it can read it, to subscribers always.
-    mutating func announce(_ announcement: Announcement, _ effects: inout [Effect]) {
+    mutating func announce(
+        _ signal: ApplicationSignal, with payload: Announcement.Payload = .none, _ effects: inout [Effect]
+    ) {
+        let announcement = Announcement(signal, payload)
         var audience: Audience = .subscribers
         if delegate != nil {
-            if case .stateChanged(let edge, _) = announcement,
-                edge.from == .suspended || edge.to == .suspended
-            {
+            if case .edge(let edge, _) = payload, edge.from == .suspended || edge.to == .suspended {
                 // The application itself is never told of these (§ 3).
             } else if isReachable {
                 audience.insert(.delegate)
-                if case .stateChanged(let edge, _) = announcement { toldState = edge.to }
+                if case .edge(let edge, _) = payload { toldState = edge.to }
             } else {
                 backlog.add(announcement)
             }
@@ -218,8 +219,8 @@ extension Application {
             protection = Protection(serial: serial, limit: Countdown(span, from: now))
         }
         announce(
-            .protectedDataWillBecomeUnavailable(serial: serial, deadline: protection?.limit.deadline ?? 0),
-            &effects)
+            .protectedDataWillBecomeUnavailable,
+            with: .until(protection?.limit.deadline ?? 0, of: serial), &effects)
     }
 
     mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {

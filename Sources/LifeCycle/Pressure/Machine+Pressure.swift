@@ -212,7 +212,7 @@ extension Machine {
                 !others.contains(where: { $0.concerns(application) })
             else { continue }
             updateAnnouncing(number, .pressure, at: now, &effects) {
-                $0.announce(.didReceiveMemoryWarning(level), &$1)
+                $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
             }
         }
     }
