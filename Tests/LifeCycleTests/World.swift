@@ -1,4 +1,5 @@
 import AppStateContract
+import TestSupport
 
 @testable import LifeCycle
 
