@@ -70,7 +70,9 @@ let package = Package(
             name: "appstate-scene", dependencies: ["Linux"], path: "Benchmarks/Pressure",
             exclude: ["round"], swiftSettings: settings),
 
-        .target(name: "TestSupport", dependencies: ["Linux"], path: "Tests/Support", swiftSettings: settings),
+        .target(
+            name: "TestSupport", dependencies: ["AppStateContract", "Linux"], path: "Tests/Support",
+            swiftSettings: settings),
         .executableTarget(
             name: "SystemdProbe", dependencies: ["Systemd"], path: "Tests/SystemdProbe",
             swiftSettings: settings),
@@ -99,7 +101,7 @@ let package = Package(
         .testTarget(
             name: "LinuxTests", dependencies: ["Linux", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
-            name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract"],
+            name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract", "TestSupport"],
             swiftSettings: coreSettings),
         .testTarget(
             name: "appstatectlTests", dependencies: ["TestSupport", "appstated", "appstatectl"],

@@ -17,25 +17,10 @@ public struct Edge: Hashable, Sendable, CustomStringConvertible {
     public let from: LifeCycleState
     public let to: LifeCycleState
 
-    /// Takes the two ends as they are; whether the contract has such an edge is for `isLegal` to say.
+    /// Takes the two ends as they are, whether the contract has such an edge or not.
     public init(_ from: LifeCycleState, _ to: LifeCycleState) {
         self.from = from
         self.to = to
-    }
-
-    /// Whether the life cycle contract has this edge (§ 1: "Only these edges exist").
-    public var isLegal: Bool {
-        switch (from, to) {
-        case (.notRunning, .inactive), (.notRunning, .background),
-            (.inactive, .active), (.active, .inactive),
-            (.inactive, .background), (.background, .inactive),
-            (.background, .suspended), (.suspended, .background),
-            (.inactive, .notRunning), (.active, .notRunning),
-            (.background, .notRunning), (.suspended, .notRunning):
-            return true
-        case (.notRunning, _), (.inactive, _), (.active, _), (.background, _), (.suspended, _):
-            return false
-        }
     }
 
     public var description: String { "\(from.rawValue)→\(to.rawValue)" }

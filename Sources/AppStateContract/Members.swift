@@ -36,6 +36,19 @@ public enum ManagerSignal: String, Sendable, CaseIterable {
     case memoryPressureChanged = "MemoryPressureChanged"
     case applicationReclaimed = "ApplicationReclaimed"
     case resync = "Resync"
+
+    /// Its arguments: their names and types.
+    public var arguments: [(name: String, type: String)] {
+        let subject: [(name: String, type: String)] = [("application", "o"), ("app_id", "s"), ("pid", "u")]
+        return switch self {
+        case .applicationAdded: subject
+        case .applicationRemoved: subject + [("exit_reason", "s")]
+        case .stateChanged: subject + [("from", "s"), ("to", "s"), ("reason", "s")]
+        case .memoryPressureChanged: [("level", "s")]
+        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t")]
+        case .resync: []
+        }
+    }
 }
 
 /// The methods of `org.appstate1.Reporter`.
@@ -117,6 +130,26 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case backgroundTransferFinished = "BackgroundTransferFinished"
     case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
     case stateChanged = "StateChanged"
+
+    /// Its arguments: their names and types.
+    public var arguments: [(name: String, type: String)] {
+        switch self {
+        case .willFinishLaunching: [("options", "a{sv}")]
+        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
+            .protectedDataDidBecomeAvailable:
+            []
+        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable:
+            [("serial", "t"), ("deadline", "t")]
+        case .didReceiveMemoryWarning: [("level", "s")]
+        case .significantTimeChange: [("cause", "s")]
+        case .openURLs: [("urls", "as"), ("options", "a{sv}")]
+        case .continueUserActivity: [("type", "s"), ("info", "a{sv}")]
+        case .messageReceived: [("sender", "s"), ("name", "s"), ("payload", "a{sv}")]
+        case .backgroundTransferFinished: [("id", "s"), ("result", "a{sv}")]
+        case .backgroundTaskWillExpire: [("task", "t"), ("deadline", "t")]
+        case .stateChanged: [("from", "s"), ("to", "s"), ("reason", "s")]
+        }
+    }
 }
 
 /// What GNOME Shell's extension has on the session bus: `org.appstate1.Shell`.

@@ -22,10 +22,8 @@ final class CPUSensor {
     ) throws(BusFailure) {
         self.now = now
         self.changed = changed
-        do throws(KernelFailure) {
+        journal.attempt(.info, "CPUs that come online are looked for once a minute") {
             watch = try CPUWatch(handed: handed)
-        } catch {
-            journal.log(.info, "CPUs that come online are looked for once a minute: \(error)")
         }
         if let watch {
             source = try loop.watch(watch.descriptor) { [weak self] _ in self?.take() }

@@ -170,11 +170,7 @@ public final class Daemon {
     public func start() throws(BusFailure) {
         // Before what it watches over.
         watchCPUs()
-        do {
-            try sensor.openTrace()
-        } catch {
-            journal.log(.notice, "stops are found by polling: \(error)")
-        }
+        journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         watchKills()
         slots.append(try bus.addFilter { [unowned self] in meet($0) })
         let manager = managerInterface()
@@ -226,27 +222,23 @@ public final class Daemon {
 
     private func watchKills() {
         processes.wasChosen = { $1(false) }
-        do {
+        journal.attempt(.info, "the kernel's out-of-memory kills are not told from others") {
             let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
             processes.wasChosen = { [core] process, answer in
                 // Of one that is being ended anyway it is known why.
                 if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
                 killer.wasChosen(process.pid, answer)
             }
-        } catch {
-            journal.log(.info, "the kernel's out-of-memory kills are not told from others: \(error)")
         }
     }
 
     /// Perf events hear nothing of a CPU that comes online after them.
     private func watchCPUs() {
-        do {
+        journal.attempt(.warning, "CPUs that come online are not seen") {
             cpus = try CPUSensor(
                 loop: loop, journal: journal, handed: handed, now: { Self.now },
                 changed: { [unowned self] in cpusChanged() })
             renewal = try loop.timer { [unowned self] in renewEvents() }
-        } catch {
-            journal.log(.warning, "CPUs that come online are not seen: \(error)")
         }
         sensor.detectionChanged = { [unowned self] in
             announcer.detectionChanged()
@@ -277,11 +269,7 @@ public final class Daemon {
     /// the service manager bears, and until then stops are found by polling.
     private func renewEvents() {
         if handed.names.isEmpty {
-            do {
-                try sensor.renewTrace()
-            } catch {
-                journal.log(.notice, "stops are found by polling: \(error)")
-            }
+            journal.attempt(.notice, "stops are found by polling") { try sensor.renewTrace() }
             stops.renewEvents()
             pressure.renewAlarm()
             watchKills()

@@ -34,6 +34,11 @@ extension Journal {
         log(priority, failure, about: application, as: .stepFailed, [(.reason, failure)])
     }
 
+    /// Does what can fail and be done without: then `what` is said, and why.
+    func attempt(_ priority: Priority, _ what: @autoclosure () -> String, _ body: () throws -> Void) {
+        do { try body() } catch { log(priority, "\(what()): \(error)") }
+    }
+
     /// What the life cycle has to say of an application.
     func log(_ notice: Notice, about application: Registered) {
         let (priority, message): (Priority, JournalMessage) =

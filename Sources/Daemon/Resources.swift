@@ -231,9 +231,6 @@ final class Resources {
         settle(application)
     }
 
-    /// Whether an application that has left us does not have all back yet.
-    func isGivingBack(_ number: ApplicationNumber) -> Bool { leaving[number] != nil }
-
     /// Gives everybody back what they had, however long it takes: the daemon ends in good order.
     func putBackAll() {
         isEnding = true

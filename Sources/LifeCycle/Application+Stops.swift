@@ -13,10 +13,10 @@ extension Application {
     }
 
     /// Takes note of a wish or a breath, with the order that comes of it.
-    mutating func order(_ event: StopStatus.Event, at now: Microseconds, _ effects: inout [Effect]) {
-        switch stop.take(event, at: now) {
-        case .stop?: effects.append(.stop(number))
-        case .resume(let sparingMain)?: effects.append(.resume(number, sparingMain: sparingMain))
+    mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
+        switch stop.take(event, at: step.now) {
+        case .stop?: step.effects.append(.stop(number))
+        case .resume(let sparingMain)?: step.effects.append(.resume(number, sparingMain: sparingMain))
         case nil: break
         }
     }
@@ -40,9 +40,9 @@ extension Application {
         backgroundModes = requestedModes.filter { override?.backgroundModes.contains($0) == true }
     }
 
-    mutating func warn(_ task: UInt64, _ effects: inout [Effect]) {
+    mutating func warn(_ task: UInt64, _ step: inout Step) {
         guard let index = tasks.firstIndex(where: { $0.id == task }) else { return }
         tasks[index].isWarned = true
-        announce(.backgroundTaskWillExpire(task: task, deadline: tasks[index].deadline), &effects)
+        announce(.backgroundTaskWillExpire, with: .until(tasks[index].deadline, of: task), &step)
     }
 }

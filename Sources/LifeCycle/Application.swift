@@ -188,18 +188,11 @@ public struct Application: Equatable, Sendable {
 
     /// Everything that its timers wait for, the earliest.
     var nextDeadline: Microseconds? {
-        var earliest: Microseconds?
-        func consider(_ deadline: Microseconds?) {
-            guard let deadline else { return }
-            earliest = min(earliest ?? deadline, deadline)
-        }
-        consider(launchDeadline)
-        consider(graceDeadline)
-        for task in tasks { consider(task.nextDeadline) }
-        consider(termination?.nextDue)
-        consider(stop.breathDeadline)
-        consider(protection?.limit.deadline)
-        return earliest
+        let others = [
+            launchDeadline, graceDeadline, termination?.nextDue, stop.breathDeadline,
+            protection?.limit.deadline,
+        ]
+        return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }
 
     /// Bytes of text that it has us keep.

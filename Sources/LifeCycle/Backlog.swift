@@ -10,27 +10,22 @@ struct Backlog: Equatable, Sendable {
     private var reasons: [Edge: StateChangeReason] = [:]
 
     mutating func add(_ announcement: Announcement) {
-        switch announcement {
-        case .stateChanged(let edge, let reason):
+        var missed = announcement
+        switch (announcement.signal, announcement.payload) {
+        case (_, .edge(let edge, let reason)):
             reasons[edge] = reason
-        case .didEnterBackground:
-            // Serial and deadline of then mean nothing any more.
-            replace(.didEnterBackground(serial: 0, deadline: 0))
-        case .protectedDataWillBecomeUnavailable:
-            replace(.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0))
-        case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
-            .willEnterForeground, .willTerminate, .backgroundTaskWillExpire,
-            .protectedDataDidBecomeAvailable:
-            replace(announcement)
-        case .didReceiveMemoryWarning:
+            return
+        case (_, .level):
             // What was short then may not be now (§ 3: to applications that are not suspended).
+            return
+        case (.didEnterBackground, _), (.protectedDataWillBecomeUnavailable, _):
+            // Serial and deadline of then mean nothing any more.
+            missed = Announcement(announcement.signal, .until(0, of: 0))
+        default:
             break
         }
-    }
-
-    private mutating func replace(_ announcement: Announcement) {
-        signals.removeAll { $0.signal == announcement.signal }
-        signals.append(announcement)
+        signals.removeAll { $0.signal == missed.signal }
+        signals.append(missed)
     }
 
     /// What it is told after the thaw, and forgets it.
@@ -39,10 +34,12 @@ struct Backlog: Equatable, Sendable {
     mutating func take(along edges: [Edge]) -> [Announcement] {
         var told: [Announcement] = []
         var ahead = edges[...]
-        func tell(_ edge: Edge) { told.append(.stateChanged(edge, reasons[edge] ?? .signal)) }
+        func tell(_ edge: Edge) {
+            told.append(Announcement(.stateChanged, .edge(edge, reasons[edge] ?? .signal)))
+        }
         for announcement in signals {
             let signal = announcement.signal
-            if ahead.first?.will?.signal == signal, let edge = ahead.popFirst() {
+            if ahead.first?.will == signal, let edge = ahead.popFirst() {
                 told.append(announcement)
                 tell(edge)
                 continue
@@ -64,7 +61,7 @@ struct Backlog: Equatable, Sendable {
 
 extension Edge {
     /// What its delegate is told before this edge (§ 3).
-    var will: Announcement? {
+    var will: ApplicationSignal? {
         switch (from, to) {
         case (.active, .inactive): .willResignActive
         case (.notRunning, .inactive), (.background, .inactive): .willEnterForeground
@@ -75,8 +72,9 @@ extension Edge {
     /// What its delegate is told after this edge (§ 3), which is awaited nowhere.
     var did: Announcement? {
         switch (from, to) {
-        case (.inactive, .active): .didBecomeActive
-        case (.notRunning, .background), (.inactive, .background): .didEnterBackground(serial: 0, deadline: 0)
+        case (.inactive, .active): Announcement(.didBecomeActive)
+        case (.notRunning, .background), (.inactive, .background):
+            Announcement(.didEnterBackground, .until(0, of: 0))
         default: nil
         }
     }
@@ -122,46 +120,22 @@ extension Backlog {
 
 extension Announcement {
     fileprivate var fields: [String] {
-        switch self {
-        case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
-            .willEnterForeground, .protectedDataDidBecomeAvailable, .stateChanged:
-            [signal.rawValue]
-        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
-            .backgroundTaskWillExpire(let serial, let deadline),
-            .protectedDataWillBecomeUnavailable(let serial, let deadline):
-            [signal.rawValue, String(serial), String(deadline)]
-        case .didReceiveMemoryWarning(let level):
-            [signal.rawValue, level.rawValue]
-        }
+        guard case .until(let deadline, let number) = payload else { return [signal.rawValue] }
+        return [signal.rawValue, String(number), String(deadline)]
     }
 
     fileprivate init?(_ name: String, _ fields: inout Fields) {
         guard let signal = ApplicationSignal(rawValue: name) else { return nil }
-        func numbers(_ fields: inout Fields) -> (UInt64, Microseconds)? {
-            guard let serial: UInt64 = fields.number(), let deadline: Microseconds = fields.number() else {
+        switch signal {
+        case .willFinishLaunching, .didFinishLaunching, .didBecomeActive, .willResignActive,
+            .willEnterForeground, .protectedDataDidBecomeAvailable:
+            self.init(signal)
+        case .didEnterBackground, .willTerminate, .backgroundTaskWillExpire,
+            .protectedDataWillBecomeUnavailable:
+            guard let number: UInt64 = fields.number(), let deadline: Microseconds = fields.number() else {
                 return nil
             }
-            return (serial, deadline)
-        }
-        switch signal {
-        case .willFinishLaunching: self = .willFinishLaunching
-        case .didFinishLaunching: self = .didFinishLaunching
-        case .didBecomeActive: self = .didBecomeActive
-        case .willResignActive: self = .willResignActive
-        case .willEnterForeground: self = .willEnterForeground
-        case .didEnterBackground:
-            guard let (serial, deadline) = numbers(&fields) else { return nil }
-            self = .didEnterBackground(serial: serial, deadline: deadline)
-        case .willTerminate:
-            guard let (serial, deadline) = numbers(&fields) else { return nil }
-            self = .willTerminate(serial: serial, deadline: deadline)
-        case .protectedDataDidBecomeAvailable: self = .protectedDataDidBecomeAvailable
-        case .protectedDataWillBecomeUnavailable:
-            guard let (serial, deadline) = numbers(&fields) else { return nil }
-            self = .protectedDataWillBecomeUnavailable(serial: serial, deadline: deadline)
-        case .backgroundTaskWillExpire:
-            guard let (task, deadline) = numbers(&fields) else { return nil }
-            self = .backgroundTaskWillExpire(task: task, deadline: deadline)
+            self.init(signal, .until(deadline, of: number))
         default: return nil
         }
     }

@@ -58,38 +58,24 @@ public struct Audience: OptionSet, Hashable, Sendable {
 }
 
 /// A signal of `org.appstate1.Application` with its arguments.
-public enum Announcement: Hashable, Sendable {
-    case willFinishLaunching
-    case didFinishLaunching
-    case didBecomeActive
-    case willResignActive
-    /// `deadline` 0: will not be suspended. `serial` 0: nothing to acknowledge.
-    case didEnterBackground(serial: UInt64, deadline: Microseconds)
-    case willEnterForeground
-    case willTerminate(serial: UInt64, deadline: Microseconds)
-    case backgroundTaskWillExpire(task: UInt64, deadline: Microseconds)
-    case didReceiveMemoryWarning(MemoryPressure)
-    /// Both 0: nobody waits for an acknowledgement.
-    case protectedDataWillBecomeUnavailable(serial: UInt64, deadline: Microseconds)
-    case protectedDataDidBecomeAvailable
-    case stateChanged(Edge, StateChangeReason)
-
+public struct Announcement: Hashable, Sendable {
     /// The signal's name on the bus.
-    public var signal: ApplicationSignal {
-        switch self {
-        case .willFinishLaunching: .willFinishLaunching
-        case .didFinishLaunching: .didFinishLaunching
-        case .didBecomeActive: .didBecomeActive
-        case .willResignActive: .willResignActive
-        case .didEnterBackground: .didEnterBackground
-        case .willEnterForeground: .willEnterForeground
-        case .willTerminate: .willTerminate
-        case .backgroundTaskWillExpire: .backgroundTaskWillExpire
-        case .didReceiveMemoryWarning: .didReceiveMemoryWarning
-        case .protectedDataWillBecomeUnavailable: .protectedDataWillBecomeUnavailable
-        case .protectedDataDidBecomeAvailable: .protectedDataDidBecomeAvailable
-        case .stateChanged: .stateChanged
-        }
+    public let signal: ApplicationSignal
+    public let payload: Payload
+
+    /// The arguments, as far as the life cycle knows them: launch options it does not.
+    public enum Payload: Hashable, Sendable {
+        case none
+        /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline 0: there
+        /// is none; of `didEnterBackground`, it will not be suspended.
+        case until(Microseconds, of: UInt64)
+        case level(MemoryPressure)
+        case edge(Edge, StateChangeReason)
+    }
+
+    init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
+        self.signal = signal
+        self.payload = payload
     }
 }
 

@@ -160,9 +160,8 @@ public enum Request: Equatable, Sendable {
     /// The end of it: what the set does not name goes, so many at once. Answers `more` while there is any.
     case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
-    case replaceExemptions([ExemptionReport], ReporterIdentity)
-    /// The same for so many processes at once. Answers `more` until all are.
-    case replaceSomeExemptions([ExemptionReport], ReporterIdentity, atMost: Int)
+    /// A reporter's whole set, for so many processes at once. Answers `more` until all are.
+    case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 
     /// Whether it tells of windows: a reporter tells it again where it was forgotten.
     public var isOfWindows: Bool {

@@ -15,15 +15,15 @@ extension Machine {
     }
 
     /// It ends as by `Unregister`; what is known of its process waits for the successor.
-    mutating func vacate(_ former: Application, _ effects: inout [Effect]) {
-        letGo(former, &effects)
+    mutating func vacate(_ former: Application) {
+        letGo(former)
         strike(former)
-        effects.append(.removed(former.number, .unregistered))
+        step.effects.append(.removed(former.number, .unregistered))
     }
 
     /// What we have stopped of it runs on.
-    func letGo(_ application: Application, _ effects: inout [Effect]) {
+    mutating func letGo(_ application: Application) {
         var last = application
-        last.order(.wanted(false, .request), at: 0, &effects)
+        last.order(.wanted(false, .request), &step)
     }
 }

@@ -29,9 +29,7 @@ extension Machine {
     }
 
     /// Removes a window; answers the application that it belonged to.
-    mutating func remove(
-        _ key: WindowKey, at now: Microseconds, _ effects: inout [Effect]
-    ) -> Set<ApplicationNumber> {
+    mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
         unindex(key, window)
         uncount(window)
@@ -43,19 +41,17 @@ extension Machine {
         if let owner = window.owner { applications[owner]?.windows.remove(key) }
         if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }
         tidy(window.session)
-        if let process = window.process, !isConcerned(with: process) { effects.append(.forget(process)) }
+        if let process = window.process, !isConcerned(with: process) { step.effects.append(.forget(process)) }
         return window.owner.map { [$0] } ?? []
     }
 
     /// Gives windows to other owners after `process` was registered or is no longer.
-    mutating func reattribute(
-        windowsBelow process: ProcessID, at now: Microseconds, _ effects: inout [Effect]
-    ) -> Set<ApplicationNumber> {
+    mutating func reattribute(windowsBelow process: ProcessID) -> Set<ApplicationNumber> {
         var touched: Set<ApplicationNumber> = []
         let below = windows.filter { $0.value.lineage.contains(process) }
         for (key, window) in below.sorted(by: { WindowKey.inOrder($0.key, $1.key) }) {
             touched.formUnion(put(window, as: key))
-            touched.formUnion(dropIfPointless(key, at: now, &effects))
+            touched.formUnion(dropIfPointless(key))
         }
         return touched
     }
@@ -63,37 +59,32 @@ extension Machine {
     /// The one focus of a session goes to `key`; whoever had it has it no longer.
     mutating func moveFocus(
         to key: WindowKey?, in session: SessionKey, touching others: Set<ApplicationNumber> = [],
-        because reason: StateChangeReason = .focus, at now: Microseconds, _ effects: inout [Effect]
+        because reason: StateChangeReason = .focus
     ) {
         var touched = others
         let old = sessions[session]?.focus
         sessions[session, default: Session()].focus = key
         if let old, old != key {
             if let owner = windows[old]?.owner { touched.insert(owner) }
-            touched.formUnion(dropIfPointless(old, at: now, &effects))
+            touched.formUnion(dropIfPointless(old))
         }
         if let owner = key.flatMap({ windows[$0]?.owner }) { touched.insert(owner) }
-        refresh(touched, reason, at: now, &effects)
+        refresh(touched, reason)
         tidy(session)
     }
 
     /// A process as a whole is no window: without focus it is kept only where it says something of an
     /// application whose windows nobody reports one by one.
-    private mutating func dropIfPointless(
-        _ key: WindowKey, at now: Microseconds, _ effects: inout [Effect]
-    ) -> Set<ApplicationNumber> {
+    private mutating func dropIfPointless(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard case .process(let session, _) = key, let window = windows[key],
             sessions[session]?.focus != key, window.owner == nil || !window.visible
         else { return [] }
-        return remove(key, at: now, &effects)
+        return remove(key)
     }
 
     /// Recomputes what its windows make of each application: who falls before who rises, so that no two
     /// are seen active by one focus.
-    mutating func refresh(
-        _ numbers: some Sequence<ApplicationNumber>, _ reason: StateChangeReason,
-        at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func refresh(_ numbers: some Sequence<ApplicationNumber>, _ reason: StateChangeReason) {
         var falling: [(ApplicationNumber, View)] = []
         var others: [(ApplicationNumber, View)] = []
         for number in numbers.sorted() {
@@ -107,20 +98,12 @@ extension Machine {
         }
         for (number, view) in falling + others {
             let grace = settings.backgroundGrace
-            updateAnnouncing(number, reason, at: now, &effects) {
+            updateAnnouncing(number, reason) {
                 // Before the walk that comes of it (§ 3).
-                $0.setProtected(view.isLocked, within: grace, at: now, &$1)
-                $0.windowLevel = view.level
-                $0.isFocused = view.isFocused
-                $0.isMinimized = view.isMinimized
+                $0.setProtected(view.isLocked, within: grace, &$1)
+                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             }
         }
-    }
-
-    mutating func refreshAll(
-        in session: SessionKey, _ reason: StateChangeReason, at now: Microseconds, _ effects: inout [Effect]
-    ) {
-        refresh(concerned(by: session), reason, at: now, &effects)
     }
 
     /// The applications that a change of the session can change.

@@ -15,10 +15,8 @@ extension Machine {
     /// Takes a reporter's whole set, or nothing where a limit is passed.
     ///
     /// - Parameter most: how many processes are gone through now; `more` where there are others.
-    @discardableResult
     mutating func replaceExemptions(
-        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int = .max,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int
     ) throws(Refusal) -> Answer {
         var told: [ProcessID: ReportedExemption] = [:]
         // Of another user's process nothing is remembered.
@@ -47,10 +45,10 @@ extension Machine {
             }
         }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
-        refreshExemptions(at: now, &effects)
+        refreshExemptions()
         // Who said it is written down too.
         touched.formUnion(exempted)
-        forget(before.keys, &effects)
+        forget(before.keys)
         return isMore ? .more : .done
     }
 
@@ -58,12 +56,10 @@ extension Machine {
     public func exemptionCount(of connection: ConnectionName) -> Int { exemptions[connection]?.count ?? 0 }
 
     /// A reporter's connection has ended.
-    mutating func dropExemptions(
-        by connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func dropExemptions(by connection: ConnectionName) {
         guard let before = exemptions.removeValue(forKey: connection) else { return }
-        refreshExemptions(at: now, &effects)
-        forget(before.keys, &effects)
+        refreshExemptions()
+        forget(before.keys)
     }
 
     /// The process has ended; what that means for applications, `refreshExemptions` says.
@@ -85,7 +81,7 @@ extension Machine {
     }
 
     /// Brings every application to what was told of its processes.
-    mutating func refreshExemptions(at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func refreshExemptions() {
         let reasons = reportedReasons()
         let settings = settings
         for number in exempted.union(reasons.keys).sorted() {
@@ -93,20 +89,20 @@ extension Machine {
             guard let application = applications[number], application.reportedReasons != told else {
                 continue
             }
-            update(number, .policy, at: now, &effects) {
+            updateAnnouncing(number, .policy) {
                 $0.reportedReasons = told
                 // There are gaps between two pieces of music.
                 if $0.state == .background, $0.grace == .over, told.isEmpty {
-                    $0.startGrace(settings, serial: nil, at: now)
+                    $0.startGrace(settings, serial: nil, at: $1.now)
                 }
             }
         }
         exempted = Set(reasons.keys)
     }
 
-    private func forget(_ processes: some Sequence<ProcessID>, _ effects: inout [Effect]) {
+    private mutating func forget(_ processes: some Sequence<ProcessID>) {
         for process in processes.sorted(by: { $0.pid < $1.pid }) where !isConcerned(with: process) {
-            effects.append(.forget(process))
+            step.effects.append(.forget(process))
         }
     }
 

@@ -84,40 +84,39 @@ extension Machine {
     public mutating func reassert(
         _ number: ApplicationNumber, isSignalled: Bool = true, at now: Microseconds
     ) -> [Effect] {
-        var effects: [Effect] = []
+        step.now = now
+        defer { step = Step() }
         guard let application = applications[number] else { return [] }
         let view = view(of: application)
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
-        if application.stop.isLifting { effects.append(.continueForeign(number)) }
+        if application.stop.isLifting { step.effects.append(.continueForeign(number)) }
         // Whether it was carried out is not known. What was decided for its memory is decided anew, while memory is short.
         let isReclaimed = application.isBeingReclaimed
         let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
-        if isKilledAtOnce, !isReclaimed { effects.append(.kill(number)) }
-        update(number, reason, at: now, &effects) {
+        if isKilledAtOnce, !isReclaimed { step.effects.append(.kill(number)) }
+        update(number, reason) {
             $0.apply(settings)
             if isKilledAtOnce, isReclaimed { $0.termination = nil }
-            $0.windowLevel = view.level
-            $0.isFocused = view.isFocused
-            $0.isMinimized = view.isMinimized
-            $0.isLocked = view.isLocked
+            ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
-        guard applications[number]?.stop.enforcement == .stopping else { return effects }
-        update(number, reason, at: now, &effects) { $0.stop.take(.gaveWay(isHeld: true), at: now) }
-        return effects
+        guard applications[number]?.stop.enforcement == .stopping else { return step.effects }
+        update(number, reason) { $0.stop.take(.gaveWay(isHeld: true), at: now) }
+        return step.effects
     }
 
     /// Gives up every hold and takes none any more: the daemon ends in good order.
     public mutating func relinquish(at now: Microseconds) -> [Effect] {
         isRelinquished = true
-        var effects: [Effect] = []
+        step.now = now
+        defer { step = Step() }
         for number in applications.keys.sorted() {
-            update(number, .policy, at: now, &effects) { $0.holds = [] }
+            update(number, .policy) { $0.holds = [] }
         }
-        return effects
+        return step.effects
     }
 
     /// Everybody who has a part in an application, or reports windows or exemptions.

@@ -2,9 +2,7 @@ import AppStateContract
 
 /// Registration, delegates, tasks, suspension and the end.
 extension Machine {
-    mutating func register(
-        _ registration: Registration, at now: Microseconds, _ effects: inout [Effect]
-    ) throws(Refusal) -> ApplicationNumber {
+    mutating func register(_ registration: Registration) throws(Refusal) -> ApplicationNumber {
         let former = try adopted(replacedBy: registration)
         let limit = settings.limits.applicationsPerUser
         let vacant = former?.user == registration.user ? 1 : 0
@@ -14,48 +12,45 @@ extension Machine {
         let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
         let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
         try checkText(modes - freed, of: registration.user)
-        if let former { vacate(former, &effects) }
+        if let former { vacate(former) }
         let number = nextNumber()
         lastNumber = number.rawValue
-        var application = Application(number, registration, at: now)
+        var application = Application(number, registration, at: step.now)
         application.apply(settings)
         if let delegate = registration.delegate {
-            application.launch = Countdown(settings.launchTimeout, from: now)
+            application.launch = Countdown(settings.launchTimeout, from: step.now)
             parts[delegate, default: []].insert(number)
         }
         applications[number] = application
         numbers[registration.process] = number
         countByUser[registration.user, default: 0] += 1
         keepText(modes, of: registration.user)
-        effects.append(.added(number))
+        step.effects.append(.added(number))
 
-        var touched = reattribute(windowsBelow: registration.process, at: now, &effects)
+        var touched = reattribute(windowsBelow: registration.process)
         touched.remove(number)
         // Whose windows are its now loses the focus before it gets it.
-        refresh(touched, .windows, at: now, &effects)
+        refresh(touched, .windows)
         if let application = applications[number] {
             let view = view(of: application)
             let stopped = registration.stopped && former?.stop.isOursAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
-            updateAnnouncing(number, .launch, at: now, &effects) {
+            updateAnnouncing(number, .launch) {
                 if stopped {
                     $0.stop.take(
-                        .looked(Standing(signal: .stopped), sender: former?.stop.others), at: now)
+                        .looked(Standing(signal: .stopped), sender: former?.stop.others), at: $1.now)
                 }
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
-                $0.windowLevel = view.level
-                $0.isFocused = view.isFocused
-                $0.isMinimized = view.isMinimized
                 // It begins there: it is told of changes.
-                $0.isLocked = view.isLocked
+                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
             }
         }
-        if !exemptions.isEmpty { refreshExemptions(at: now, &effects) }
+        if !exemptions.isEmpty { refreshExemptions() }
         if let former {
             tidy(former.session)
-            ended(former.number, at: now, &effects)
+            ended(former.number)
         }
         return number
     }
@@ -70,51 +65,50 @@ extension Machine {
         return ApplicationNumber(number)
     }
 
-    mutating func unregister(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func unregister(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
-        letGo(application, &effects)
-        discard(application, .unregistered, at: now, &effects)
+        letGo(application)
+        discard(application, .unregistered)
     }
 
-    mutating func exited(
-        _ process: ProcessID, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func exited(_ process: ProcessID, _ reason: ExitReason) {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
         dropExemptions(of: process)
         for key in keys.sorted(by: WindowKey.inOrder) {
-            touched.formUnion(remove(key, at: now, &effects))
+            touched.formUnion(remove(key))
         }
         if let number = numbers[process], let application = applications[number] {
             touched.remove(number)
             if application.state != .notRunning {
                 let edge = Edge(application.state, .notRunning)
-                effects.append(.announce(number, .stateChanged(edge, .exit), to: .subscribers))
+                let end = Announcement(.stateChanged, .edge(edge, .exit))
+                step.effects.append(.announce(number, end, to: .subscribers))
             }
-            discard(application, application.termination?.verdict ?? reason, at: now, &effects)
+            discard(application, application.termination?.verdict ?? reason)
         } else if keys.isEmpty {
-            effects.append(.forget(process))
+            step.effects.append(.forget(process))
         }
-        refresh(touched, .windows, at: now, &effects)
-        if !exempted.isEmpty { refreshExemptions(at: now, &effects) }
+        refresh(touched, .windows)
+        if !exempted.isEmpty { refreshExemptions() }
     }
 
     /// The record goes; its windows go to whom they belong to without it.
-    private mutating func discard(
-        _ application: Application, _ reason: ExitReason, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    private mutating func discard(_ application: Application, _ reason: ExitReason) {
         let number = application.number
         strike(application)
-        var touched = reattribute(windowsBelow: application.process, at: now, &effects)
+        var touched = reattribute(windowsBelow: application.process)
         touched.remove(number)
-        effects.append(.removed(number, reason))
+        step.effects.append(.removed(number, reason))
         // The last of its windows may have gone just now, and the process with it.
         let forgotten = Effect.forget(application.process)
-        if !isConcerned(with: application.process), !effects.contains(forgotten) { effects.append(forgotten) }
-        refresh(touched, .windows, at: now, &effects)
+        if !isConcerned(with: application.process), !step.effects.contains(forgotten) {
+            step.effects.append(forgotten)
+        }
+        refresh(touched, .windows)
         tidy(application.session)
-        if !exempted.isEmpty { refreshExemptions(at: now, &effects) }
-        ended(number, at: now, &effects)
+        if !exempted.isEmpty { refreshExemptions() }
+        ended(number)
     }
 
     /// The record goes, and nothing else.
@@ -135,38 +129,34 @@ extension Machine {
 
     // MARK: Connections
 
-    mutating func becomeDelegate(
-        _ number: ApplicationNumber, _ connection: ConnectionName, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) throws(Refusal) {
+    mutating func becomeDelegate(_ number: ApplicationNumber, _ connection: ConnectionName) throws(Refusal) {
         let application = try require(number)
         if let old = application.delegate, old != connection {
-            update(number, .request, at: now, &effects) { $0.delegate = nil }
+            update(number, .request) { $0.delegate = nil }
             leaveUnlessTasked(number, old)
         }
         parts[connection, default: []].insert(number)
         // It reads the present state: nothing that was missed is told twice (§ 3).
-        update(number, .request, at: now, &effects) {
+        update(number, .request) {
             $0.delegate = connection
             $0.backlog = Backlog()
             $0.toldState = Application.asTold($0.state)
         }
     }
 
-    mutating func disconnected(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect])
-    {
+    mutating func disconnected(_ connection: ConnectionName) {
         for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
-            update(number, .request, at: now, &effects) { application in
+            updateAnnouncing(number, .request) { application, step in
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
                 application.delegate = nil
                 application.backlog = Backlog()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
-                application.termination?.hurry(at: now)
+                application.termination?.hurry(at: step.now)
             }
         }
-        reporterLeft(connection, at: now, &effects)
-        dropExemptions(by: connection, at: now, &effects)
+        reporterLeft(connection)
+        dropExemptions(by: connection)
     }
 
     private mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
@@ -181,20 +171,19 @@ extension Machine {
     }
 
     mutating func acknowledge(
-        _ number: ApplicationNumber, _ serial: UInt64, _ connection: ConnectionName,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ number: ApplicationNumber, _ serial: UInt64, _ connection: ConnectionName
     ) throws(Refusal) {
         let application = try requireDelegate(number, connection)
         guard serial > 0, serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
         // A late one, or one that a stop has voided, changes nothing and is no error.
-        update(number, .policy, at: now, &effects) { application in
+        updateAnnouncing(number, .policy) { application, step in
             if case .running(serial, _) = application.grace { application.grace = .over }
             if application.protection?.serial == serial { application.protection = nil }
-            application.termination?.acknowledge(serial, at: now)
+            application.termination?.acknowledge(serial, at: step.now)
         }
-        expire(number, at: now, &effects)
+        expire(number)
     }
 
     // MARK: Text
@@ -215,8 +204,7 @@ extension Machine {
     // MARK: Background tasks
 
     mutating func beginTask(
-        _ number: ApplicationNumber, _ name: String, _ connection: ConnectionName,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ number: ApplicationNumber, _ name: String, _ connection: ConnectionName
     ) throws(Refusal) -> UInt64 {
         let application = try require(number)
         let limit = settings.limits.backgroundTasksPerApplication
@@ -227,10 +215,10 @@ extension Machine {
         parts[connection, default: []].insert(number)
         let id = application.lastTask + 1
         let warning = settings.backgroundTaskWarn
-        var countdown = Countdown(settings.backgroundTaskMax, from: now)
-        if application.isStopped { countdown.pause(at: now) }
+        var countdown = Countdown(settings.backgroundTaskMax, from: step.now)
+        if application.isStopped { countdown.pause(at: step.now) }
         let begun = countdown
-        update(number, .request, at: now, &effects) {
+        update(number, .request) {
             $0.lastTask = id
             $0.tasks.append(
                 Application.BackgroundTask(
@@ -242,106 +230,99 @@ extension Machine {
 
     // MARK: Suspension
 
-    mutating func resume(
-        _ number: ApplicationNumber, _ holder: String, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func resume(_ number: ApplicationNumber, _ holder: String) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
         // What stands though nobody is known to want it is let go, too: a person has asked.
         let isNobodys = application.holds.isEmpty && application.stop.isNobodys
         let continues = (application.stop.others != nil || isNobodys) && !isKept
-        if continues { effects.append(.continueForeign(number)) }
+        if continues { step.effects.append(.continueForeign(number)) }
         let settings = settings
-        updateAnnouncing(number, .request, at: now, &effects) {
+        updateAnnouncing(number, .request) {
             // What the daemon decided by itself gives way to a person; only another's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
-            $0.order(.resumed(lifts: continues), at: now, &$1)
-            if $0.state == .background { $0.startGrace(settings, serial: nil, at: now) }
+            $0.order(.resumed(lifts: continues), &$1)
+            if $0.state == .background { $0.startGrace(settings, serial: nil, at: $1.now) }
         }
     }
 
     // MARK: The end
 
-    mutating func terminate(
-        _ number: ApplicationNumber, force: Bool, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func terminate(_ number: ApplicationNumber, force: Bool) {
         guard let application = applications[number] else { return }
         if application.isTerminating && !force { return }
         // A suspended application could not hear of it (§ 3: no WillTerminate).
         if force || application.isStopped || application.stop.enforcement != .none {
-            update(number, .request, at: now, &effects) {
-                $0.termination = .atOnce(force ? .forceQuit : .terminated)
-            }
-            effects.append(.kill(number))
+            update(number, .request) { $0.termination = .atOnce(force ? .forceQuit : .terminated) }
+            step.effects.append(.kill(number))
             return
         }
-        announceEnd(of: number, .terminated, within: settings.terminateGrace, .request, at: now, &effects)
+        announceEnd(of: number, .terminated, within: settings.terminateGrace, .request)
     }
 
     /// WillTerminate, and what comes of it: SIGTERM at the acknowledgement or at half of `grace`, SIGKILL after it.
     mutating func announceEnd(
         of number: ApplicationNumber, _ verdict: ExitReason, within grace: Microseconds?,
-        _ reason: StateChangeReason, at now: Microseconds, _ effects: inout [Effect]
+        _ reason: StateChangeReason
     ) {
-        updateAnnouncing(number, reason, at: now, &effects) {
+        updateAnnouncing(number, reason) {
+            let now = $1.now
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
-            $0.announce(.willTerminate(serial: serial, deadline: killAt ?? 0), &$1)
+            $0.announce(.willTerminate, with: .until(killAt ?? 0, of: serial), &$1)
         }
-        expire(number, at: now, &effects)
+        expire(number)
     }
 
     // MARK: Time
 
-    private mutating func breathe(
-        _ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    private mutating func breathe(_ number: ApplicationNumber) {
         guard let application = applications[number], !application.holds.isEmpty else { return }
         switch application.stop.breath {
-        case .due(let deadline) where deadline <= now:
-            let end = now.advanced(saturatingBy: settings.drainFor)
-            update(number, .policy, at: now, &effects) { $0.stop.take(.breathBegan(until: end), at: now) }
-            effects.append(.breathe(number))
-        case .open(let deadline) where deadline <= now:
-            updateAnnouncing(number, .policy, at: now, &effects) {
-                $0.order(.breathEnded, at: now, &$1)
-            }
+        case .due(let deadline) where deadline <= step.now:
+            let end = step.now.advanced(saturatingBy: settings.drainFor)
+            updateAnnouncing(number, .policy) { $0.stop.take(.breathBegan(until: end), at: $1.now) }
+            step.effects.append(.breathe(number))
+        case .open(let deadline) where deadline <= step.now:
+            updateAnnouncing(number, .policy) { $0.order(.breathEnded, &$1) }
         case .none, .due, .open, .closing:
             break
         }
     }
 
     /// Carries out everything of one application whose time has come.
-    mutating func expire(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func expire(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
-        if application.launch?.isOver(at: now) == true {
-            update(number, .launchTimeout, at: now, &effects) { $0.launch = nil }
+        if application.launch?.isOver(at: step.now) == true {
+            update(number, .launchTimeout) { $0.launch = nil }
         }
         for task in application.tasks {
             guard let deadline = task.limit.deadline else { continue }
-            if !task.isWarned, deadline - min(deadline, task.warning) <= now {
-                updateAnnouncing(number, .policy, at: now, &effects) { $0.warn(task.id, &$1) }
+            if !task.isWarned, deadline - min(deadline, task.warning) <= step.now {
+                updateAnnouncing(number, .policy) { $0.warn(task.id, &$1) }
             }
-            if deadline <= now {
-                update(number, .policy, at: now, &effects) { $0.tasks.removeAll { $0.id == task.id } }
+            if deadline <= step.now {
+                update(number, .policy) { $0.tasks.removeAll { $0.id == task.id } }
             }
         }
-        if let deadline = applications[number]?.graceDeadline, deadline <= now {
-            update(number, .policy, at: now, &effects) { $0.grace = .over }
+        if let deadline = applications[number]?.graceDeadline, deadline <= step.now {
+            update(number, .policy) { $0.grace = .over }
         }
-        if applications[number]?.protection?.limit.isOver(at: now) == true {
-            update(number, .policy, at: now, &effects) { $0.protection = nil }
+        if applications[number]?.protection?.limit.isOver(at: step.now) == true {
+            update(number, .policy) { $0.protection = nil }
         }
-        breathe(number, at: now, &effects)
-        while var termination = applications[number]?.termination, let order = termination.takeDue(at: now) {
+        breathe(number)
+        while var termination = applications[number]?.termination,
+            let order = termination.takeDue(at: step.now)
+        {
             switch order {
-            case .requestExit: effects.append(.requestExit(number))
-            case .kill: effects.append(.kill(number))
+            case .requestExit: step.effects.append(.requestExit(number))
+            case .kill: step.effects.append(.kill(number))
             }
-            update(number, .request, at: now, &effects) { $0.termination = termination }
+            update(number, .request) { $0.termination = termination }
         }
     }
 }

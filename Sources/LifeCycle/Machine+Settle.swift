@@ -4,104 +4,95 @@ extension Machine {
     /// Changes one application and brings it to rest: its state to its target, its holds to what
     /// policy wants, its stops to what the holds want. The only place that assigns a record.
     mutating func update(
-        _ number: ApplicationNumber, _ reason: StateChangeReason, at now: Microseconds,
-        _ effects: inout [Effect], _ change: (inout Application) -> Void
+        _ number: ApplicationNumber, _ reason: StateChangeReason, _ change: (inout Application) -> Void
     ) {
-        updateAnnouncing(number, reason, at: now, &effects) { application, _ in change(&application) }
+        updateAnnouncing(number, reason) { application, _ in change(&application) }
     }
 
-    /// The same, for a change that announces something itself.
+    /// The same, for a change that needs the time or announces something itself.
     mutating func updateAnnouncing(
-        _ number: ApplicationNumber, _ reason: StateChangeReason, at now: Microseconds,
-        _ effects: inout [Effect], _ change: (inout Application, inout [Effect]) -> Void
+        _ number: ApplicationNumber, _ reason: StateChangeReason,
+        _ change: (inout Application, inout Step) -> Void
     ) {
         guard let before = applications[number] else { return }
         var next = before
-        change(&next, &effects)
-        settle(&next, from: before, reason, at: now, &effects)
+        change(&next, &step)
+        settle(&next, from: before, reason)
         applications[number] = next
         if before.tasks.count != next.tasks.count {
             keepText(next.textBytes - before.textBytes, of: next.user)
         }
         deadlines.set(next.nextDeadline, for: number)
         touched.insert(number)
-        if before.isBeingReclaimed, !next.isTerminating { calledOff(number, at: now, &effects) }
+        if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
     }
 
     /// What was seen of a stop, or came of an order. What tells nothing new changes nothing.
-    mutating func stopChanged(
-        _ number: ApplicationNumber, _ event: StopStatus.Event, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) {
+    mutating func stopChanged(_ number: ApplicationNumber, _ event: StopStatus.Event) {
         guard let stop = applications[number]?.stop else { return }
         var next = stop
-        let order = next.take(event, at: now)
+        let order = next.take(event, at: step.now)
         assert(order == nil, "\(event) orders nothing by itself")
         if next == stop { return }
         // What ordered it, or a stranger's signal.
-        let step: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
-        let reason = stop.enforcement == step ? stop.cause ?? .signal : .signal
-        update(number, reason, at: now, &effects) { $0.stop = next }
+        let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
+        let reason = stop.enforcement == ordered ? stop.cause ?? .signal : .signal
+        update(number, reason) { $0.stop = next }
     }
 
-    private func settle(
-        _ next: inout Application, from before: Application, _ reason: StateChangeReason,
-        at now: Microseconds, _ effects: inout [Effect]
+    private mutating func settle(
+        _ next: inout Application, from before: Application, _ reason: StateChangeReason
     ) {
-        if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: now) }
+        if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: step.now) }
         // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isStopped { next.termination?.void() }
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
-                effects.append(.announce(next.number, missed, to: .delegate))
+                step.effects.append(.announce(next.number, missed, to: .delegate))
             }
         }
-        walk(&next, reason, at: now, &effects)
-        decideReclaim(&next, &effects)
-        decidePolicy(&next, at: now, &effects)
-        enforce(&next, reason, at: now, &effects)
+        walk(&next, reason)
+        decideReclaim(&next)
+        decidePolicy(&next)
+        enforce(&next, reason)
 
         let changed = next.observed(since: before)
-        if !changed.isEmpty { effects.append(.changed(next.number, changed)) }
-        next.remember(reason, since: before, at: now)
+        if !changed.isEmpty { step.effects.append(.changed(next.number, changed)) }
+        next.remember(reason, since: before, at: step.now)
     }
 
     /// Walks the state to its target, announcing every edge with its delegate signals (§ 3):
     /// the will-signals before the edge, the did-signals after it.
-    private func walk(
-        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) {
+    private mutating func walk(_ next: inout Application, _ reason: StateChangeReason) {
         let target = next.target
         while let state = next.state.step(toward: target) {
             let edge = Edge(next.state, state)
-            if let will = edge.will { next.announce(will, &effects) }
-            next.announce(.stateChanged(edge, reason), &effects)
+            if let will = edge.will { next.announce(will, &step) }
+            next.announce(.stateChanged, with: .edge(edge, reason), &step)
             next.state = state
-            next.stateSince = now
+            next.stateSince = step.now
             if state == .background, target == .background {
-                beginGrace(&next, after: edge, at: now, &effects)
+                beginGrace(&next, after: edge)
             } else if let did = edge.did {
-                next.announce(did, &effects)
+                next.announce(did.signal, with: did.payload, &step)
             }
             if state != .background { next.grace = .none }
         }
     }
 
     /// It stays in the background: who is told so has its grace to put things away, one that comes out of a stop another.
-    private func beginGrace(
-        _ next: inout Application, after edge: Edge, at now: Microseconds, _ effects: inout [Effect]
-    ) {
-        guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: now) }
+    private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
+        guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: step.now) }
         let serial = next.nextSerial()
-        next.startGrace(settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: now)
+        next.startGrace(
+            settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: step.now)
         let deadline = (policySuspends(next) ? next.suspensionDeadline : nil) ?? 0
-        next.announce(.didEnterBackground(serial: serial, deadline: deadline), &effects)
+        next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
     /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
-    private func decidePolicy(_ next: inout Application, at now: Microseconds, _ effects: inout [Effect]) {
+    private mutating func decidePolicy(_ next: inout Application) {
         if next.windowLevel > .hidden || next.suspension == .never {
             next.holds.removeAll(where: \.reason.isDecision)
         }
@@ -114,7 +105,7 @@ extension Machine {
             return
         }
         if next.suspension == .automatic, next.grace == .none, !next.isTerminating, !next.isStopped {
-            next.startGrace(settings, serial: nil, at: now)
+            next.startGrace(settings, serial: nil, at: step.now)
         }
         guard next.grace == .over, next.protection == nil, next.exemptions.isEmpty, !hasLostReporter(next),
             !next.isStopped, !isRelinquished
@@ -128,7 +119,7 @@ extension Machine {
             next.hold(.policy, "appstated")
         case .observe where !next.wouldBeSuspended:
             next.wouldBeSuspended = true
-            effects.append(.notice(next.number, .wouldSuspend))
+            step.effects.append(.notice(next.number, .wouldSuspend))
         case .observe:
             break
         }
@@ -146,46 +137,44 @@ extension Machine {
     }
 
     /// When what we hold breathes next; nil: it does not.
-    private func nextBreath(at now: Microseconds) -> Microseconds? {
+    private var nextBreath: Microseconds? {
         guard let every = settings.drainEvery, every > 0, settings.drainFor > 0 else { return nil }
-        return now.advanced(saturatingBy: every)
+        return step.now.advanced(saturatingBy: every)
     }
 
     /// Brings the stop to what the holds want.
-    private func enforce(
-        _ next: inout Application, _ reason: StateChangeReason, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) {
+    private mutating func enforce(_ next: inout Application, _ reason: StateChangeReason) {
         if next.stop.isContested {
             next.stop.giveUpContest()
             next.holds = []
-            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: now)
-            effects.append(.notice(next.number, .contested))
+            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: step.now)
+            step.effects.append(.notice(next.number, .contested))
             // The others of its extent stand, or are about to.
-            effects.append(.resume(next.number, sparingMain: next.stop.isSignalledByOthers))
+            step.effects.append(.resume(next.number, sparingMain: next.stop.isSignalledByOthers))
         }
-        next.order(.wanted(!next.holds.isEmpty, reason), at: now, &effects)
-        next.stop.take(.breathDue(nextBreath(at: now)), at: now)
+        next.order(.wanted(!next.holds.isEmpty, reason), &step)
+        next.stop.take(.breathDue(nextBreath), at: step.now)
     }
 }
 
 extension Application {
     /// A signal about this application: to its delegate if it can read it, to subscribers always.
-    mutating func announce(_ announcement: Announcement, _ effects: inout [Effect]) {
+    mutating func announce(
+        _ signal: ApplicationSignal, with payload: Announcement.Payload = .none, _ step: inout Step
+    ) {
+        let announcement = Announcement(signal, payload)
         var audience: Audience = .subscribers
         if delegate != nil {
-            if case .stateChanged(let edge, _) = announcement,
-                edge.from == .suspended || edge.to == .suspended
-            {
+            if case .edge(let edge, _) = payload, edge.from == .suspended || edge.to == .suspended {
                 // The application itself is never told of these (§ 3).
             } else if isReachable {
                 audience.insert(.delegate)
-                if case .stateChanged(let edge, _) = announcement { toldState = edge.to }
+                if case .edge(let edge, _) = payload { toldState = edge.to }
             } else {
                 backlog.add(announcement)
             }
         }
-        effects.append(.announce(number, announcement, to: audience))
+        step.effects.append(.announce(number, announcement, to: audience))
     }
 
     /// What its delegate has missed, and the way from the state it knows to the present one.
@@ -202,24 +191,22 @@ extension Application {
     }
 
     /// The screen was locked or unlocked: says so, and has policy wait for the answer.
-    mutating func setProtected(
-        _ locked: Bool, within span: Microseconds?, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func setProtected(_ locked: Bool, within span: Microseconds?, _ step: inout Step) {
         guard locked != isLocked else { return }
         isLocked = locked
         protection = nil
         guard locked else {
-            announce(.protectedDataDidBecomeAvailable, &effects)
+            announce(.protectedDataDidBecomeAvailable, &step)
             return
         }
         var serial: UInt64 = 0
         if delegate != nil, isReachable, suspension == .automatic, !isTerminating, span != nil {
             serial = nextSerial()
-            protection = Protection(serial: serial, limit: Countdown(span, from: now))
+            protection = Protection(serial: serial, limit: Countdown(span, from: step.now))
         }
         announce(
-            .protectedDataWillBecomeUnavailable(serial: serial, deadline: protection?.limit.deadline ?? 0),
-            &effects)
+            .protectedDataWillBecomeUnavailable,
+            with: .until(protection?.limit.deadline ?? 0, of: serial), &step)
     }
 
     mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {

@@ -5,15 +5,12 @@ import AppStateContract
 extension Machine {
     // MARK: Reports
 
-    mutating func setFocus(
-        _ process: ReportedProcess?, _ reporter: ReporterIdentity, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) throws(Refusal) {
+    mutating func setFocus(_ process: ReportedProcess?, _ reporter: ReporterIdentity) throws(Refusal) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
             // Another user's process: ours have lost the focus, more is not for this reporter to say.
             let concerned =
                 reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session(of: reporter)]
-            for session in concerned { moveFocus(to: nil, in: session, at: now, &effects) }
+            for session in concerned { moveFocus(to: nil, in: session) }
             return
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
@@ -22,12 +19,11 @@ extension Machine {
         var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
         window.visible = !hasReportedWindows(process.process, in: session)
         let touched = put(window, as: key)
-        moveFocus(to: key, in: session, touching: touched, at: now, &effects)
+        moveFocus(to: key, in: session, touching: touched)
     }
 
     mutating func setMinimized(
-        _ process: ReportedProcess, _ minimized: Bool, _ reporter: ReporterIdentity,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ process: ReportedProcess, _ minimized: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
         guard let number = owner(of: process.lineage), let application = applications[number],
             reporter.isRoot || application.user == reporter.user
@@ -52,53 +48,50 @@ extension Machine {
             let concerned = reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session]
             for key in concerned {
                 if let focus = sessions[key]?.focus, windows[focus]?.process == process.process {
-                    moveFocus(to: nil, in: key, touching: [number], because: .windows, at: now, &effects)
+                    moveFocus(to: nil, in: key, touching: [number], because: .windows)
                 }
             }
         }
-        refresh([number], .windows, at: now, &effects)
+        refresh([number], .windows)
     }
 
     /// Takes one report, or a reporter's whole set, or nothing where a limit is passed.
     mutating func updateWindows(
-        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
         try checkLimits(reports, replacing: replacing, reporter)
         let session = session(of: reporter)
-        var touched = enlist(reporter, in: session, at: now, &effects)
+        var touched = enlist(reporter, in: session)
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
             for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder)
             {
-                touched.formUnion(remove(key, at: now, &effects))
+                touched.formUnion(remove(key))
             }
         }
-        take(reports, reporter, session, touching: touched, at: now, &effects)
+        take(reports, reporter, session, touching: touched)
     }
 
     private mutating func take(
         _ reports: [WindowReport], _ reporter: ReporterIdentity, _ session: SessionKey,
-        touching others: Set<ApplicationNumber>, at now: Microseconds, _ effects: inout [Effect]
+        touching others: Set<ApplicationNumber>
     ) {
         var touched = others
         var focus: WindowKey?? = nil
         for report in reports {
-            touched.formUnion(take(report, reporter, session, focus: &focus, at: now, &effects))
+            touched.formUnion(take(report, reporter, session, focus: &focus))
         }
         if let focus {
-            moveFocus(to: focus, in: session, touching: touched, at: now, &effects)
+            moveFocus(to: focus, in: session, touching: touched)
         } else {
-            refresh(touched, .windows, at: now, &effects)
+            refresh(touched, .windows)
         }
     }
 
     // MARK: A whole set, in steps
 
     /// Whether a reporter's whole set may be taken.
-    public func checkReplacement(
-        _ reports: [WindowReport], _ reporter: ReporterIdentity
-    ) throws(Refusal) {
+    public func checkReplacement(_ reports: [WindowReport], _ reporter: ReporterIdentity) throws(Refusal) {
         try checkLimits(reports, replacing: true, reporter)
     }
 
@@ -107,38 +100,29 @@ extension Machine {
         superseded(by: reporter, in: session(of: reporter)).count
     }
 
-    mutating func addWindows(
-        _ reports: [WindowReport], _ reporter: ReporterIdentity, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) {
+    mutating func addWindows(_ reports: [WindowReport], _ reporter: ReporterIdentity) {
         let session = session(of: reporter)
-        let touched = enlist(reporter, in: session, at: now, &effects)
-        take(reports, reporter, session, touching: touched, at: now, &effects)
+        let touched = enlist(reporter, in: session)
+        take(reports, reporter, session, touching: touched)
     }
 
     mutating func dropWindows(
-        except named: Set<UInt64>, _ reporter: ReporterIdentity, atMost most: Int, at now: Microseconds,
-        _ effects: inout [Effect]
+        except named: Set<UInt64>, _ reporter: ReporterIdentity, atMost most: Int
     ) -> Answer {
         let kept = Set(named.map { WindowKey.reported(reporter.connection, $0) })
         let dropped = superseded(by: reporter, in: session(of: reporter)).subtracting(kept)
             .sorted(by: WindowKey.inOrder)
         var touched: Set<ApplicationNumber> = []
-        for key in dropped.prefix(most) { touched.formUnion(remove(key, at: now, &effects)) }
-        refresh(touched, .windows, at: now, &effects)
+        for key in dropped.prefix(most) { touched.formUnion(remove(key)) }
+        refresh(touched, .windows)
         return dropped.count > most ? .more : .done
     }
 
-    mutating func removeWindow(
-        _ number: UInt64, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
-    ) {
-        refresh(
-            remove(.reported(reporter.connection, number), at: now, &effects), .windows, at: now, &effects)
+    mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
+        refresh(remove(.reported(reporter.connection, number)), .windows)
     }
 
-    mutating func setSession(
-        _ session: SessionKey, _ reporter: ReporterIdentity, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func setSession(_ session: SessionKey, _ reporter: ReporterIdentity) {
         var known =
             reporters[reporter.connection] ?? Reporter(session: reporter.session, user: reporter.user)
         let old = known.session
@@ -157,22 +141,21 @@ extension Machine {
         if wasLasting {
             // It has not gone away, it speaks for another session: the old one has lost nothing.
             sessions[old]?.lastingReporters.remove(reporter.connection)
-            touched.formUnion(enlist(reporter, in: session, at: now, &effects))
+            touched.formUnion(enlist(reporter, in: session))
         }
-        if hadFocus { moveFocus(to: nil, in: old, touching: touched, at: now, &effects) }
-        refresh(touched, .windows, at: now, &effects)
+        if hadFocus { moveFocus(to: nil, in: old, touching: touched) }
+        refresh(touched, .windows)
         tidy(old)
     }
 
     /// A reporter's connection has ended: what it said stays, until a new one replaces it.
-    mutating func reporterLeft(_ connection: ConnectionName, at now: Microseconds, _ effects: inout [Effect])
-    {
+    mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
         for number in reporter.windows {
             let key = WindowKey.reported(connection, number)
             if windows[key]?.process == nil {
                 // Another user's: it could only take the focus from ours, and nobody could remove it now.
-                _ = remove(key, at: now, &effects)
+                _ = remove(key)
             } else {
                 windows[key]?.orphaned = true
                 orphans[number, default: []].insert(key)
@@ -184,21 +167,20 @@ extension Machine {
             // Of one that has ended it is known what is visible: nothing.
             let hasEnded = sessions[reporter.session]?.hasEnded == true
             sessions[reporter.session]?.lostReporter = !hasEnded
-            refreshAll(in: reporter.session, .windows, at: now, &effects)
+            refresh(concerned(by: reporter.session), .windows)
         }
     }
 
     // MARK: One report
 
     private mutating func take(
-        _ report: WindowReport, _ reporter: ReporterIdentity, _ session: SessionKey, focus: inout WindowKey??,
-        at now: Microseconds, _ effects: inout [Effect]
+        _ report: WindowReport, _ reporter: ReporterIdentity, _ session: SessionKey, focus: inout WindowKey??
     ) -> Set<ApplicationNumber> {
         let key = WindowKey.reported(reporter.connection, report.number)
         var touched: Set<ApplicationNumber> = []
         // The same window, told by a reporter of this user that is gone: this one speaks for it now.
         for other in predecessors(of: report.number, by: reporter, in: session) where other != key {
-            touched.formUnion(remove(other, at: now, &effects))
+            touched.formUnion(remove(other))
         }
         var window =
             windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
@@ -210,14 +192,14 @@ extension Machine {
         window.appID = report.appID ?? window.appID
         touched.formUnion(put(window, as: key))
         reporters[reporter.connection]?.windows.insert(report.number)
-        if let former, !isConcerned(with: former) { effects.append(.forget(former)) }
+        if let former, !isConcerned(with: former) { step.effects.append(.forget(former)) }
 
         let whole = WindowKey.process(session, report.process.process)
         if windows[whole] != nil {
             if sessions[session]?.focus == whole && report.focused != false {
                 windows[whole]?.visible = false
             } else {
-                touched.formUnion(remove(whole, at: now, &effects))
+                touched.formUnion(remove(whole))
             }
         }
         switch report.focused {
@@ -364,7 +346,7 @@ extension Machine {
 
     /// Makes the connection a lasting reporter of its session.
     private mutating func enlist(
-        _ reporter: ReporterIdentity, in session: SessionKey, at now: Microseconds, _ effects: inout [Effect]
+        _ reporter: ReporterIdentity, in session: SessionKey
     ) -> Set<ApplicationNumber> {
         if reporters[reporter.connection] == nil {
             reporters[reporter.connection] = Reporter(session: session, user: reporter.user)
@@ -375,7 +357,7 @@ extension Machine {
         let settings = settings
         // Who must not be suspended went with the one before, and this one may not have told it yet.
         for number in concerned.sorted() where applications[number]?.grace == .over {
-            update(number, .windows, at: now, &effects) { $0.startGrace(settings, serial: nil, at: now) }
+            updateAnnouncing(number, .windows) { $0.startGrace(settings, serial: nil, at: $1.now) }
         }
         sessions[session]?.lostReporter = false
         return concerned

@@ -43,6 +43,8 @@ public struct Machine: Equatable, Sendable {
     var isRelinquished = false
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
+    /// The step that is being taken; between two there is none.
+    var step = Step()
 
     /// Windows of processes that are not registered, remembered for each user of a reporter.
     static let rememberedWindowsPerUser = 1_024
@@ -79,67 +81,68 @@ public struct Machine: Equatable, Sendable {
 
     /// Takes note of what happened at `now` (CLOCK_MONOTONIC, µs) and answers what is to be done.
     public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
-        var effects: [Effect] = []
+        step.now = now
+        defer { step = Step() }
         let focusBefore = focusedApplications
         switch fact {
         case .exited(let process, let reason):
-            exited(process, reason, at: now, &effects)
+            exited(process, reason)
         case .looked(let number, let standing, let sender):
-            stopChanged(number, .looked(standing, sender: sender), at: now, &effects)
+            stopChanged(number, .looked(standing, sender: sender))
         case .stopCompleted(let number):
-            stopChanged(number, .stopCompleted, at: now, &effects)
+            stopChanged(number, .stopCompleted)
         case .resumeCompleted(let number, let standing):
-            stopChanged(number, .resumeCompleted(standing), at: now, &effects)
+            stopChanged(number, .resumeCompleted(standing))
         case .stopLost(let number):
-            stopChanged(number, .lost, at: now, &effects)
+            stopChanged(number, .lost)
         case .objected(let number, let why):
             let grace = settings.backgroundGrace
-            update(number, .policy, at: now, &effects) { $0.giveWay(to: why, grace: grace, at: now) }
-            effects.append(.notice(number, .objection(why)))
+            update(number, .policy) { $0.giveWay(to: why, grace: grace, at: now) }
+            step.effects.append(.notice(number, .objection(why)))
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
-            update(number, .request, at: now, &effects) {
+            update(number, .request) {
                 $0.holds = []
                 $0.giveWay(to: why, grace: grace, at: now)
             }
         case .contested(let number):
-            update(number, .signal, at: now, &effects) { $0.stop.contend() }
+            update(number, .signal) { $0.stop.contend() }
         case .pressureSources(let sources):
-            watch(sources, at: now, &effects)
+            watch(sources)
         case .pressureTriggered(let source, let level):
-            triggered(source, level, at: now, &effects)
+            triggered(source, level)
         case .memoryTaken(let source):
-            if pressure.gauges[source]?.isEpisodeOpen == false { effects.append(.sampleMemory(source)) }
+            if pressure.gauges[source]?.isEpisodeOpen == false { step.effects.append(.sampleMemory(source)) }
         case .memorySampled(let source, let sample):
-            sampled(source, sample, at: now, &effects)
+            sampled(source, sample)
         case .memoryMeasured(let sizes, let members):
-            measured(sizes, members, at: now, &effects)
+            measured(sizes, members)
         case .pagedOut(let number):
-            pagedOut(number, &effects)
+            pagedOut(number)
         case .spared(let number, let why):
-            spared(number, why, at: now, &effects)
+            spared(number, why)
         case .disconnected(let connection):
-            disconnected(connection, at: now, &effects)
+            disconnected(connection)
         case .session(let key, let inFront, let isLocked):
             sessions[key, default: Session()].inFront = inFront
             sessions[key]?.isLocked = isLocked
             sessions[key]?.hasEnded = false
-            refreshAll(in: key, .session, at: now, &effects)
+            refresh(concerned(by: key), .session)
             tidy(key)
         case .sessionEnded(let key):
             sessions[key, default: Session()].inFront = false
             sessions[key]?.hasEnded = true
             sessions[key]?.lostReporter = false
-            refreshAll(in: key, .session, at: now, &effects)
+            refresh(concerned(by: key), .session)
             tidy(key)
         case .configured(let settings):
-            configured(settings, at: now, &effects)
+            configured(settings)
         case .timePassed:
-            for number in deadlines.due(at: now) { expire(number, at: now, &effects) }
-            expirePressure(at: now, &effects)
+            for number in deadlines.due(at: now) { expire(number) }
+            expirePressure()
         }
-        conclude(focusBefore, &effects)
-        return effects
+        conclude(focusBefore)
+        return step.effects
     }
 
     // MARK: Requests
@@ -148,61 +151,60 @@ public struct Machine: Equatable, Sendable {
     public mutating func perform(
         _ request: Request, at now: Microseconds
     ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
-        var effects: [Effect] = []
+        step.now = now
+        defer { step = Step() }
         var answer = Answer.done
         let focusBefore = focusedApplications
         switch request {
         case .register(let registration):
-            answer = .application(try register(registration, at: now, &effects))
+            answer = .application(try register(registration))
         case .unregister(let number):
             try require(number)
-            unregister(number, at: now, &effects)
+            unregister(number)
         case .finishLaunching(let number, let connection):
             try requireDelegate(number, connection)
-            update(number, .launch, at: now, &effects) { $0.launch = nil }
+            update(number, .launch) { $0.launch = nil }
         case .becomeDelegate(let number, let connection):
-            try becomeDelegate(number, connection, at: now, &effects)
+            try becomeDelegate(number, connection)
         case .acknowledge(let number, let serial, let connection):
-            try acknowledge(number, serial, connection, at: now, &effects)
+            try acknowledge(number, serial, connection)
         case .beginBackgroundTask(let number, let name, let connection):
-            answer = .task(try beginTask(number, name, connection, at: now, &effects))
+            answer = .task(try beginTask(number, name, connection))
         case .endBackgroundTask(let number, let task):
             guard try require(number).tasks.contains(where: { $0.id == task }) else {
                 throw .noSuchTask(task)
             }
-            update(number, .request, at: now, &effects) { $0.tasks.removeAll { $0.id == task } }
+            update(number, .request) { $0.tasks.removeAll { $0.id == task } }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
-            update(number, .request, at: now, &effects) { $0.hold(.request, holder) }
+            update(number, .request) { $0.hold(.request, holder) }
         case .resume(let number, let holder):
             try require(number)
-            resume(number, holder, at: now, &effects)
+            resume(number, holder)
         case .terminate(let number, let force):
             try require(number)
-            terminate(number, force: force, at: now, &effects)
+            terminate(number, force: force)
         case .setFocus(let process, let reporter):
-            try setFocus(process, reporter, at: now, &effects)
+            try setFocus(process, reporter)
         case .setMinimized(let process, let minimized, let reporter):
-            try setMinimized(process, minimized, reporter, at: now, &effects)
+            try setMinimized(process, minimized, reporter)
         case .updateWindow(let report, let reporter):
-            try updateWindows([report], replacing: false, reporter, at: now, &effects)
+            try updateWindows([report], replacing: false, reporter)
         case .removeWindow(let window, let reporter):
-            removeWindow(window, reporter, at: now, &effects)
+            removeWindow(window, reporter)
         case .replaceWindows(let reports, let reporter):
-            try updateWindows(reports, replacing: true, reporter, at: now, &effects)
+            try updateWindows(reports, replacing: true, reporter)
         case .addWindows(let reports, let reporter):
-            addWindows(reports, reporter, at: now, &effects)
+            addWindows(reports, reporter)
         case .dropWindows(let named, let reporter, let most):
-            answer = dropWindows(except: named, reporter, atMost: most, at: now, &effects)
+            answer = dropWindows(except: named, reporter, atMost: most)
         case .setSession(let session, let reporter):
-            setSession(session, reporter, at: now, &effects)
-        case .replaceExemptions(let reports, let reporter):
-            try replaceExemptions(reports, reporter, at: now, &effects)
-        case .replaceSomeExemptions(let reports, let reporter, let most):
-            answer = try replaceExemptions(reports, reporter, atMost: most, at: now, &effects)
+            setSession(session, reporter)
+        case .replaceExemptions(let reports, let reporter, let most):
+            answer = try replaceExemptions(reports, reporter, atMost: most)
         }
-        conclude(focusBefore, &effects)
-        return (answer, effects)
+        conclude(focusBefore)
+        return (answer, step.effects)
     }
 
     // MARK: Queries
@@ -313,17 +315,17 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// What only a whole step can tell: where the focus has gone, and which processes matter no longer.
-    private func conclude(_ focusBefore: [SessionKey: ApplicationNumber], _ effects: inout [Effect]) {
+    private mutating func conclude(_ focusBefore: [SessionKey: ApplicationNumber]) {
         var forgotten: Set<ProcessID> = []
-        effects.removeAll { effect in
-            guard case .forget(let process) = effect else { return false }
-            return isConcerned(with: process) || !forgotten.insert(process).inserted
+        step.effects = step.effects.filter { effect in
+            guard case .forget(let process) = effect else { return true }
+            return !isConcerned(with: process) && forgotten.insert(process).inserted
         }
         let focus = focusedApplications
         guard focus != focusBefore else { return }
         for session in Set(focus.keys).union(focusBefore.keys).sorted(by: SessionKey.inOrder)
         where focus[session] != focusBefore[session] {
-            effects.append(.focusChanged(session))
+            step.effects.append(.focusChanged(session))
         }
     }
 
@@ -342,13 +344,21 @@ public struct Machine: Equatable, Sendable {
         return application
     }
 
-    private mutating func configured(_ settings: Settings, at now: Microseconds, _ effects: inout [Effect]) {
+    private mutating func configured(_ settings: Settings) {
         self.settings = settings
         for (source, gauge) in pressure.gauges where !gauge.isEpisodeOpen {
-            effects.append(.sampleMemory(source))
+            step.effects.append(.sampleMemory(source))
         }
         for number in applications.keys.sorted() {
-            update(number, .configuration, at: now, &effects) { $0.apply(settings) }
+            update(number, .configuration) { $0.apply(settings) }
         }
     }
+}
+
+/// What goes with one fact or request through the machine.
+struct Step: Equatable, Sendable {
+    /// When it is taken (CLOCK_MONOTONIC, µs).
+    var now: Microseconds = 0
+    /// What is to be done about it, so far.
+    var effects: [Effect] = []
 }

@@ -108,67 +108,39 @@ final class Watcher {
     }
 
     private func takeManager(_ member: String, _ message: borrowing Message) throws {
-        switch ManagerSignal(rawValue: member) {
-        case .applicationAdded?:
-            let (path, id, pid) = (
-                try message.readObjectPath(), try message.readString(), try message.readUInt32()
-            )
-            names[path] = (id, pid)
-            show(member, path, [])
-        case .applicationRemoved?:
-            let path = try message.readObjectPath()
-            try message.skip("su")
-            show(member, path, [("exit_reason", .string(try message.readString()))])
-            names[path] = nil
-        case .applicationReclaimed?:
-            let path = try message.readObjectPath()
-            try message.skip("su")
-            show(
-                member, path,
-                [
-                    ("bytes", .unsigned(try message.readUInt64())),
-                    ("usec", .unsigned(try message.readUInt64())),
-                ])
-        case .memoryPressureChanged?:
-            show(member, nil, [("level", .string(try message.readString()))])
-        case .resync?:
-            show(member, nil, [])
-        case .stateChanged?, nil:
-            // The application's own object says the same.
-            break
+        // Of a change of state the application's own object says the same.
+        guard let signal = ManagerSignal(rawValue: member), signal != .stateChanged else { return }
+        guard signal.arguments.first?.type == "o" else {
+            return show(member, nil, try values(of: signal.arguments, in: message))
         }
+        let path = try message.readObjectPath()
+        let name = (try message.readString(), try message.readUInt32())
+        if signal == .applicationAdded { names[path] = name }
+        show(member, path, try values(of: signal.arguments.dropFirst(3), in: message))
+        if signal == .applicationRemoved { names[path] = nil }
     }
 
     private func takeApplication(_ member: String, _ path: String, _ message: borrowing Message) throws {
-        let arguments: [(String, JSON)]
-        switch ApplicationSignal(rawValue: member) {
-        case .stateChanged?:
-            arguments = [
-                ("from", .string(try message.readString())), ("to", .string(try message.readString())),
-                ("reason", .string(try message.readString())),
-            ]
-        case .didEnterBackground?, .willTerminate?, .protectedDataWillBecomeUnavailable?:
-            arguments = [
-                ("serial", .unsigned(try message.readUInt64())),
-                ("deadline", .unsigned(try message.readUInt64())),
-            ]
-        case .backgroundTaskWillExpire?:
-            arguments = [
-                ("task", .unsigned(try message.readUInt64())),
-                ("deadline", .unsigned(try message.readUInt64())),
-            ]
-        case .willFinishLaunching?:
-            arguments = [
-                ("options", .object(try message.readDictionary().map { ($0.key, JSON($0.value)) }))
-            ]
-        case .didReceiveMemoryWarning?: arguments = [("level", .string(try message.readString()))]
-        case .significantTimeChange?: arguments = [("cause", .string(try message.readString()))]
-        case .didFinishLaunching?, .didBecomeActive?, .willResignActive?, .willEnterForeground?,
-            .protectedDataDidBecomeAvailable?, .openURLs?, .continueUserActivity?, .messageReceived?,
-            .backgroundTransferFinished?, nil:
-            arguments = []
+        let arguments = ApplicationSignal(rawValue: member)?.arguments ?? []
+        show(member, path, try values(of: arguments, in: message))
+    }
+
+    /// What a signal carries, by the names of its arguments.
+    private func values(
+        of arguments: some Sequence<(name: String, type: String)>, in message: borrowing Message
+    ) throws -> [(String, JSON)] {
+        var values: [(String, JSON)] = []
+        for (name, type) in arguments {
+            let value: JSON =
+                switch type {
+                case "t": .unsigned(try message.readUInt64())
+                case "as": .array(try message.readStrings().map { .string($0) })
+                case "a{sv}": .object(try message.readDictionary().map { ($0.key, JSON($0.value)) })
+                default: .string(try message.readString())
+                }
+            values.append((name, value))
         }
-        show(member, path, arguments)
+        return values
     }
 
     private func show(_ member: String, _ path: String?, _ arguments: [(String, JSON)]) {

@@ -215,35 +215,4 @@ struct DamageTests {
         }
         #expect(try scene.wrong == [])
     }
-
-    @Test("files as they were written before are not taken up, and whom they hold runs on")
-    func former() throws {
-        let scene = try Scene("app-former \\\u{301}")
-        let proc = Proc()
-        func process(_ pid: Int32) throws -> String { "\(pid):\(try proc.identity(of: pid).startTime)" }
-        for file in scene.names { unlink(scene.daemon.runtimeDirectory + "/" + file) }
-        let head = "user=\(getuid())\nstate=suspended\nenforcement=stopped request\nhold=request uid:0\n"
-        let path: [UInt8] = scene.home.cgroup.path.utf8.flatMap { $0 == 0x5C ? [0x5C, 0x5C] : [$0] }
-        let frozen =
-            Array("number=1\nprocess=\(try process(scene.frozen.pid))\n\(head)frozen-cgroup=".utf8) + path
-            + Array("\ncomplete=yes\n".utf8)
-        let stopped =
-            "number=2\nprocess=\(try process(scene.stopped.pid))\n\(head)"
-            + "stopped-process=\(try process(scene.stopped.pid))\nstopped-process=\(try process(scene.child))\n"
-        for isCut in [false, true] {
-            try scene.home.cgroup.freeze()
-            for pid in [scene.stopped.pid, scene.child] { kill(pid, SIGSTOP) }
-            let directory = scene.daemon.runtimeDirectory + "/"
-            // What it lost first when it was cut off: the name of the cgroup.
-            try WholeFile.write(isCut ? Array(frozen.dropLast(30)) : frozen, to: directory + "applications/1")
-            try WholeFile.write(stopped + "complete=yes\n", to: directory + "applications/2")
-            try WholeFile.write("bus=1\nboot=2\ncomplete=yes\n", to: directory + "bus")
-            try scene.daemon.start()
-            #expect(try scene.wrong == [])
-            #expect(try scene.client.list() == [])
-            _ = scene.daemon.process.advance()
-            #expect(scene.daemon.process.errors.contains("an earlier version wrote it"))
-            try scene.daemon.end(SIGKILL)
-        }
-    }
 }

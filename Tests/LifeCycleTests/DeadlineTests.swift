@@ -9,9 +9,7 @@ struct DeadlineTests {
     private static let second: Microseconds = 1_000_000
 
     private func deadline(_ stage: Stage) -> Microseconds? {
-        stage.heard(.delegate).compactMap { announcement in
-            if case .didEnterBackground(_, let deadline) = announcement { deadline } else { nil }
-        }.last
+        stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }.last
     }
 
     @Test("DidEnterBackground tells the later of the grace's end and the tasks' limits")

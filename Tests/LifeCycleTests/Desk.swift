@@ -86,7 +86,8 @@ struct Desk: Scene {
     /// Every edge since `forget`, as `1: inactive→active`.
     var edges: [String] {
         effects.compactMap { effect in
-            guard case .announce(let number, .stateChanged(let edge, _), _) = effect else { return nil }
+            guard case .announce(let number, let announcement, _) = effect, let edge = announcement.edge
+            else { return nil }
             return "\(number): \(edge)"
         }
     }

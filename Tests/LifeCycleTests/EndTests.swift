@@ -153,9 +153,7 @@ struct EndTests {
         stage.forget()
         try stage.minimize()
         #expect(
-            stage.heard(.delegate).contains {
-                if case .didEnterBackground(_, deadline: 0) = $0 { true } else { false }
-            })
+            stage.heard(.delegate).contains { $0.until(.didEnterBackground)?.deadline == 0 })
         stage.pass(5 * Self.second)
         #expect(stage.holds.isEmpty)
     }

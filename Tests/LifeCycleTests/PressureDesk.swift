@@ -205,7 +205,9 @@ struct PressureDesk {
 
     var warned: [ApplicationNumber] {
         effects.compactMap { effect in
-            guard case .announce(let number, .didReceiveMemoryWarning, _) = effect else { return nil }
+            guard case .announce(let number, let announcement, _) = effect,
+                announcement.signal == .didReceiveMemoryWarning
+            else { return nil }
             return number
         }
     }

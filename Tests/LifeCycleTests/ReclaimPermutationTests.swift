@@ -100,8 +100,8 @@ struct ReclaimPermutationTests {
             case .kill(let number):
                 #expect(!gone.contains(number), "\(number) is gone: \(events)")
                 #expect(states[number] != .active || events.contains(.forceQuit), "\(number): \(events)")
-            case .announce(let number, .stateChanged(let edge, _), _):
-                states[number] = edge.to
+            case .announce(let number, let announcement, _):
+                if let edge = announcement.edge { states[number] = edge.to }
             case .notice(let number, let notice):
                 #expect(!gone.contains(number), "\(notice) of \(number), gone: \(events)")
                 switch notice {

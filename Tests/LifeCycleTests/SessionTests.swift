@@ -62,8 +62,9 @@ struct SessionTests {
         var stage = try focused()
         stage.take(Self.locked)
         let grace: Microseconds = 5_000_000
-        guard case .protectedDataWillBecomeUnavailable(let lock, let until) = stage.heard(.delegate).first,
-            case .didEnterBackground(let background, let deadline) = stage.heard(.delegate).last
+        guard
+            let (lock, until) = stage.heard(.delegate).first?.until(.protectedDataWillBecomeUnavailable),
+            let (background, deadline) = stage.heard(.delegate).last?.until(.didEnterBackground)
         else {
             Issue.record("\(stage.heard(.delegate))")
             return
@@ -204,7 +205,9 @@ struct SessionTests {
         desk.take(.session(Self.home, inFront: false, isLocked: true))
         desk.forget()
         try desk.update(1, process, by: Desk.reporter(in: second))
-        #expect(desk.announced(to: a).first == .protectedDataDidBecomeAvailable, "its window is elsewhere")
+        #expect(
+            desk.announced(to: a).first?.signal == .protectedDataDidBecomeAvailable, "its window is elsewhere"
+        )
         try desk.update(2, process, minimized: true, by: Desk.reporter(":1.10", in: Self.home))
         #expect(desk.state(a) == .inactive)
         #expect(
@@ -257,8 +260,9 @@ extension Desk {
     /// What was announced of an application, state changes left out.
     fileprivate func announced(to number: ApplicationNumber) -> [Announcement] {
         effects.compactMap { effect in
-            guard case .announce(number, let announcement, _) = effect else { return nil }
-            if case .stateChanged = announcement { return nil }
+            guard case .announce(number, let announcement, _) = effect, announcement.edge == nil else {
+                return nil
+            }
             return announcement
         }
     }

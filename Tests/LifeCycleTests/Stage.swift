@@ -83,9 +83,6 @@ struct Stage: Scene {
 
     /// What an audience heard, in words: `WillResignActive`, `active→inactive`.
     func words(_ audience: Audience) -> [String] {
-        heard(audience).map { announcement in
-            if case .stateChanged(let edge, _) = announcement { return edge.description }
-            return announcement.signal.rawValue
-        }
+        heard(audience).map { $0.edge?.description ?? $0.signal.rawValue }
     }
 }

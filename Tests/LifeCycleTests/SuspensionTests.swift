@@ -14,10 +14,7 @@ struct SuspensionTests {
         try stage.focus()
         stage.forget()
         try stage.minimize()
-        let serial = stage.heard(.delegate).compactMap { announcement -> UInt64? in
-            guard case .didEnterBackground(let serial, _) = announcement else { return nil }
-            return serial
-        }.first
+        let serial = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.serial }.first
         return (stage, try #require(serial))
     }
 
@@ -59,10 +56,7 @@ struct SuspensionTests {
             var stage = try Stage.launched(suspension: suspension)
             try stage.focus()
             try stage.minimize()
-            let deadlines = stage.heard(.delegate).compactMap { announcement -> Microseconds? in
-                guard case .didEnterBackground(_, let deadline) = announcement else { return nil }
-                return deadline
-            }
+            let deadlines = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }
             #expect(deadlines == [0])
             stage.pass(3_600 * Self.second)
             #expect(stage.state == .background)
@@ -302,9 +296,7 @@ struct SuspensionTests {
 
     /// The deadlines that the delegate's DidEnterBackground signals carried.
     private func deadlines(_ stage: Stage) -> [Microseconds] {
-        stage.heard(.delegate).compactMap { announcement in
-            if case .didEnterBackground(_, let deadline) = announcement { deadline } else { nil }
-        }
+        stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }
     }
 
     @Test("DidEnterBackground carries a deadline only where policy would suspend by then")

@@ -1,4 +1,5 @@
 import AppStateContract
+import TestSupport
 
 @testable import LifeCycle
 
@@ -339,7 +340,7 @@ struct World {
                 "\(announcement) to \(number), which is stopped")
         }
         if audience.contains(.subscribers) { try follow(number, announcement, &application) }
-        if audience.contains(.delegate), case .stateChanged(let edge, _) = announcement {
+        if audience.contains(.delegate), let edge = announcement.edge {
             if let state = application.delegateState {
                 try require(state == edge.from, "the delegate of \(number) was told \(edge) in \(state)")
             }
@@ -351,7 +352,7 @@ struct World {
     private func follow(_ number: ApplicationNumber, _ announcement: Announcement, _ application: inout Told)
         throws
     {
-        if case .stateChanged(let edge, _) = announcement {
+        if let edge = announcement.edge {
             try require(edge.isLegal, "\(number) walked \(edge)")
             try require(edge.from == application.state, "\(number) walked \(edge) in \(application.state)")
             switch edge.to == .notRunning ? nil : Self.willSignal(of: edge) {

@@ -104,12 +104,10 @@ final class Polkit {
 
     /// Takes a question back: a dialogue that it opened closes.
     func cancel(id: String) {
-        do {
+        journal.attempt(.warning, "cannot take a question to polkit back") {
             let message = try newCall("CancelCheckAuthorization")
             try message.append(id)
             try bus.send(message)
-        } catch {
-            journal.log(.warning, "cannot take a question to polkit back: \(error)")
         }
     }
 

@@ -82,7 +82,8 @@ final class Questions {
 
     private func fill() {
         for entry in pending where entry.slot == nil && hasPlace(for: entry.user) {
-            do {
+            // One that cannot be asked stays, and is answered when its time is up: nobody is called from within `ask`.
+            journal.attempt(.warning, "cannot ask polkit") {
                 entry.slot = try polkit.check(entry.question, id: entry.id) {
                     [weak self, weak entry] verdict in
                     guard let self, let entry else { return }
@@ -91,9 +92,6 @@ final class Questions {
                     entry.answered(verdict)
                     fill()
                 }
-            } catch {
-                // It stays, and is answered when its time is up: nobody is called from within `ask`.
-                journal.log(.warning, "cannot ask polkit: \(error)")
             }
         }
         arm()

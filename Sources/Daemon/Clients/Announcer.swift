@@ -40,17 +40,10 @@ final class Announcer {
 
     func added(_ application: Registered) {
         journal.log(.debug, "registered", about: application, as: .applicationAdded)
-        manager(.applicationAdded, about: application) { message in
-            try message.append(objectPath: application.path)
-            try message.append(application.id.rawValue)
-            try message.append(application.pid)
-        }
+        manager(.applicationAdded, about: application)
         guard let interface = applicationInterface else { return }
-        delivery.send(
-            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesAdded",
-            to: followers(of: application)
-        ) { message in
-            try append(object: application.path, of: interface, to: message)
+        delivery.send(.objects("InterfacesAdded"), to: followers(of: application)) {
+            try append(object: application.path, of: interface, to: $0)
         }
     }
 
@@ -83,16 +76,8 @@ final class Announcer {
         journal.log(
             reason.priority, reason == .unregistered ? "given up" : "ended: \(reason.rawValue)",
             about: application, as: .applicationRemoved, [(.reason, reason.rawValue)])
-        manager(.applicationRemoved, about: application) { message in
-            try message.append(objectPath: application.path)
-            try message.append(application.id.rawValue)
-            try message.append(application.pid)
-            try message.append(reason.rawValue)
-        }
-        delivery.send(
-            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesRemoved",
-            to: followers(of: application)
-        ) { message in
+        manager(.applicationRemoved, about: application) { try $0.append(reason.rawValue) }
+        delivery.send(.objects("InterfacesRemoved"), to: followers(of: application)) { message in
             try message.append(objectPath: application.path)
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
@@ -102,10 +87,7 @@ final class Announcer {
 
     /// The end of an application, once more, to one that an answer has just told of it.
     func sayRemoved(_ number: ApplicationNumber, to connection: Connection) {
-        delivery.send(
-            path: BusNames.root, interface: BusNames.objectManager, member: "InterfacesRemoved",
-            to: connection
-        ) { message in
+        delivery.send(.objects("InterfacesRemoved"), to: connection) { message in
             try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
@@ -115,96 +97,65 @@ final class Announcer {
     func sayChanged(
         _ application: Registered, _ properties: Set<ApplicationProperty>, to connection: Connection
     ) {
-        guard let interface = applicationInterface else { return }
-        propertiesChanged(
-            of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
-            to: { $0 === connection })
+        propertiesChanged(of: application, properties) { $0 === connection }
     }
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
-        let member = announcement.signal.rawValue
+        let signal = SignalName(
+            path: application.path, interface: BusNames.application, member: announcement.signal.rawValue)
         let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
         if let connection = delegate.flatMap({ connections[$0] }) {
-            delivery.sendToDelegate(
-                path: application.path, interface: BusNames.application, member: member, to: connection
-            ) { try announcement.append(to: $0, application) }
+            delivery.sendToDelegate(signal, to: connection) { try announcement.append(to: $0, application) }
         }
         guard audience.contains(.subscribers) else { return }
-        delivery.send(
-            path: application.path, interface: BusNames.application, member: member,
-            to: subscribers(of: application, without: delegate)
-        ) { try announcement.append(to: $0, application) }
+        delivery.send(signal, to: subscribers(of: application, without: delegate)) {
+            try announcement.append(to: $0, application)
+        }
 
-        guard case .stateChanged(let edge, let reason) = announcement else { return }
+        guard case .edge(let edge, let reason) = announcement.payload else { return }
         journal.log(
             .debug, "\(edge), reason: \(reason.rawValue)", about: application, as: .stateChanged,
             [(.from, edge.from.rawValue), (.to, edge.to.rawValue), (.reason, reason.rawValue)])
-        manager(.stateChanged, about: application) { message in
-            try message.append(objectPath: application.path)
-            try message.append(application.id.rawValue)
-            try message.append(application.pid)
-            try message.append(edge.from.rawValue)
-            try message.append(edge.to.rawValue)
-            try message.append(reason.rawValue)
-        }
+        manager(.stateChanged, about: application) { try announcement.append(to: $0, application) }
     }
 
     func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
         noted(application.number, .changed(properties))
-        guard let interface = applicationInterface else { return }
         let number = application.number
-        propertiesChanged(
-            of: interface, path: application.path, only: properties.map(\.rawValue).sorted(),
-            to: {
-                let maySee = $0.maySee(user: application.user)
-                // A sandbox follows by GetAll alone, which it may call on its own application.
-                return $0.isFollower && maySee
-                    || $0.follows(number) && (maySee || $0.isSandboxed)
-            })
+        propertiesChanged(of: application, properties) {
+            let maySee = $0.maySee(user: application.user)
+            // A sandbox follows by GetAll alone, which it may call on its own application.
+            return $0.isFollower && maySee || $0.follows(number) && (maySee || $0.isSandboxed)
+        }
     }
 
     /// Every client sees its own session's focus: each is sent its own value.
     func focusChanged(in session: SessionKey) {
-        guard let interface = managerInterface else { return }
-        propertiesChanged(
-            of: interface, path: BusNames.root, only: [ManagerProperty.focusedApplication.rawValue],
-            to: { ($0.followsManager || $0.isSubscribed) && self.session($0) == session })
+        managerChanged(.focusedApplication) {
+            ($0.followsManager || $0.isSubscribed) && self.session($0) == session
+        }
     }
 
     /// The machine's: everybody may know it.
     func memoryPressureChanged(_ level: MemoryPressure) {
-        for connection in connections.all where connection.isSubscribed {
-            delivery.send(
-                path: BusNames.root, interface: BusNames.manager,
-                member: ManagerSignal.memoryPressureChanged.rawValue, to: connection
-            ) { try $0.append(level.rawValue) }
-        }
-        guard let interface = managerInterface else { return }
-        propertiesChanged(
-            of: interface, path: BusNames.root, only: [ManagerProperty.memoryPressure.rawValue],
-            to: { $0.followsManager || $0.isSubscribed })
+        delivery.send(.manager(.memoryPressureChanged), to: \.isSubscribed) { try $0.append(level.rawValue) }
+        managerChanged(.memoryPressure) { $0.followsManager || $0.isSubscribed }
     }
 
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
         manager(.applicationReclaimed, about: application) { message in
-            try message.append(objectPath: application.path)
-            try message.append(application.id.rawValue)
-            try message.append(application.pid)
             try message.append(bytes)
             try message.append(microseconds)
         }
     }
 
     func detectionChanged() {
-        guard let interface = managerInterface else { return }
-        propertiesChanged(
-            of: interface, path: BusNames.root, only: [ManagerProperty.stopDetection.rawValue],
-            to: { $0.followsManager || $0.isSubscribed })
+        managerChanged(.stopDetection) { $0.followsManager || $0.isSubscribed }
     }
 
     /// Those who subscribed to everything, but for the delegate, which was sent its own.
     private func subscribers(
-        of application: Registered, without delegate: ConnectionName?
+        of application: Registered, without delegate: ConnectionName? = nil
     ) -> (Connection) -> Bool {
         { $0.isSubscribed && $0.name != delegate && $0.maySee(user: application.user) }
     }
@@ -218,14 +169,25 @@ final class Announcer {
     private(set) var reader: Connection?
 
     private func propertiesChanged(
-        of interface: Interface, path: String, only names: [String], to wants: (Connection) -> Bool
+        of application: Registered, _ properties: Set<ApplicationProperty>, to wants: (Connection) -> Bool
     ) {
+        propertiesChanged(
+            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(), to: wants)
+    }
+
+    private func managerChanged(_ property: ManagerProperty, to wants: (Connection) -> Bool) {
+        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], to: wants)
+    }
+
+    private func propertiesChanged(
+        of interface: Interface?, _ path: String, _ names: [String], to wants: (Connection) -> Bool
+    ) {
+        guard let interface else { return }
+        let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
         for connection in connections.all where wants(connection) {
             reader = connection
             defer { reader = nil }
-            delivery.send(
-                path: path, interface: BusNames.properties, member: "PropertiesChanged", to: connection
-            ) { message in
+            delivery.send(signal, to: connection) { message in
                 try message.append(interface.name)
                 try interface.appendProperties(to: message, path: path, only: names)
                 try message.append(strings: [])
@@ -233,34 +195,32 @@ final class Announcer {
         }
     }
 
+    /// A signal of the manager that begins with which application it is about.
     private func manager(
-        _ signal: ManagerSignal, about application: Registered, _ body: (borrowing Message) throws -> Void
+        _ signal: ManagerSignal, about application: Registered,
+        _ body: (borrowing Message) throws -> Void = { _ in }
     ) {
-        delivery.send(
-            path: BusNames.root, interface: BusNames.manager, member: signal.rawValue,
-            to: { $0.isSubscribed && $0.maySee(user: application.user) }, body)
+        delivery.send(.manager(signal), to: subscribers(of: application)) { message in
+            try message.append(objectPath: application.path)
+            try message.append(application.id.rawValue)
+            try message.append(application.pid)
+            try body(message)
+        }
     }
 }
 
 extension Announcement {
     /// Appends the signal's arguments.
     fileprivate func append(to message: borrowing Message, _ application: Registered) throws {
-        switch self {
-        case .willFinishLaunching:
-            try message.appendDictionary(application.launchOptions)
-        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
-            .protectedDataDidBecomeAvailable:
-            break
-        case .didEnterBackground(let serial, let deadline), .willTerminate(let serial, let deadline),
-            .protectedDataWillBecomeUnavailable(let serial, let deadline):
-            try message.append(serial)
+        switch payload {
+        case .none:
+            if signal == .willFinishLaunching { try message.appendDictionary(application.launchOptions) }
+        case .until(let deadline, let number):
+            try message.append(number)
             try message.append(deadline)
-        case .backgroundTaskWillExpire(let task, let deadline):
-            try message.append(task)
-            try message.append(deadline)
-        case .didReceiveMemoryWarning(let level):
+        case .level(let level):
             try message.append(level.rawValue)
-        case .stateChanged(let edge, let reason):
+        case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)
             try message.append(reason.rawValue)

@@ -3,6 +3,21 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
+/// Which signal of which object.
+struct SignalName {
+    let path: String
+    let interface: String
+    let member: String
+
+    static func manager(_ signal: ManagerSignal) -> SignalName {
+        SignalName(path: BusNames.root, interface: BusNames.manager, member: signal.rawValue)
+    }
+
+    static func objects(_ member: String) -> SignalName {
+        SignalName(path: BusNames.root, interface: BusNames.objectManager, member: member)
+    }
+}
+
 /// Sends signals to those who are entitled to them, each by itself: nothing is broadcast, so that other
 /// users of the machine learn nothing from the bus.
 final class Delivery {
@@ -22,35 +37,31 @@ final class Delivery {
 
     /// A signal of an object to those that `wants` picks.
     func send(
-        path: String, interface: String, member: String,
-        to wants: (Connection) -> Bool,
-        _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, to wants: (Connection) -> Bool, _ body: (borrowing Message) throws -> Void
     ) {
         for connection in connections.all where wants(connection) {
-            send(path: path, interface: interface, member: member, to: connection, body)
+            send(signal, to: connection, body)
         }
     }
 
     /// A signal to one connection, unless it does not read.
     func send(
-        path: String, interface: String, member: String, to connection: Connection,
-        _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
         guard !connection.flow.isWithheld, isReachable(connection) else {
             withhold(connection)
             return
         }
-        post(path: path, interface: interface, member: member, to: connection, body)
+        post(signal, to: connection, body)
         keepFlow(connection)
     }
 
     /// A signal to the delegate: whether it can read it was the life cycle's to decide.
     func sendToDelegate(
-        path: String, interface: String, member: String, to connection: Connection,
-        _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
         if connection.flow.isCutOff { return }
-        post(path: path, interface: interface, member: member, to: connection, body)
+        post(signal, to: connection, body)
         keepFlow(connection)
     }
 
@@ -80,23 +91,17 @@ final class Delivery {
         connection.flow.isWithheld = false
         connection.flow.sent = 0
         withheld.remove(connection.name)
-        post(
-            path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue,
-            to: connection
-        ) { _ in }
+        post(.manager(.resync), to: connection) { _ in }
     }
 
     private func post(
-        path: String, interface: String, member: String, to connection: Connection,
-        _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
-        do {
+        journal.attempt(.warning, "signal \(signal.member) of \(signal.path) to \(connection.name)") {
             let message = try bus.newSignal(
-                path: path, interface: interface, member: member, to: connection.name)
+                path: signal.path, interface: signal.interface, member: signal.member, to: connection.name)
             try body(message)
             try bus.send(message)
-        } catch {
-            journal.log(.warning, "signal \(member) of \(path) to \(connection.name): \(error)")
         }
     }
 
@@ -110,7 +115,7 @@ final class Delivery {
             return
         }
         connection.flow.sent = 0
-        do {
+        journal.attempt(.warning, "ping of \(connection.name)") {
             let ping = try bus.newCall(
                 destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer",
                 member: "Ping")
@@ -122,8 +127,6 @@ final class Delivery {
                 // A suspended one's process may have answered before it stopped: it waits for the step.
                 if let self, connection.flow.isWithheld, isReachable(connection) { resync(connection) }
             }
-        } catch {
-            journal.log(.warning, "ping of \(connection.name): \(error)")
         }
     }
 }

@@ -125,24 +125,3 @@ extension Daemon {
         ]
     }
 }
-
-extension ApplicationSignal {
-    fileprivate var arguments: [(String, String)] {
-        switch self {
-        case .willFinishLaunching: [("options", "a{sv}")]
-        case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
-            .protectedDataDidBecomeAvailable:
-            []
-        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable:
-            [("serial", "t"), ("deadline", "t")]
-        case .didReceiveMemoryWarning: [("level", "s")]
-        case .significantTimeChange: [("cause", "s")]
-        case .openURLs: [("urls", "as"), ("options", "a{sv}")]
-        case .continueUserActivity: [("type", "s"), ("info", "a{sv}")]
-        case .messageReceived: [("sender", "s"), ("name", "s"), ("payload", "a{sv}")]
-        case .backgroundTransferFinished: [("id", "s"), ("result", "a{sv}")]
-        case .backgroundTaskWillExpire: [("task", "t"), ("deadline", "t")]
-        case .stateChanged: [("from", "s"), ("to", "s"), ("reason", "s")]
-        }
-    }
-}

@@ -139,17 +139,3 @@ extension Method {
         self.init(name.rawValue, in: arguments, out: results, handler)
     }
 }
-
-extension ManagerSignal {
-    fileprivate var arguments: [(String, String)] {
-        let subject = [("application", "o"), ("app_id", "s"), ("pid", "u")]
-        return switch self {
-        case .applicationAdded: subject
-        case .applicationRemoved: subject + [("exit_reason", "s")]
-        case .stateChanged: subject + [("from", "s"), ("to", "s"), ("reason", "s")]
-        case .memoryPressureChanged: [("level", "s")]
-        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t")]
-        case .resync: []
-        }
-    }
-}

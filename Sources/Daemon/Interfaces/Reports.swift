@@ -252,7 +252,7 @@ final class ExemptionSet {
         do throws(MethodError) {
             let reports = reports ?? present()
             self.reports = reports
-            try daemon.perform(.replaceSomeExemptions(reports, reporter, atMost: Self.atOnce)) {
+            try daemon.perform(.replaceExemptions(reports, reporter, atMost: Self.atOnce)) {
                 isMore = $0 == .more
             }
         } catch {

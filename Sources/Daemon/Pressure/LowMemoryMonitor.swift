@@ -31,29 +31,25 @@ final class LowMemoryMonitor {
     }
 
     private func begin() {
-        do {
+        // Another may serve it, or the bus's policy keep it for another.
+        journal.attempt(.info, "\(Self.name) is left to others") {
             let interface = Interface(
                 Self.name, methods: [], properties: [],
                 signals: [Signal("LowMemoryWarning", [("level", "y")])])
             let slot = try bus.add(interface, at: Self.path)
             try bus.requestName(Self.name)
             self.slot = slot
-        } catch {
-            // Another serves it, or the bus's policy keeps it for another.
-            journal.log(.info, "\(Self.name) is left to others: \(error)")
         }
     }
 
     /// Tells everybody: the signal says nothing of anybody.
     func warn(_ level: LowMemoryWarning) {
         guard slot != nil else { return }
-        do {
+        journal.attempt(.warning, Self.name) {
             let signal = try bus.newSignal(
                 path: Self.path, interface: Self.name, member: "LowMemoryWarning", to: nil)
             try signal.append(level.rawValue)
             try bus.send(signal)
-        } catch {
-            journal.log(.warning, "\(Self.name): \(error)")
         }
     }
 }

@@ -96,14 +96,12 @@ final class PressureSensor {
     // MARK: The alarm
 
     private func openAlarm() {
-        do {
+        journal.attempt(.info, "that memory is being taken is told by stalls alone") {
             let alarm = try FaultAlarm(handed: handed)
             alarmSources = try alarm.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.rang() }
             }
             self.alarm = alarm
-        } catch {
-            journal.log(.info, "that memory is being taken is told by stalls alone: \(error)")
         }
     }
 

@@ -45,8 +45,7 @@ extension RuntimeState {
 
         /// Whether more may be held than is told: nothing that is whole says so.
         var mayHoldMore: Bool {
-            guard damage != nil, holding.freeze == nil else { return false }
-            return holds?.damage != nil || application?.isFormer == true
+            damage != nil && holding.freeze == nil && holds?.damage != nil
         }
 
         /// Which boot it is of, as far as that is told.

@@ -241,7 +241,6 @@ final class RuntimeState {
     /// What `writeResources` wrote. Of a file that is damaged, what can be read.
     func resources(of name: String) -> LeftResources {
         guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
-        if FormerRecord.isOne(bytes) { return LeftResources(entries: FormerRecord.resources(bytes)) }
         let reading = RecordFile.read(bytes)
         if let damage = reading.damage {
             journal.log(.error, "resources of application \(name) of the daemon before: \(damage)")
@@ -269,8 +268,6 @@ final class RuntimeState {
         for name in names(in: resources) where found[name]?.application == nil {
             found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
         }
-        // Of the version before.
-        attempt { () throws(KernelFailure) in try WholeFile.remove(directory + "/bus") }
         return found.values.sorted {
             ($0.number?.rawValue ?? .max, $0.name) < ($1.number?.rawValue ?? .max, $1.name)
         }
@@ -294,7 +291,7 @@ final class RuntimeState {
         for name in names(in: directory) {
             do throws(KernelFailure) {
                 let bytes = try WholeFile.read("\(directory)/\(name)")
-                let reading = FormerRecord.reading(bytes) ?? RecordFile.read(bytes)
+                let reading = RecordFile.read(bytes)
                 found.append((name, reading))
                 guard let number = Self.number(name) else { continue }
                 if directory == holds {

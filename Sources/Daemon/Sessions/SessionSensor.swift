@@ -116,19 +116,15 @@ final class SessionSensor {
         _ answered: @escaping (SessionSensor, Watched, borrowing Message) throws -> Void
     ) {
         guard let session = watched[id] else { return }
-        do {
+        journal.attempt(.warning, "cannot ask logind about session \(id.shortened)") {
             session.question = try logind.call(path, interface, member, argument) { [weak self] reply in
                 guard let self, let session = watched[id] else { return }
                 session.question = nil
                 if let error = reply.error { return failed(id, member, error) }
-                do {
+                journal.attempt(.warning, "logind's answer about session \(id.shortened)") {
                     try answered(self, session, reply)
-                } catch {
-                    journal.log(.warning, "logind's answer about session \(id.shortened): \(error)")
                 }
             }
-        } catch {
-            journal.log(.warning, "cannot ask logind about session \(id.shortened): \(error)")
         }
     }
 

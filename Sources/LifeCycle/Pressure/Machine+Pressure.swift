@@ -5,9 +5,6 @@ extension Machine {
     /// The value of `MemoryPressure`.
     public var memoryPressure: MemoryPressure { pressure.level }
 
-    /// The gauge of a source.
-    public func pressureGauge(of source: PressureSource) -> PressureGauge? { pressure.gauges[source] }
-
     /// What the end of an application would bring, where an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
@@ -37,101 +34,94 @@ extension Machine {
         }
     }
 
-    mutating func watch(_ sources: [PressureSource], at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func watch(_ sources: [PressureSource]) {
         let kept = pressure.gauges
         pressure.gauges = [:]
         for source in sources {
             let gauge = kept[source] ?? PressureGauge()
             pressure.gauges[source] = gauge
             // Whoever watches it anew has forgotten its alarm.
-            if !gauge.isEpisodeOpen { effects.append(.sampleMemory(source)) }
+            if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         }
         for (source, gauge) in kept where pressure.gauges[source] == nil && gauge.level == .critical {
             relax(source)
         }
-        concludeLevel(at: now, &effects)
+        concludeLevel()
         if !pressure.isEventOpen { pressure.close() }
     }
 
-    mutating func triggered(
-        _ source: PressureSource, _ level: MemoryPressure, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func triggered(_ source: PressureSource, _ level: MemoryPressure) {
         guard let gauge = pressure.gauges[source] else { return }
-        if !gauge.isEpisodeOpen { effects.append(.alarmMemory(source, after: nil)) }
-        willOpen(at: now)
-        pressure.gauges[source]?.triggered(level, at: now)
-        expirePressure(at: now, &effects)
+        if !gauge.isEpisodeOpen { step.effects.append(.alarmMemory(source, after: nil)) }
+        willOpen()
+        pressure.gauges[source]?.triggered(level, at: step.now)
+        expirePressure()
     }
 
-    private mutating func willOpen(at now: Microseconds) {
+    private mutating func willOpen() {
         guard !pressure.isEventOpen else { return }
-        pressure.measureAt = now
-        pressure.measuringSince = now
+        pressure.measureAt = step.now
+        pressure.measuringSince = step.now
     }
 
-    mutating func sampled(
-        _ source: PressureSource, _ sample: MemorySample, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func sampled(_ source: PressureSource, _ sample: MemorySample) {
         guard var gauge = pressure.gauges[source] else { return }
         if !gauge.isEpisodeOpen {
-            let bytes = gauge.looked(at: sample, at: now, settings.pressure)
-            effects.append(.alarmMemory(source, after: bytes))
+            let bytes = gauge.looked(at: sample, at: step.now, settings.pressure)
+            step.effects.append(.alarmMemory(source, after: bytes))
             guard bytes == nil else { return }
-            willOpen(at: now)
+            willOpen()
             pressure.gauges[source] = gauge
-            expirePressure(at: now, &effects)
+            expirePressure()
             return
         }
         let before = gauge.level
-        gauge.sampled(sample, at: now, settings.pressure)
+        gauge.sampled(sample, at: step.now, settings.pressure)
         pressure.gauges[source] = gauge
         if before == .critical, gauge.level < .critical { relax(source) }
-        concludeLevel(at: now, &effects)
-        if gauge.level > before { warn(source, gauge.level, at: now, &effects) }
-        pageOut(&effects)
-        relieve(at: now, &effects)
-        if !gauge.isEpisodeOpen { effects.append(.sampleMemory(source)) }
+        concludeLevel()
+        if gauge.level > before { warn(source, gauge.level) }
+        pageOut()
+        relieve()
+        if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         if !pressure.isEventOpen { pressure.close() }
     }
 
     mutating func measured(
-        _ sizes: [ApplicationNumber: UInt64], _ members: [PressureSource: Set<ApplicationNumber>],
-        at now: Microseconds, _ effects: inout [Effect]
+        _ sizes: [ApplicationNumber: UInt64], _ members: [PressureSource: Set<ApplicationNumber>]
     ) {
         guard pressure.isEventOpen else { return }
         pressure.measuringSince = nil
         pressure.sizes = sizes.filter { applications[$0.key] != nil }
         pressure.members = members
-        pageOut(&effects)
-        relieve(at: now, &effects)
+        pageOut()
+        relieve()
     }
 
-    mutating func pagedOut(_ number: ApplicationNumber, _ effects: inout [Effect]) {
+    mutating func pagedOut(_ number: ApplicationNumber) {
         guard pressure.beingPagedOut.remove(number) != nil else { return }
-        pageOut(&effects)
+        pageOut()
     }
 
-    mutating func spared(
-        _ number: ApplicationNumber, _ why: String, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    mutating func spared(_ number: ApplicationNumber, _ why: String) {
         guard applications[number]?.termination?.verdict == .reclaimed else { return }
-        effects.append(.notice(number, .spared(why)))
-        update(number, .pressure, at: now, &effects) { $0.termination = nil }
+        step.effects.append(.notice(number, .spared(why)))
+        update(number, .pressure) { $0.termination = nil }
     }
 
     /// An application that was being ended goes on living.
-    mutating func calledOff(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
             if let victim = pressure.victim, victim.number == number {
                 pressure.kills[victim.source, default: 1] -= 1
             }
         }
-        ended(number, at: now, &effects)
+        ended(number)
     }
 
     /// An application is no longer being ended: it is gone, given up, or it was spared.
-    mutating func ended(_ number: ApplicationNumber, at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func ended(_ number: ApplicationNumber) {
         if applications[number] == nil {
             pressure.sizes[number] = nil
             pressure.pagedOut[number] = nil
@@ -140,35 +130,35 @@ extension Machine {
         }
         guard pressure.victim?.number == number else { return }
         pressure.victim = nil
-        lookAgain(at: now, &effects)
+        lookAgain()
     }
 
-    mutating func expirePressure(at now: Microseconds, _ effects: inout [Effect]) {
-        concludeLevel(at: now, &effects)
-        if let victim = pressure.victim, victim.deadline <= now {
+    mutating func expirePressure() {
+        concludeLevel()
+        if let victim = pressure.victim, victim.deadline <= step.now {
             pressure.victim = nil
             if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
-            effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
-            lookAgain(at: now, &effects)
+            step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
+            lookAgain()
         }
-        if pressure.isEventOpen, let due = pressure.measureAt, due <= now {
-            pressure.measureAt = now + Pressure.measureEvery
-            effects.append(.measureMemory(applications.keys.sorted()))
+        if pressure.isEventOpen, let due = pressure.measureAt, due <= step.now {
+            pressure.measureAt = step.now + Pressure.measureEvery
+            step.effects.append(.measureMemory(applications.keys.sorted()))
         }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            guard let due = pressure.gauges[source]?.nextSample, due <= now else { continue }
+            guard let due = pressure.gauges[source]?.nextSample, due <= step.now else { continue }
             pressure.gauges[source]?.willSample()
-            effects.append(.sampleMemory(source))
+            step.effects.append(.sampleMemory(source))
         }
     }
 
     /// What was begun in the background is called off where it may not be ended any more: in front, it never is.
-    func decideReclaim(_ next: inout Application, _ effects: inout [Effect]) {
+    mutating func decideReclaim(_ next: inout Application) {
         guard next.termination?.verdict == .reclaimed, next.termination?.dueKill != nil,
             let why = objectionToReclaim(next)
         else { return }
         next.termination = nil
-        effects.append(.notice(next.number, .spared(why)))
+        step.effects.append(.notice(next.number, .spared(why)))
     }
 
     private func objectionToReclaim(_ application: Application) -> String? {
@@ -192,36 +182,34 @@ extension Machine {
     }
 
     /// The level of all is the highest, but it keeps to `rest`, too: sources change at different times.
-    private mutating func concludeLevel(at now: Microseconds, _ effects: inout [Effect]) {
+    private mutating func concludeLevel() {
         let level = pressure.highest
-        guard level != pressure.level, pressure.levelDue.map({ $0 <= now }) ?? true else { return }
+        guard level != pressure.level, pressure.levelDue.map({ $0 <= step.now }) ?? true else { return }
         pressure.level = level
-        pressure.levelChangedAt = now
-        effects.append(.memoryPressureChanged(level))
+        pressure.levelChangedAt = step.now
+        step.effects.append(.memoryPressureChanged(level))
     }
 
-    private mutating func warn(
-        _ source: PressureSource, _ level: MemoryPressure, at now: Microseconds, _ effects: inout [Effect]
-    ) {
+    private mutating func warn(_ source: PressureSource, _ level: MemoryPressure) {
         // What another source has told already is not told again.
         let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
         // One user's slice is no matter of everybody's.
         if source.user == nil, !others.contains(where: { $0.user == nil }) {
-            effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
+            step.effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
         }
         for number in applications.keys.sorted() {
             guard let application = applications[number], source.concerns(application),
                 application.state != .suspended, application.state != .notRunning, application.isReachable,
                 !others.contains(where: { $0.concerns(application) })
             else { continue }
-            updateAnnouncing(number, .pressure, at: now, &effects) {
-                $0.announce(.didReceiveMemoryWarning(level), &$1)
+            updateAnnouncing(number, .pressure) {
+                $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
             }
         }
     }
 
-    private mutating func lookAgain(at now: Microseconds, _ effects: inout [Effect]) {
-        for source in pressure.gauges.keys { pressure.gauges[source]?.sampleNow(now) }
-        expirePressure(at: now, &effects)
+    private mutating func lookAgain() {
+        for source in pressure.gauges.keys { pressure.gauges[source]?.sampleNow(step.now) }
+        expirePressure()
     }
 }

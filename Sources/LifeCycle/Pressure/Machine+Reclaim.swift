@@ -9,7 +9,7 @@ extension Machine {
     }
 
     /// A few at a time: ends and measurements wait behind them.
-    mutating func pageOut(_ effects: inout [Effect]) {
+    mutating func pageOut() {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
         let sources = pressure.gauges.filter { entry in
             entry.value.level > .normal && (entry.value.sample?.swapTotal ?? 0) > 0
@@ -27,29 +27,29 @@ extension Machine {
         {
             pressure.pagedOut[application.number] = application.stateSince
             pressure.beingPagedOut.insert(application.number)
-            effects.append(.pageOut(application.number))
+            step.effects.append(.pageOut(application.number))
         }
     }
 
-    mutating func relieve(at now: Microseconds, _ effects: inout [Effect]) {
+    mutating func relieve() {
         guard pressure.victim == nil,
-            pressure.measuringSince.map({ now - $0 > Pressure.measureWait }) ?? true
+            pressure.measuringSince.map({ step.now - $0 > Pressure.measureWait }) ?? true
         else { return }
         // Promises are nothing that was given back.
         if settings.mode == .enforce { pressure.promised = [:] }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
-                at: now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
+                at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
                 settings.pressure)
             // Nobody knows yet what is in a cgroup that nobody has looked into.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
-            let victim = victim(of: source, at: now)
+            let victim = victim(of: source)
             if victim == nil || victim?.rank == .background, source.user == nil {
-                if pressure.exhausted.isEmpty { effects.append(.lowMemoryWarning(.critical)) }
+                if pressure.exhausted.isEmpty { step.effects.append(.lowMemoryWarning(.critical)) }
                 pressure.exhausted.insert(source)
             }
             guard let victim, let payer = applications[victim.number],
-                end(victim, for: source, at: now, &effects)
+                end(victim, for: source)
             else { continue }
             // One stall, one end, however many sources have told of it.
             for other in pressure.gauges.keys where isPayer(payer, of: other) {
@@ -65,7 +65,7 @@ extension Machine {
         }
     }
 
-    private func victim(of source: PressureSource, at now: Microseconds) -> ReclaimPolicy.Candidate? {
+    private func victim(of source: PressureSource) -> ReclaimPolicy.Candidate? {
         var candidates: [ReclaimPolicy.Candidate] = []
         var usage: [UInt32: UInt64] = [:]
         for application in applications.values {
@@ -78,20 +78,17 @@ extension Machine {
             candidates.append(
                 ReclaimPolicy.Candidate(
                     application.number, user: application.user, rank: rank,
-                    age: now - min(now, application.stateSince), bytes: bytes))
+                    age: step.now - min(step.now, application.stateSince), bytes: bytes))
         }
         return ReclaimPolicy.first(of: candidates, usage: usage)
     }
 
     /// Whether it is, or in `observe` would be; not where the source has cost as many as it may.
-    private mutating func end(
-        _ victim: ReclaimPolicy.Candidate, for source: PressureSource, at now: Microseconds,
-        _ effects: inout [Effect]
-    ) -> Bool {
+    private mutating func end(_ victim: ReclaimPolicy.Candidate, for source: PressureSource) -> Bool {
         let number = victim.number
         guard settings.mode == .enforce else {
             pressure.promised[number] = victim.bytes
-            effects.append(.notice(number, .wouldReclaim(victim.bytes)))
+            step.effects.append(.notice(number, .wouldReclaim(victim.bytes)))
             return true
         }
         let kills = pressure.kills[source, default: 0]
@@ -99,7 +96,7 @@ extension Machine {
         guard kills < most else {
             if kills == most {
                 pressure.kills[source] = kills + 1
-                effects.append(.notice(number, .reclaimLimit(most)))
+                step.effects.append(.notice(number, .reclaimLimit(most)))
             }
             return false
         }
@@ -108,18 +105,16 @@ extension Machine {
         switch victim.rank {
         case .held, .stopped:
             pressure.victim = Pressure.Victim(
-                number: number, source: source, deadline: now.advanced(saturatingBy: wait))
-            update(number, .pressure, at: now, &effects) {
-                $0.termination = .atOnce(.reclaimed)
-            }
-            effects.append(.reclaim(number))
+                number: number, source: source, deadline: step.now.advanced(saturatingBy: wait))
+            update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+            step.effects.append(.reclaim(number))
         case .background:
             let grace = settings.pressure.terminateGrace
             pressure.victim = Pressure.Victim(
                 number: number, source: source,
-                deadline: now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
-            effects.append(.willReclaim(number))
-            announceEnd(of: number, .reclaimed, within: grace, .pressure, at: now, &effects)
+                deadline: step.now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
+            step.effects.append(.willReclaim(number))
+            announceEnd(of: number, .reclaimed, within: grace, .pressure)
         }
         return true
     }

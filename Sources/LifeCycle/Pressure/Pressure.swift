@@ -57,14 +57,8 @@ struct Pressure: Equatable, Sendable {
     var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
 
     var nextDeadline: Microseconds? {
-        var earliest: Microseconds?
-        for due in gauges.values.map(\.nextSample) + [
-            victim?.deadline, isEventOpen ? measureAt : nil, levelDue,
-        ] {
-            guard let due else { continue }
-            earliest = min(earliest ?? due, due)
-        }
-        return earliest
+        let others = [victim?.deadline, isEventOpen ? measureAt : nil, levelDue]
+        return (gauges.values.map(\.nextSample) + others).lazy.compactMap(\.self).min()
     }
 
     /// The highest level of all sources.

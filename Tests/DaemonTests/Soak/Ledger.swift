@@ -1,4 +1,5 @@
 import AppStateContract
+import TestSupport
 
 /// What one subscriber was told, signal by signal, held against the contract: each application's edges begin
 /// at not-running, are legal and without a gap; will-signals come right before their edge and did-signals
