@@ -106,6 +106,38 @@ extension Machine {
         }
     }
 
+    /// The same for all that a change of the session can change: the first few at once, the others in later steps.
+    mutating func refreshAll(in session: SessionKey, _ reason: StateChangeReason) {
+        let isFirst = stale.isEmpty
+        makeStale(concerned(by: session), Stale(reason: reason))
+        if isFirst { refreshStale() }
+    }
+
+    /// They are looked at before long (`nextDeadline`).
+    mutating func makeStale(_ numbers: some Sequence<ApplicationNumber>, _ stale: Stale) {
+        for number in numbers {
+            let startsGrace = stale.startsGrace || self.stale[number]?.startsGrace == true
+            self.stale[number] = Stale(reason: stale.reason, startsGrace: startsGrace)
+        }
+    }
+
+    mutating func refreshStale() {
+        var reasons: [StateChangeReason: [ApplicationNumber]] = [:]
+        for number in stale.keys.sorted().prefix(Self.mostAtOnce) {
+            guard let one = stale.removeValue(forKey: number) else { continue }
+            if one.startsGrace { restartGrace(number) }
+            reasons[one.reason, default: []].append(number)
+        }
+        for reason in StateChangeReason.allCases { refresh(reasons[reason] ?? [], reason) }
+        staleUntil = step.now + Self.stalePause
+    }
+
+    mutating func restartGrace(_ number: ApplicationNumber) {
+        guard applications[number]?.grace == .over else { return }
+        let settings = settings
+        updateAnnouncing(number, .windows) { $0.startGrace(settings, serial: nil, at: $1.now) }
+    }
+
     /// The applications that a change of the session can change.
     func concerned(by session: SessionKey) -> Set<ApplicationNumber> {
         Set(

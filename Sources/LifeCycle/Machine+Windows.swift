@@ -167,7 +167,7 @@ extension Machine {
             // Of one that has ended it is known what is visible: nothing.
             let hasEnded = sessions[reporter.session]?.hasEnded == true
             sessions[reporter.session]?.lostReporter = !hasEnded
-            refresh(concerned(by: reporter.session), .windows)
+            refreshAll(in: reporter.session, .windows)
         }
     }
 
@@ -353,14 +353,13 @@ extension Machine {
         }
         sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
         guard sessions[session]?.lostReporter == true else { return [] }
-        let concerned = concerned(by: session)
-        let settings = settings
-        // Who must not be suspended went with the one before, and this one may not have told it yet.
-        for number in concerned.sorted() where applications[number]?.grace == .over {
-            updateAnnouncing(number, .windows) { $0.startGrace(settings, serial: nil, at: $1.now) }
-        }
         sessions[session]?.lostReporter = false
-        return concerned
+        // Who must not be suspended went with the one before, and this one may not have told it yet.
+        let concerned = concerned(by: session).sorted()
+        let first = concerned.prefix(Self.mostAtOnce)
+        for number in first { restartGrace(number) }
+        makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .windows, startsGrace: true))
+        return Set(first)
     }
 
     private func session(of reporter: ReporterIdentity) -> SessionKey {

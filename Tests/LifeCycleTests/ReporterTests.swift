@@ -273,4 +273,50 @@ struct ReporterTests {
         #expect(desk.machine.windows.count == reports.count + 1, "one focus, one window")
         #expect(desk.forgotten.count == 19)
     }
+
+    @Test(
+        "what concerns hundreds of applications is done a few at a time, and nobody is suspended in between")
+    func manyApplications() throws {
+        var desk = Desk()
+        let count = 100
+        let numbers = try (0..<count).map { _ in
+            try desk.register(desk.process()) { $0.suspension = .automatic }
+        }
+        func suspended() -> Int { numbers.count { desk.state($0) == .suspended } }
+        func wait() -> Int {
+            var steps = 0
+            while !desk.machine.stale.isEmpty {
+                steps += 1
+                let due = desk.machine.nextDeadline() ?? .max
+                #expect(due <= desk.now + Machine.stalePause)
+                desk.now = max(desk.now, due)
+                desk.take(.timePassed)
+                desk.settle()
+            }
+            return steps
+        }
+        let reporter = Desk.reporter()
+        try desk.perform(.replaceWindows([], reporter))
+        for _ in 0..<count { desk.pass(5 * Desk.second) }
+        desk.settle()
+        #expect(suspended() == count)
+
+        desk.take(.disconnected(reporter.connection))
+        desk.settle()
+        #expect(suspended() == count - Machine.mostAtOnce)
+        #expect(wait() == (count - 1) / Machine.mostAtOnce)
+        #expect(suspended() == 0)
+
+        desk.pass(3_600 * Desk.second)
+        try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
+        #expect(!desk.machine.stale.isEmpty)
+        // Whoever has waited is not suspended before its grace has begun anew.
+        for number in numbers { _ = try? desk.perform(.resume(number, holder: "uid:1000")) }
+        #expect(suspended() == 0)
+        _ = wait()
+        #expect(suspended() == 0)
+        for _ in 0..<count { desk.pass(5 * Desk.second) }
+        desk.settle()
+        #expect(suspended() == count)
+    }
 }

@@ -137,11 +137,21 @@ struct World {
             return false
         }
         try carryOut(effects)
+        try catchUp()
         return true
     }
 
     mutating func take(_ fact: Fact) throws {
         try carryOut(machine.handle(fact, at: now))
+        try catchUp()
+    }
+
+    /// What concerns many applications takes several steps.
+    private mutating func catchUp() throws {
+        while !machine.stale.isEmpty {
+            now = max(now, machine.staleUntil)
+            try carryOut(machine.handle(.timePassed, at: now))
+        }
     }
 
     /// One of the facts that wait, in the order in which the shell would report them.
