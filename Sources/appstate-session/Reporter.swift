@@ -14,10 +14,6 @@ final class Reporter: DaemonSpeaker {
     private var present: [Report.Window] = []
     /// What the daemon knows; nil where it knows nothing of us.
     private var told: [UInt64: Report.Window]?
-    /// Windows that the daemon had no room for: told again with the next report, which makes no endless loop.
-    private var leftOut: Set<UInt64> = []
-    /// It had no room for a removal: it is told all with the next report.
-    private var wasRemovalLeft = false
 
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -41,9 +37,6 @@ final class Reporter: DaemonSpeaker {
     /// The windows as they are now, of which the daemon learns as soon as it listens.
     func report(_ windows: [Report.Window]) {
         present = Report.withOneFocus(windows)
-        if wasRemovalLeft { told = nil }
-        for number in leftOut { told?[number] = nil }
-        (leftOut, wasRemovalLeft) = ([], false)
         line.proceed()
     }
 
@@ -65,7 +58,6 @@ final class Reporter: DaemonSpeaker {
 
     func forget() {
         told = nil
-        (leftOut, wasRemovalLeft) = ([], false)
         journal.log(
             .info, "\(BusNames.service) is told \(line.isAbsent ? "nothing until it has an owner" : "all")")
     }
@@ -107,11 +99,6 @@ final class Reporter: DaemonSpeaker {
             }
         case (.limitsExceeded, _):
             journal.log(.debug, "\(report): \(error.message)")
-            switch report {
-            case .update(let window): leftOut.insert(window.number)
-            case .remove: wasRemovalLeft = true
-            case .replace: break
-            }
             leaveOut(report)
         case (.accessDenied, _), (.invalidArgs, _), (.notSupported, _):
             line.refused(error, "does not take reports", .error)

@@ -36,12 +36,12 @@ struct ExtentLook: Sendable {
 
     func objections() -> Objections {
         var budget = LookBudget()
-        var found = Objections(pids: pids())
+        var found = Objections(pids: pids { budget.rest() })
         do throws(LookLimit) {
             if let tracer = try proc.tracer(ofAny: found.pids.sorted(), &budget) {
                 found.reasons.append("a debugger (pid \(tracer)) is attached")
             }
-            if let locks = try? FileLocks(proc: proc),
+            if let locks = try? FileLocks(proc: proc, pause: { budget.rest() }),
                 let waiter = try locks.waiter(blockedBy: found.pids, proc: proc, &budget)
             {
                 found.reasons.append(waiter.words)
@@ -54,15 +54,17 @@ struct ExtentLook: Sendable {
 
     /// True also where that cannot be told.
     func hasUnread() -> Bool {
-        (try? UnixSockets.haveUnread(members(), proc: proc, handed: handed)) ?? true
+        var budget = LookBudget()
+        let members = members { budget.rest() }
+        return (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true
     }
 
-    private func members() -> [ProcessIdentity] {
-        Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+    private func members(_ pause: @escaping () -> Void) -> [ProcessIdentity] {
+        Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
     }
 
-    private func pids() -> Set<Int32> {
-        Set(members().map(\.pid)).union((try? cgroup?.processes()) ?? [])
+    private func pids(_ pause: @escaping () -> Void) -> Set<Int32> {
+        Set(members(pause).map(\.pid)).union((try? cgroup?.processes()) ?? [])
     }
 }
 
@@ -85,10 +87,10 @@ struct LockRound: Sendable {
     init(_ subjects: [Subject], proc: Proc) {
         let begin = Clock.threadMicroseconds
         defer { microseconds = Clock.threadMicroseconds - begin }
-        guard let locks = try? FileLocks(proc: proc), !locks.contests.isEmpty || !locks.isWhole else {
-            return
-        }
         var budget = LookBudget()
+        guard let locks = try? FileLocks(proc: proc, pause: { budget.rest() }),
+            !locks.contests.isEmpty || !locks.isWhole
+        else { return }
         for (index, subject) in subjects.enumerated() {
             do throws(LookLimit) {
                 if let waiter = try locks.waiter(blockedBy: subject.pids, proc: proc, &budget) {

@@ -57,7 +57,9 @@ public struct FileLocks: Equatable, Sendable {
     public static let mostBytes = 1 << 20
 
     /// Reads the file, up to `mostBytes`. Each lock with its waiters is of one moment; two locks may be of two.
-    public init(proc: Proc = Proc()) throws(KernelFailure) {
+    ///
+    /// - Parameter pause: called between two lines.
+    public init(proc: Proc = Proc(), pause: () -> Void = {}) throws(KernelFailure) {
         var list = Contests()
         var bytes = 0
         // The ids that the kernel shows are of the mount's PID namespace; locks of others it leaves out.
@@ -65,6 +67,7 @@ public struct FileLocks: Equatable, Sendable {
             let line = line.rest
             bytes += line.count + 1
             if bytes <= Self.mostBytes { list.take(line) }
+            pause()
             return bytes <= Self.mostBytes
         }
         contests = list.found

@@ -31,10 +31,14 @@ public struct LookBudget: Sendable {
         try checkTime()
     }
 
-    /// Also rests now and then, so that others run.
     mutating func checkTime() throws(LookLimit) {
+        if Clock.threadMicroseconds >= end { throw .time }
+        rest()
+    }
+
+    /// To be called again and again by whoever computes: now and then others run.
+    public mutating func rest() {
         let now = Clock.threadMicroseconds
-        if now >= end { throw .time }
         guard now >= nextRest else { return }
         var rest = Self.rest
         nanosleep(&rest, nil)
