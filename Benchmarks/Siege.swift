@@ -431,8 +431,9 @@ private final class Besieger {
 
     func reporters() throws -> Never {
         let pids = try sleepers(1_023)
-        for pid in pids { _ = register(pid) }
+        // Beside other attacks of the same user this takes minutes, and is one itself.
         begin()
+        for pid in pids { _ = register(pid) }
         while true {
             let reporter = try Besieger(address)
             reporter.call(BusNames.root, BusNames.reporter, "UpdateWindow") {
