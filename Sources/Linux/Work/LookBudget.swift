@@ -32,13 +32,15 @@ public struct LookBudget: Sendable {
     }
 
     mutating func checkTime() throws(LookLimit) {
-        if Clock.threadMicroseconds >= end { throw .time }
-        rest()
+        let now = Clock.threadMicroseconds
+        if now >= end { throw .time }
+        rest(at: now)
     }
 
     /// To be called again and again by whoever computes: now and then others run.
-    public mutating func rest() {
-        let now = Clock.threadMicroseconds
+    public mutating func rest() { rest(at: Clock.threadMicroseconds) }
+
+    private mutating func rest(at now: UInt64) {
         guard now >= nextRest else { return }
         var rest = Self.rest
         nanosleep(&rest, nil)
