@@ -176,7 +176,7 @@ final class Reclaimer {
             return
         }
         willEnd(application)
-        if let cgroup = ownCgroup(of: application) { _ = try? cgroup.liftCPULimit() }
+        if let cgroup = ownCgroup(of: application) { try? cgroup.liftCPULimit() }
         // Where somebody else has stopped its main process alone, its children run.
         let stands = application.suspender.holdsAnybody || standings.toldCgroup(of: number) != nil
         kills.kill(application, stands: stands) { [weak self] killed in

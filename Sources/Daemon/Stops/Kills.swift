@@ -19,6 +19,8 @@ final class Kills {
     private struct Kill {
         let application: Registered
         let means: Means
+        /// Those that are to have SIGKILL, once that is known: an extent forgets them one by one.
+        var victims: [ProcessIdentity]?
         let completion: ([ProcessIdentity]) -> Void
     }
 
@@ -48,7 +50,7 @@ final class Kills {
     /// Begins to stop it; kills it once it stands, or at the end of patience. What stands as a whole takes no stop, and
     /// cannot fork: it is killed at once.
     ///
-    /// - Parameter completion: gets those of one that stood who were killed.
+    /// - Parameter completion: gets those that were killed.
     func kill(
         _ application: Registered, stands: Bool, completion: @escaping ([ProcessIdentity]) -> Void = { _ in }
     ) {
@@ -110,9 +112,11 @@ final class Kills {
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
         guard let kill = underWay[number] else { return true }
-        var killed: [ProcessIdentity] = []
+        let killed: [ProcessIdentity]
         switch kill.means {
         case .stopped(let extent):
+            killed = kill.victims ?? extent.members
+            underWay[number]?.victims = killed
             guard extent.kill(within: budget, isForeign: table.isForeign) else { return false }
             log(extent.failures, of: kill.application)
         case .signalled(let extent):
