@@ -143,7 +143,7 @@ final class Application {
 
     /// `PATH INTERFACE MEMBER ARGUMENT…`, arguments as `Argument` writes them.
     private func call(_ words: [String]) throws -> [String] {
-        Argument.words(of: try bus.call(try message(words), timeout: 120_000_000))
+        Argument.words(of: try bus.call(try message(words), timeout: 300_000_000))
     }
 
     /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.

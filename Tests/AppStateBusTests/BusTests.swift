@@ -209,7 +209,7 @@ import Testing
         let name = other.uniqueName
         while !seen.contains(name) {
             var ready = pollfd(fd: bus.descriptor, events: Int16(POLLIN), revents: 0)
-            try #require(poll(&ready, 1, 120_000) == 1)
+            try #require(poll(&ready, 1, 300_000) == 1)
             while try bus.process() {}
         }
         var lost = 0

@@ -91,7 +91,7 @@ final class Peers {
     func run(until done: () throws -> Bool) throws {
         while try !done() {
             // Nothing to dispatch for this long means that what is awaited does not come.
-            let dispatched = try loop.runOnce(timeout: 120_000_000)
+            let dispatched = try loop.runOnce(timeout: 300_000_000)
             try #require(dispatched, "nothing happens any more")
         }
     }

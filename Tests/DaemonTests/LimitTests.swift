@@ -172,7 +172,7 @@ struct LimitTests {
         var slots: [Slot] = []
         func begin(_ name: String, _ call: borrowing Message) throws {
             slots.append(
-                try client.bus.callAsync(call, timeout: 120_000_000) { reply in
+                try client.bus.callAsync(call, timeout: 300_000_000) { reply in
                     answers.append(name + (reply.isError ? " failed" : ""))
                 })
         }
@@ -207,7 +207,7 @@ struct LimitTests {
         // All of it or nothing: one window too many.
         try daemon.reconfigure("[Limits]\nWindowsPerApplication=10\n")
         let before = try client.picture()
-        let error = client.error { _ = try client.bus.call(set(0..<600), timeout: 120_000_000) }
+        let error = client.error { _ = try client.bus.call(set(0..<600), timeout: 300_000_000) }
         #expect(error == ErrorName.limitsExceeded.rawValue)
         #expect(try client.picture() == before)
     }

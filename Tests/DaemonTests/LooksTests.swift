@@ -59,7 +59,7 @@ struct LooksTests {
         }
 
         func wait(for count: Int) throws {
-            let deadline = ContinuousClock.now + .seconds(120)
+            let deadline = ContinuousClock.now + .seconds(300)
             while answers.count < count {
                 guard ContinuousClock.now < deadline else { throw TestFailure("only \(answers)") }
                 try loop.runOnce(timeout: 100_000)

@@ -8,11 +8,11 @@ extension Machine {
     static let canMakeCgroups = TestCgroup.isAvailable
 }
 
-/// Waits until `cgroup.events` changes; false after two minutes: a bound for a broken test.
+/// Waits until `cgroup.events` changes; false after five minutes: a bound for a broken test.
 func changed(_ events: CgroupEvents) -> Bool {
     var look = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
     while true {
-        let result = poll(&look, 1, 120_000)
+        let result = poll(&look, 1, 300_000)
         if result < 0, errno == EINTR { continue }
         return result > 0 && look.revents & Int16(POLLPRI) != 0
     }

@@ -20,7 +20,7 @@ struct ExitWatchTests {
         var seen: Set<UInt64> = []
         while seen.count < processes.count {
             var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
-            try #require(poll(&ready, 1, 120_000) == 1)
+            try #require(poll(&ready, 1, 300_000) == 1)
             let number = try #require(watch.next())
             #expect(seen.insert(number).inserted)
             watch.remove(processes[Int(number)].descriptor)

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Linux
@@ -9,11 +10,11 @@ import Testing
     .enabled(if: Machine.whyNoLockTrace == nil, Comment(rawValue: Machine.whyNoLockTrace ?? "")),
     .enabled(if: Machine.hasPython, "needs python3"))
 struct LockTraceTests {
-    /// Waits for a hint, then looks; again while somebody else's hints come. False after two minutes of
+    /// Waits for a hint, then looks; again while somebody else's hints come. False after five minutes of
     /// silence.
     private func hinted(_ trace: LockTrace, until isDone: () throws -> Bool) throws -> Bool {
         var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
-        while poll(&looks, nfds_t(looks.count), 120_000) > 0 {
+        while poll(&looks, nfds_t(looks.count), 300_000) > 0 {
             var any = false
             for look in looks where look.revents != 0 && trace.drain(look.fd) { any = true }
             if any, try isDone() { return true }

@@ -51,11 +51,11 @@ final class Staller {
     }
 }
 
-/// Polls for POLLPRI; what came, or 0 after two minutes: a bound for a broken test.
+/// Polls for POLLPRI; what came, or 0 after five minutes: a bound for a broken test.
 func awaitPriority(_ descriptor: Int32) -> Int32 {
     var look = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
     while true {
-        let result = poll(&look, 1, 120_000)
+        let result = poll(&look, 1, 300_000)
         if result < 0, errno == EINTR { continue }
         return Int32(look.revents)
     }

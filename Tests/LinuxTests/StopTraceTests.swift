@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Linux
@@ -10,14 +11,14 @@ extension SignalTests {
     struct StopTraceTests {
         static let python = Machine.hasPython
 
-        /// Drains until `isDone`, waiting for the descriptors; false after two minutes of silence.
+        /// Drains until `isDone`, waiting for the descriptors; false after five minutes of silence.
         private func watch(
             _ trace: StopTrace, until isDone: (StopTrace.Hint?) -> Bool
         ) throws -> Bool {
             var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
             var done = false
             while !done {
-                guard poll(&looks, nfds_t(looks.count), 120_000) > 0 else { return false }
+                guard poll(&looks, nfds_t(looks.count), 300_000) > 0 else { return false }
                 for descriptor in trace.descriptors {
                     let drained = trace.drain(descriptor) { if isDone($0) { done = true } }
                     if drained == .lost, isDone(nil) { done = true }

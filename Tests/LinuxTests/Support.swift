@@ -124,23 +124,14 @@ func socketPair() throws -> (Int32, Int32) {
     return (ends[0], ends[1])
 }
 
-/// Waits until the descriptor can be read; false after two minutes: a bound for a broken test.
+/// Waits until the descriptor can be read; false after five minutes: a bound for a broken test.
 func ready(_ descriptor: Int32) throws -> Bool {
     var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     while true {
-        let result = poll(&look, 1, 120_000)
+        let result = poll(&look, 1, 300_000)
         if result < 0, errno == EINTR { continue }
         return result > 0
     }
-}
-
-/// Looks again every millisecond, for what the kernel announces to nobody; false after two minutes.
-func eventually(_ condition: () throws -> Bool) rethrows -> Bool {
-    for _ in 0..<120_000 {
-        if try condition() { return true }
-        poll(nil, 0, 1)
-    }
-    return try condition()
 }
 
 /// A directory of files that stands for another one.

@@ -114,7 +114,7 @@ public final class Child {
     ///
     /// - Parameter timeout: milliseconds for all of it; an error after that.
     @discardableResult
-    public func waitForExit(timeout: Int = 120_000) throws -> Ending {
+    public func waitForExit(timeout: Int = 300_000) throws -> Ending {
         try pump(until: { self.ending != nil && self.pipes == [-1, -1] }, timeout, "end")
         guard let ending else { throw Failure(description: "\(program) has not ended") }
         return ending
@@ -127,7 +127,7 @@ public final class Child {
     ///   - timeout: milliseconds; an error after that, or when the program ends before.
     /// - Returns: the line.
     @discardableResult
-    public func waitForLine(containing text: String, timeout: Int = 120_000) throws -> String {
+    public func waitForLine(containing text: String, timeout: Int = 300_000) throws -> String {
         var line: String?
         try pump(
             until: {

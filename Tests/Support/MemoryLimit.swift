@@ -52,7 +52,7 @@ public final class MemoryLimit {
 
 /// Removes a cgroup whose last process is about to leave it.
 private func removeCgroup(_ directory: String) {
-    let deadline = ContinuousClock.now + .seconds(120)
+    let deadline = ContinuousClock.now + .seconds(300)
     while rmdir(directory) != 0, errno == EBUSY, ContinuousClock.now < deadline { sched_yield() }
 }
 
@@ -71,7 +71,7 @@ public final class OldFreezer {
         try MemoryLimit.write("FROZEN", to: "\(directory)/freezer.state")
         let state = "\(directory)/freezer.state"
         // It tells nobody; and one that the other freezer holds may miss the call, and hear the next.
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while ContinuousClock.now < deadline {
             try MemoryLimit.write("THAWED", to: state)
             try MemoryLimit.write("FROZEN", to: state)

@@ -32,7 +32,7 @@ public final class NotifySocket {
     deinit { shutdown(inbox.socket, Int32(SHUT_RDWR)) }
 
     /// Waits for a message with this line; fails when the sender ends before.
-    public func wait(for line: String, from child: Child, timeout: Int32 = 120_000) throws {
+    public func wait(for line: String, from child: Child, timeout: Int32 = 300_000) throws {
         while true {
             var ready = [pollfd(fd: inbox.arrivals.read, events: Int16(POLLIN), revents: 0)]
             ready += child.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }

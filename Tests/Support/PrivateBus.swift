@@ -73,7 +73,7 @@ public final class PrivateBus {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            guard poll(&ready, 1, 120_000) == 1 else {
+            guard poll(&ready, 1, 300_000) == 1 else {
                 throw Child.Failure(description: "dbus-daemon is silent")
             }
             var byte: UInt8 = 0

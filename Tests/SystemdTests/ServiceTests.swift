@@ -88,7 +88,7 @@ private final class NotifySocket {
 
     func receive() throws -> String {
         var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        try #require(poll(&ready, 1, 120_000) == 1)
+        try #require(poll(&ready, 1, 300_000) == 1)
         var bytes = [UInt8](repeating: 0, count: 4_096)
         let count = read(descriptor, &bytes, bytes.count)
         return String(decoding: bytes.prefix(max(count, 0)), as: UTF8.self)

@@ -7,7 +7,7 @@ final class Registration {
     let path: String
 
     /// As long as tests wait; microseconds.
-    private static let patience: UInt64 = 120_000_000
+    private static let patience: UInt64 = 300_000_000
 
     init(id: String) throws {
         bus = try Bus.system()

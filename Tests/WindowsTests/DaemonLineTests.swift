@@ -155,7 +155,7 @@ private final class DaemonStandIn {
     }
 
     func run(until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
             guard ContinuousClock.now < deadline else { throw TestFailure("told: \(told)") }
             try loop.runOnce(timeout: 100_000)

@@ -180,7 +180,7 @@ private final class ShellStandIn {
     }
 
     func run(until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
             guard ContinuousClock.now < deadline else { throw TestFailure("it did not come") }
             try step()

@@ -50,7 +50,7 @@ extension PlasmaTests {
             calls.append(
                 try stranger.callAsync(message) { answers.updateValue($0.error?.name, forKey: name) })
         }
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while answers.count < calls.count, ContinuousClock.now < deadline {
             var ready = [stranger.descriptor, watch.observer.descriptor].map {
                 pollfd(fd: $0, events: Int16(POLLIN), revents: 0)

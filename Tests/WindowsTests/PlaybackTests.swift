@@ -11,7 +11,7 @@ import Testing
 @Suite("Playback", .serialized, .enabled(if: SoundServer.isAvailable, SoundServer.whatIsMissing))
 struct PlaybackTests {
     private func wait(_ observer: PlaybackObserver, for players: Set<Int32>) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while observer.players != players {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure("\(observer.players) play, not \(players)")
@@ -76,7 +76,7 @@ struct PlaybackTests {
         let watch = try SocketWatch(path: server.socket)
         try server.start()
         var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
-        #expect(poll(&ready, 1, 120_000) == 1)
+        #expect(poll(&ready, 1, 300_000) == 1)
         _ = try PlaybackObserver(path: server.socket)
     }
 

@@ -8,7 +8,7 @@ import Windows
 @Suite("Selections, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct SelectionTests {
     private func wait(_ observer: SelectionObserver, for owners: Set<Int32>) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while observer.owners != owners {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure("the owners are \(observer.owners), not \(owners)")
@@ -61,7 +61,7 @@ struct SelectionTests {
         let observer = try SelectionObserver(display: display.name)
         try display.end()
         var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-        poll(&ready, 1, 120_000)
+        poll(&ready, 1, 300_000)
         #expect(throws: ObserverFailure.self) { try observer.dispatch() }
         #expect(throws: ObserverFailure.self) { _ = try SelectionObserver(display: display.name) }
     }

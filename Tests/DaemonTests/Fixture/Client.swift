@@ -41,7 +41,7 @@ final class Client {
         let message = try bus.newCall(
             destination: BusNames.service, path: path, interface: interface, member: member)
         try body(message)
-        return try bus.call(message, timeout: 120_000_000)
+        return try bus.call(message, timeout: 300_000_000)
     }
 
     /// Calls and answers the name of the error it gets; nil where there was none.
@@ -102,9 +102,9 @@ final class Client {
 
     // MARK: Signals
 
-    /// Runs the loop until `done`, which is asked again after every event; fails after two minutes.
+    /// Runs the loop until `done`, which is asked again after every event; fails after five minutes.
     func wait(_ what: String = "what was awaited", until done: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while try !done() {
             guard ContinuousClock.now < deadline else {
                 let last = received.suffix(20).map(\.description).joined(separator: "\n")

@@ -50,12 +50,10 @@ final class Family {
 
     var stopped: Int { all.count { (try? proc.isStopped($0)) == true } }
 
-    /// Looks every millisecond: nobody is told when others' processes have changed.
+    /// Nobody is told when others' processes have changed.
     func wait(_ what: String, until done: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
-        while try !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
-            poll(nil, 0, 1)
+        guard try eventually(done) else {
+            throw TestFailure("\(what) did not come: \(living.count) of \(all.count) live, \(stopped) stand")
         }
     }
 

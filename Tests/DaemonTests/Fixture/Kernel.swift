@@ -28,5 +28,5 @@ extension PidFD {
 /// Waits until a process has ended, whosever child it is.
 func waitForEnd(of descriptor: borrowing PidFD) -> Bool {
     var end = pollfd(fd: descriptor.rawValue, events: Int16(POLLIN), revents: 0)
-    return poll(&end, 1, 120_000) == 1
+    return poll(&end, 1, 300_000) == 1
 }

@@ -8,12 +8,7 @@ func isStopped(_ pid: Int32) throws -> Bool {
     return try proc.isStopped(proc.identity(of: pid))
 }
 
-/// Waits until a process that is not a child of the test's is stopped. Nobody but its parent is told, so it is
-/// looked at every millisecond.
+/// Waits until a process that is not a child of the test's is stopped: nobody but its parent is told.
 func waitUntilStopped(_ pid: Int32) throws {
-    let deadline = ContinuousClock.now + .seconds(120)
-    while try !isStopped(pid) {
-        guard ContinuousClock.now < deadline else { throw TestFailure("process \(pid) does not stop") }
-        poll(nil, 0, 1)
-    }
+    guard try eventually({ try isStopped(pid) }) else { throw TestFailure("process \(pid) does not stop") }
 }

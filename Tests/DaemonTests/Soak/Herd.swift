@@ -55,10 +55,10 @@ final class Herd {
         }
     }
 
-    /// Lets those end that are still there. One that somebody has left stopped cannot: false after two minutes.
+    /// Lets those end that are still there. One that somebody has left stopped cannot: false after five minutes.
     func disperse() -> Bool {
         close(life.takeWrite())
         var silence = pollfd(fd: breath.read, events: Int16(POLLIN), revents: 0)
-        return poll(&silence, 1, 120_000) == 1
+        return poll(&silence, 1, 300_000) == 1
     }
 }

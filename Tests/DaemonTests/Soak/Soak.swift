@@ -156,7 +156,7 @@ final class Soak {
     /// With nothing under way, what was announced is what the daemon knows and what the processes are.
     private func agree(_ subjects: [Subject]) throws {
         let client = try daemon.client()
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while true {
             try settle()
             let disagreements = try disagreements(subjects, client)

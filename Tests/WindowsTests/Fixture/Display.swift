@@ -113,7 +113,7 @@ final class Display {
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             var byte: UInt8 = 0
-            guard poll(&ready, 1, 120_000) == 1, read(descriptor, &byte, 1) == 1 else {
+            guard poll(&ready, 1, 300_000) == 1, read(descriptor, &byte, 1) == 1 else {
                 throw TestFailure("Xvfb does not say its display\n\(server.errors)")
             }
             if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }

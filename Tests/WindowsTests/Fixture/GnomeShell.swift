@@ -92,7 +92,7 @@ final class GnomeShell {
             try message.append("OverviewActive")
             try message.append(Variant.bool(false))
         }
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while try isThere() {
             guard ContinuousClock.now < deadline else { throw TestFailure("the overview stays") }
             // What came while an answer was awaited has been read already.
@@ -205,7 +205,7 @@ final class GnomeShell {
         let message = try connection.newCall(
             destination: name, path: path, interface: interface, member: member)
         try body(message)
-        return try connection.call(message, timeout: 120_000_000)
+        return try connection.call(message, timeout: 300_000_000)
     }
 
     /// Ends it.

@@ -164,7 +164,7 @@ final class Station {
         let message = try connection.newCall(
             destination: BusNames.service, path: BusNames.root, interface: interface, member: member)
         try body(message)
-        return try connection.call(message, timeout: 120_000_000)
+        return try connection.call(message, timeout: 300_000_000)
     }
 
     /// Registers a process; answers its path.
@@ -213,14 +213,14 @@ final class Station {
     func unregister(_ path: String) throws {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Unregister")
-        _ = try connection.call(message, timeout: 120_000_000)
+        _ = try connection.call(message, timeout: 300_000_000)
     }
 
     /// What `CanSuspend` answers.
     func objections(to path: String) throws -> [String] {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "CanSuspend")
-        return try connection.call(message, timeout: 120_000_000).readStrings()
+        return try connection.call(message, timeout: 300_000_000).readStrings()
     }
 
     func state(of path: String) throws -> String? {
@@ -233,7 +233,7 @@ final class Station {
             destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
         try message.append(BusNames.application)
         try message.append(name)
-        return try connection.call(message, timeout: 120_000_000).readVariant()
+        return try connection.call(message, timeout: 300_000_000).readVariant()
     }
 
     // MARK: Signals
@@ -266,7 +266,7 @@ final class Station {
     private(set) var resyncs = 0
 
     func wait(_ what: String, until done: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while try !done() {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure(

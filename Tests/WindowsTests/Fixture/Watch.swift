@@ -11,9 +11,9 @@ final class Watch {
 
     init(_ observer: any WindowObserver) { self.observer = observer }
 
-    /// Dispatches until `done`; fails after two minutes.
+    /// Dispatches until `done`; fails after five minutes.
     func wait(_ what: String, until done: ([ObservedWindow]) -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(120)
+        let deadline = ContinuousClock.now + .seconds(300)
         while !done(observer.windows) {
             guard ContinuousClock.now < deadline else {
                 let seen = history.suffix(5).map { "\($0.map(\.picture))" }.joined(separator: "\n")

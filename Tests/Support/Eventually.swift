@@ -1,0 +1,19 @@
+import Glibc
+
+/// Looks again and again for what the kernel announces to nobody; false after five minutes: a loaded machine may give a
+/// test a tenth of a processor for that long.
+///
+/// Between two looks it rests for four times as long as the last one took, 1 to 50 ms: what is awaited needs the
+/// processor, too.
+public func eventually(_ condition: () throws -> Bool) rethrows -> Bool {
+    let clock = ContinuousClock()
+    let deadline = clock.now + .seconds(300)
+    while true {
+        let begin = clock.now
+        if try condition() { return true }
+        let end = clock.now
+        guard end < deadline else { return false }
+        let rest = min(max((end - begin) * 4, .milliseconds(1)), .milliseconds(50))
+        poll(nil, 0, Int32(rest / .milliseconds(1)))
+    }
+}
