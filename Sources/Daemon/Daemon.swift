@@ -22,6 +22,7 @@ public final class Daemon {
     let announcer: Announcer
     let executor: Executor
     let stops: Stops
+    let objections: ObjectionSensor
     let resources: Resources
     let pressure: PressureSensor
     private let lowMemory: LowMemoryMonitor
@@ -109,10 +110,14 @@ public final class Daemon {
             handed: handed, standing: standings.standing)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
+        let objections = try ObjectionSensor(
+            loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
+            standings: standings, handed: handed)
+        self.objections = objections
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
             background: background, core: core, table: table, records: records, standings: standings,
-            sensor: sensor, kills: kills, handed: handed)
+            sensor: sensor, kills: kills, objections: objections)
         delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
             guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                 let application = core.application(number)
@@ -270,7 +275,7 @@ public final class Daemon {
     private func renewEvents() {
         if handed.names.isEmpty {
             journal.attempt(.notice, "stops are found by polling") { try sensor.renewTrace() }
-            stops.renewEvents()
+            objections.renewEvents()
             pressure.renewAlarm()
             watchKills()
             return
@@ -297,6 +302,7 @@ public final class Daemon {
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
         stops.close()
+        objections.close()
         isStepping = true
         executor.carryOut(core.machine.relinquish(at: Self.now))
         isStepping = false
@@ -313,6 +319,7 @@ public final class Daemon {
         records.writeDelayed()
         stops.finish()
         stops.close()
+        objections.close()
         loop.exit(code: code)
     }
 

@@ -100,10 +100,14 @@ final class Executor {
             }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
+        case .check(let number, let stands):
+            stops.check(number, stands: stands)
         case .stop(let number):
             stops.stop(number)
         case .resume(let number, let sparingMain):
             stops.resume(number, sparingMain: sparingMain)
+        case .letGo(let number, let sparingMain):
+            stops.letGo(number, sparingMain: sparingMain)
         case .breathe(let number):
             stops.breathe(number)
         case .continueForeign(let number):

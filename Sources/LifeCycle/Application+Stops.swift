@@ -12,22 +12,30 @@ extension Application {
         stop.isNews(standing, sender: sender) ? .looked(number, standing, sender: sender) : nil
     }
 
-    /// Takes note of a wish or a breath, with the order that comes of it.
+    /// What its holds want.
+    var wish: StopStatus.Wish {
+        if holds.isEmpty { return .run }
+        return holds.allSatisfy(\.reason.isDecision) ? .stopUnlessObjected : .stop
+    }
+
+    /// Takes note of what changes its stop, with the order that comes of it.
     mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
         switch stop.take(event, at: step.now) {
+        case .check(let stands)?: step.effects.append(.check(number, stands: stands))
         case .stop?: step.effects.append(.stop(number))
         case .resume(let sparingMain)?: step.effects.append(.resume(number, sparingMain: sparingMain))
+        case .letGo(let sparingMain)?: step.effects.append(.letGo(number, sparingMain: sparingMain))
         case nil: break
         }
     }
 
     /// Something spoke against a stop that policy or pressure wanted: it is tried again after a grace.
-    mutating func giveWay(to why: String, grace span: Microseconds?, at now: Microseconds) {
+    mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
-        stop.take(.gaveWay(isHeld: !holds.isEmpty), at: now)
+        if holds.isEmpty { order(.gaveWay, &step) }
         guard state == .background, suspension == .automatic, !isTerminating else { return }
-        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
+        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
     }
 
     /// Between two attempts to suspend what something speaks against.

@@ -145,9 +145,6 @@ public struct Application: Equatable, Sendable {
     /// It is being ended because memory is short.
     public var isBeingReclaimed: Bool { termination?.verdict == .reclaimed }
 
-    /// Nobody has asked for its holds: policy or pressure took them all.
-    public var isHeldByDecision: Bool { holds.allSatisfy(\.reason.isDecision) }
-
     /// All holds, the foreign one last, as the property `SuspendHolds` shows them.
     public var allHolds: [Hold] {
         holds + (stop.others.map { [Hold(reason: .signal, holder: $0)] } ?? [])

@@ -12,12 +12,17 @@ public enum Effect: Equatable, Sendable {
     case changed(ApplicationNumber, Set<ApplicationProperty>)
     /// `FocusedApplication` of this session's clients has another value.
     case focusChanged(SessionKey)
+    /// Looks whether something speaks against a stop that nobody has asked for: before it, or once more when all of it
+    /// stand. `checked` comes back.
+    case check(ApplicationNumber, stands: Bool)
     /// Brings the extent to a stand, by its cgroup's freezer or SIGSTOP; done when `stopCompleted` comes back.
     case stop(ApplicationNumber)
     /// Lets what `stop` stopped run for a breath, if it has something to read; the next `stop` ends it.
     case breathe(ApplicationNumber)
     /// SIGCONT to what `stop` stopped. `sparingMain`: somebody else wants the main process stopped.
     case resume(ApplicationNumber, sparingMain: Bool)
+    /// The same, because our stop was given up: nobody asked that it run.
+    case letGo(ApplicationNumber, sparingMain: Bool)
     /// SIGCONT to every stopped process of the extent, whoever stopped it.
     case continueForeign(ApplicationNumber)
     /// SIGTERM to the main process.

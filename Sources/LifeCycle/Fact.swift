@@ -12,7 +12,9 @@ public enum Fact: Equatable, Sendable {
     case resumeCompleted(ApplicationNumber, Standing)
     /// What we held was found not to be the application, or not all of it, and was let go.
     case stopLost(ApplicationNumber)
-    /// A stop that policy or pressure wanted was not carried out: a debugger, say.
+    /// What `check` has found.
+    case checked(ApplicationNumber, CheckFinding)
+    /// Somebody waits for what an application holds that policy or pressure has suspended: a file lock, say.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.
     case stopFailed(ApplicationNumber, String)
@@ -43,6 +45,14 @@ public enum Fact: Equatable, Sendable {
     case configured(Settings)
     /// The deadline that `nextDeadline` named has come.
     case timePassed
+}
+
+/// What a look has found that speaks against a stop.
+public enum CheckFinding: Equatable, Sendable {
+    /// Nothing. `stands`: whether it still stands, where it did before the look.
+    case clear(stands: Bool)
+    /// A debugger, say, in words.
+    case objection(String)
 }
 
 /// What `Register` tells of a process.

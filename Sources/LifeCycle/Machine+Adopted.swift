@@ -24,6 +24,6 @@ extension Machine {
     /// What we have stopped of it runs on.
     mutating func letGo(_ application: Application) {
         var last = application
-        last.order(.wanted(false, .request), &step)
+        last.order(.wanted(.run, .request), &step)
     }
 }

@@ -103,8 +103,6 @@ extension Machine {
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
-        guard applications[number]?.stop.enforcement == .stopping else { return step.effects }
-        update(number, reason) { $0.stop.take(.gaveWay(isHeld: true), at: now) }
         return step.effects
     }
 

@@ -287,7 +287,7 @@ extension Machine {
             updateAnnouncing(number, .policy) { $0.stop.take(.breathBegan(until: end), at: $1.now) }
             step.effects.append(.breathe(number))
         case .open(let deadline) where deadline <= step.now:
-            updateAnnouncing(number, .policy) { $0.order(.breathEnded, &$1) }
+            updateAnnouncing(number, .policy) { $0.order(.breathEnded($0.wish), &$1) }
         case .none, .due, .open, .closing:
             break
         }

@@ -32,12 +32,18 @@ extension Machine {
         guard let stop = applications[number]?.stop else { return }
         var next = stop
         let order = next.take(event, at: step.now)
-        assert(order == nil, "\(event) orders nothing by itself")
-        if next == stop { return }
+        if next == stop, order == nil { return }
         // What ordered it, or a stranger's signal.
         let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
         let reason = stop.enforcement == ordered ? stop.cause ?? .signal : .signal
-        update(number, reason) { $0.stop = next }
+        updateAnnouncing(number, reason) { $0.order(event, &$1) }
+    }
+
+    /// Policy and pressure give in to what speaks against their stop.
+    mutating func giveWay(_ number: ApplicationNumber, to why: String) {
+        let grace = settings.backgroundGrace
+        updateAnnouncing(number, .policy) { $0.giveWay(to: why, grace: grace, &$1) }
+        step.effects.append(.notice(number, .objection(why)))
     }
 
     private mutating func settle(
@@ -147,12 +153,10 @@ extension Machine {
         if next.stop.isContested {
             next.stop.giveUpContest()
             next.holds = []
-            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, at: step.now)
+            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, &step)
             step.effects.append(.notice(next.number, .contested))
-            // The others of its extent stand, or are about to.
-            step.effects.append(.resume(next.number, sparingMain: next.stop.isSignalledByOthers))
         }
-        next.order(.wanted(!next.holds.isEmpty, reason), &step)
+        next.order(.wanted(next.wish, reason), &step)
         next.stop.take(.breathDue(nextBreath), at: step.now)
     }
 }

@@ -103,15 +103,17 @@ public struct Machine: Equatable, Sendable {
             stopChanged(number, .resumeCompleted(standing))
         case .stopLost(let number):
             stopChanged(number, .lost)
+        case .checked(let number, .clear(let stands)):
+            stopChanged(number, .unobjected(stands: stands))
+        case .checked(let number, .objection(let why)):
+            if applications[number]?.stop.isBeingChecked == true { giveWay(number, to: why) }
         case .objected(let number, let why):
-            let grace = settings.backgroundGrace
-            update(number, .policy) { $0.giveWay(to: why, grace: grace, at: now) }
-            step.effects.append(.notice(number, .objection(why)))
+            giveWay(number, to: why)
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
-            update(number, .request) {
+            updateAnnouncing(number, .request) {
                 $0.holds = []
-                $0.giveWay(to: why, grace: grace, at: now)
+                $0.giveWay(to: why, grace: grace, &$1)
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }

@@ -33,8 +33,8 @@ public struct StopStatus: Equatable, Sendable {
         case none
         case due(at: Microseconds)
         case open(until: Microseconds)
-        /// The stop that ends it was ordered and not seen yet.
-        case closing
+        /// The stop that ends it is under way.
+        case closing(Course)
 
         var isUnderWay: Bool {
             switch self {
@@ -44,23 +44,61 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
+    /// What the holds want.
+    enum Wish: Hashable, Sendable {
+        case run
+        /// Policy or pressure wants it stopped, and nobody else: whatever speaks against the stop counts (§ 2).
+        case stopUnlessObjected
+        case stop
+    }
+
+    /// What is still to be done until our stop is complete.
+    enum Course: Hashable, Sendable {
+        /// It is looked at whether something speaks against the stop. Nothing was stopped yet.
+        case asking
+        /// The stop was ordered. `isChecked`: what stands then is looked at once more.
+        case ordered(isChecked: Bool)
+        /// All of it stand: what speaks against the stop now, spoke against it before.
+        case checking
+
+        /// What follows, and what is to be done; nil: the stop is complete.
+        func next(_ event: Event) -> (Course?, Order?) {
+            switch (self, event) {
+            case (.ordered(isChecked: false), .stopCompleted): (nil, nil)
+            case (.ordered(isChecked: true), .stopCompleted): (.checking, .check(stands: true))
+            case (.asking, .unobjected): (.ordered(isChecked: true), .stop)
+            case (.checking, .unobjected(stands: true)): (nil, nil)
+            // Somebody has continued it meanwhile.
+            case (.checking, .unobjected(stands: false)): (.ordered(isChecked: true), .stop)
+            // A person wants it: that is no matter of looks.
+            case (.asking, .wanted(.stop, _)), (.checking, .wanted(.stop, _)):
+                (.ordered(isChecked: false), .stop)
+            case (.ordered, .wanted(let wish, _)) where wish != .run:
+                (.ordered(isChecked: wish == .stopUnlessObjected), nil)
+            default: (self, nil)
+            }
+        }
+    }
+
     enum Phase: Hashable, Sendable {
         /// Nothing of ours is under way, and nothing of it is held by us.
         case idle(Seen)
-        /// Our stop was ordered. `isLifting`: so was the end of somebody else's.
-        case stopping(Seen, isLifting: Bool, StateChangeReason)
+        /// Our stop is under way. `isLifting`: the end of somebody else's was ordered.
+        case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
         /// It stands, and we hold it. `others`: somebody else wants it stopped, too.
         case held(others: Others, Breath, StateChangeReason)
         /// Our continuation was ordered. `isLifting`: it ends somebody else's stop, too.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
 
-        var isStanding: Bool {
+        var seen: Seen {
             switch self {
-            case .idle(let seen), .stopping(let seen, _, _): seen.isStanding
-            case .held: true
-            case .continuing(let isStanding, _, _): isStanding
+            case .idle(let seen), .stopping(let seen, _, _, _): seen
+            case .held(let others, _, _): .standing(by: others)
+            case .continuing(let isStanding, _, _): isStanding ? .standing(by: .nobody) : .running
             }
         }
+
+        var isStanding: Bool { seen.isStanding }
     }
 
     enum Event: Hashable, Sendable {
@@ -72,16 +110,18 @@ public struct StopStatus: Equatable, Sendable {
         case resumeCompleted(Standing)
         /// What we held was found not to be the application, or not all of it, and was let go.
         case lost
-        /// The holds want it stopped, or do not, for this reason.
-        case wanted(Bool, StateChangeReason)
+        /// The holds want this of it, for this reason.
+        case wanted(Wish, StateChangeReason)
+        /// Nothing speaks against the stop. `stands`: whether it still did after the look.
+        case unobjected(stands: Bool)
         /// Somebody who may has asked that it run: what others want counts no more, and `lifts` ends it.
         case resumed(lifts: Bool)
-        /// Our stop was not carried out, or not kept. `isHeld`: a hold has it ordered anew.
-        case gaveWay(isHeld: Bool)
+        /// Our holds were given up: our stop was not carried out, or not kept.
+        case gaveWay
         /// What we hold breathes at this time, unless it has a time already; nil: it does not.
         case breathDue(Microseconds?)
         case breathBegan(until: Microseconds)
-        case breathEnded
+        case breathEnded(Wish)
         /// The daemon before us was killed: whether what it had ordered was carried out is not known. `isSignalled`: some
         /// SIGSTOP was not taken back meanwhile.
         case inherited(isHeld: Bool, isSignalled: Bool)
@@ -95,9 +135,11 @@ public struct StopStatus: Equatable, Sendable {
 
     /// What is to be done.
     enum Order: Hashable, Sendable {
+        case check(stands: Bool)
         case stop
         /// `sparingMain`: somebody else wants it stopped.
         case resume(sparingMain: Bool)
+        case letGo(sparingMain: Bool)
     }
 
     private(set) var phase: Phase
@@ -126,13 +168,7 @@ public struct StopStatus: Equatable, Sendable {
     /// Somebody else has stopped it by signal, so that it is not ours to continue.
     public var isSignalledByOthers: Bool { wishes.sender != nil }
 
-    private var wishes: Others {
-        switch phase {
-        case .idle(let seen), .stopping(let seen, _, _): seen.others
-        case .held(let others, _, _): others
-        case .continuing: .nobody
-        }
-    }
+    private var wishes: Others { phase.seen.others }
 
     public var enforcement: Enforcement {
         switch phase {
@@ -146,6 +182,15 @@ public struct StopStatus: Equatable, Sendable {
     /// It stands, and nobody is known to want it.
     var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
 
+    /// It is being looked at whether something speaks against our stop.
+    var isBeingChecked: Bool {
+        switch phase {
+        case .stopping(_, _, let course, _), .held(_, .closing(let course), _):
+            course == .asking || course == .checking
+        case .idle, .held, .continuing: false
+        }
+    }
+
     /// Whoever finds it stopped finds our doing, and nobody else's.
     var isOursAlone: Bool {
         switch phase {
@@ -158,14 +203,14 @@ public struct StopStatus: Equatable, Sendable {
     var cause: StateChangeReason? {
         switch phase {
         case .idle: nil
-        case .stopping(_, _, let cause), .held(_, _, let cause), .continuing(_, _, let cause): cause
+        case .stopping(_, _, _, let cause), .held(_, _, let cause), .continuing(_, _, let cause): cause
         }
     }
 
     /// Another's stop is being ended, and was not seen to end yet.
     var isLifting: Bool {
         switch phase {
-        case .stopping(_, let isLifting, _), .continuing(_, let isLifting, _): isLifting
+        case .stopping(_, let isLifting, _, _), .continuing(_, let isLifting, _): isLifting
         case .idle, .held: false
         }
     }
@@ -193,7 +238,7 @@ public struct StopStatus: Equatable, Sendable {
         Self.next(phase, .looked(standing, sender: sender)).0 != phase
     }
 
-    /// Takes note of what happened, and answers what is to be done about it: only wishes and breaths order something.
+    /// Takes note of what happened, and answers what is to be done about it.
     @discardableResult
     mutating func take(_ event: Event, at now: Microseconds) -> Order? {
         let before = phase
@@ -220,20 +265,17 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle(let seen), .looked(let standing, let sender)):
             guard standing.isStanding(before: seen.isStanding) else { return (.idle(.running), nil) }
             return (.idle(.standing(by: standing.others(seen.others, sender).orSomebody)), nil)
-        case (.stopping(let seen, let isLifting, let cause), .looked(let standing, let sender)):
+        case (.stopping(let seen, let isLifting, let course, let cause), .looked(let standing, let sender)):
             guard standing.isStanding(before: seen.isStanding) else {
-                return (.stopping(.running, isLifting: isLifting, cause), nil)
+                return (.stopping(.running, isLifting: isLifting, course, cause), nil)
             }
             // What stands may be our own doing.
             let others = standing.others(seen.others, sender)
             guard others != .nobody else {
-                return (
-                    .stopping(
-                        seen.isStanding ? .standing(by: .nobody) : .running, isLifting: isLifting, cause),
-                    nil
-                )
+                let stands: Seen = seen.isStanding ? .standing(by: .nobody) : .running
+                return (.stopping(stands, isLifting: isLifting, course, cause), nil)
             }
-            return (.stopping(.standing(by: others), isLifting: false, cause), nil)
+            return (.stopping(.standing(by: others), isLifting: false, course, cause), nil)
         case (.held(let others, let breath, let cause), .looked(let standing, let sender)):
             if standing.isStanding(before: true) {
                 return (.held(others: standing.others(others, sender), breath, cause), nil)
@@ -246,11 +288,20 @@ public struct StopStatus: Equatable, Sendable {
             guard let sender, standing.signal != .none else { return (phase, nil) }
             return (.idle(.standing(by: standing.others(.nobody, sender))), nil)
 
-        case (.stopping(let seen, _, let cause), .stopCompleted):
-            return (.held(others: seen.others, .none, cause), nil)
-        case (.held(let others, .closing, let cause), .stopCompleted):
-            return (.held(others: others, .none, cause), nil)
-        case (.held, .stopCompleted):
+        case (.stopping(let seen, let isLifting, let course, let cause), .stopCompleted),
+            (.stopping(let seen, let isLifting, let course, let cause), .unobjected),
+            (.stopping(let seen, let isLifting, let course, let cause), .wanted(.stop, _)),
+            (.stopping(let seen, let isLifting, let course, let cause), .wanted(.stopUnlessObjected, _)):
+            let (next, order) = course.next(event)
+            guard let next else { return (.held(others: seen.others, .none, cause), order) }
+            return (.stopping(seen, isLifting: isLifting, next, cause), order)
+        case (.held(let others, .closing(let course), let cause), .stopCompleted),
+            (.held(let others, .closing(let course), let cause), .unobjected),
+            (.held(let others, .closing(let course), let cause), .wanted(.stop, _)),
+            (.held(let others, .closing(let course), let cause), .wanted(.stopUnlessObjected, _)):
+            let (next, order) = course.next(event)
+            return (.held(others: others, next.map(Breath.closing) ?? .none, cause), order)
+        case (.held, .stopCompleted), (_, .unobjected):
             return (phase, nil)
         case (.idle(let seen), .stopCompleted):
             return (.idle(.standing(by: seen.others.orSomebody)), nil)
@@ -273,33 +324,33 @@ public struct StopStatus: Equatable, Sendable {
         case (_, .lost):
             return (phase, nil)
 
-        case (.idle(let seen), .wanted(true, let cause)):
-            return (.stopping(seen, isLifting: false, cause), .stop)
-        case (.continuing(let isStanding, let isLifting, _), .wanted(true, let cause)):
-            let seen = isStanding ? Seen.standing(by: .nobody) : .running
-            return (.stopping(seen, isLifting: isLifting, cause), .stop)
-        case (.stopping, .wanted(true, _)), (.held, .wanted(true, _)):
-            return (phase, nil)
-        case (.stopping(.running, let isLifting, _), .wanted(false, let cause)):
+        case (.stopping(.running, let isLifting, _, _), .wanted(.run, let cause)):
             return (
                 .continuing(isStanding: false, isLifting: isLifting, cause), .resume(sparingMain: false)
             )
-        case (.stopping(.standing(by: .nobody), let isLifting, _), .wanted(false, let cause)):
+        case (.stopping(.standing(by: .nobody), let isLifting, _, _), .wanted(.run, let cause)):
             return (
                 .continuing(isStanding: true, isLifting: isLifting, cause), .resume(sparingMain: false)
             )
-        case (.held(others: .nobody, _, _), .wanted(false, let cause)):
+        case (.held(others: .nobody, _, _), .wanted(.run, let cause)):
             return (.continuing(isStanding: true, isLifting: false, cause), .resume(sparingMain: false))
-        case (.stopping(.standing(let others), _, _), .wanted(false, _)),
-            (.held(let others, _, _), .wanted(false, _)):
+        case (.stopping(.standing(let others), _, _, _), .wanted(.run, _)),
+            (.held(let others, _, _), .wanted(.run, _)):
             // Whoever has frozen it does so still when our signal is taken back.
             return (.idle(.standing(by: others)), .resume(sparingMain: others.sender != nil))
-        case (.idle, .wanted(false, _)), (.continuing, .wanted(false, _)):
+        case (.idle, .wanted(.run, _)), (.continuing, .wanted(.run, _)), (.held, .wanted):
             return (phase, nil)
+        case (.idle(let seen), .wanted(let wish, let cause)):
+            let (course, order) = begin(wish)
+            return (.stopping(seen, isLifting: false, course, cause), order)
+        case (.continuing(let isStanding, let isLifting, _), .wanted(let wish, let cause)):
+            let (course, order) = begin(wish)
+            let seen = isStanding ? Seen.standing(by: .nobody) : .running
+            return (.stopping(seen, isLifting: isLifting, course, cause), order)
 
         case (.idle(.standing), .resumed(lifts: true)):
             return (.continuing(isStanding: true, isLifting: true, .request), nil)
-        case (.stopping(let seen, _, _), .resumed(lifts: true)):
+        case (.stopping(let seen, _, _, _), .resumed(lifts: true)):
             return (
                 .continuing(isStanding: seen.isStanding, isLifting: true, .request),
                 .resume(sparingMain: false)
@@ -308,18 +359,17 @@ public struct StopStatus: Equatable, Sendable {
             return (.continuing(isStanding: true, isLifting: true, .request), .resume(sparingMain: false))
         case (.idle(.standing), .resumed(lifts: false)):
             return (.idle(.standing(by: .nobody)), nil)
-        case (.stopping(.standing, let isLifting, let cause), .resumed(lifts: false)):
-            return (.stopping(.standing(by: .nobody), isLifting: isLifting, cause), nil)
+        case (.stopping(.standing, let isLifting, let course, let cause), .resumed(lifts: false)):
+            return (.stopping(.standing(by: .nobody), isLifting: isLifting, course, cause), nil)
         case (.held(_, let breath, let cause), .resumed(lifts: false)):
             return (.held(others: .nobody, breath, cause), nil)
-        case (.idle(.running), .resumed), (.stopping(.running, _, _), .resumed), (.continuing, .resumed):
+        case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
             return (phase, nil)
 
-        case (.stopping(let seen, _, _), .gaveWay):
-            return (.idle(seen), nil)
-        case (.held(let others, .closing, _), .gaveWay(isHeld: true)):
-            return (.idle(.standing(by: others)), nil)
-        case (.idle, .gaveWay), (.held, .gaveWay), (.continuing, .gaveWay):
+        // Some of it may stand: what was begun, or what a daemon before us has stopped.
+        case (.idle(let seen), .gaveWay), (.stopping(let seen, _, _, _), .gaveWay):
+            return (.idle(seen), .letGo(sparingMain: seen.others.sender != nil))
+        case (.held, .gaveWay), (.continuing, .gaveWay):
             return (phase, nil)
 
         case (.held(_, let breath, _), .breathDue) where breath.isUnderWay:
@@ -333,25 +383,29 @@ public struct StopStatus: Equatable, Sendable {
             return (.held(others: others, .none, cause), nil)
         case (.held(let others, .due, let cause), .breathBegan(let end)):
             return (.held(others: others, .open(until: end), cause), nil)
-        case (.held(let others, .open, let cause), .breathEnded):
-            return (.held(others: others, .closing, cause), .stop)
+        case (.held(let others, .open, let cause), .breathEnded(let wish)):
+            let (course, order) = begin(wish)
+            return (.held(others: others, .closing(course), cause), order)
         case (_, .breathDue), (_, .breathBegan), (_, .breathEnded):
             return (phase, nil)
 
-        // Undone as if it had been carried out, or ordered anew: `gaveWay` is next where a hold is left.
-        case (.idle(let seen), .inherited(isHeld: true, let isSignalled)):
-            return (.stopping(seen.inherited(isSignalled), isLifting: false, .request), nil)
-        case (.held(let others, _, let cause), .inherited(_, let isSignalled)):
-            return (.stopping(.standing(by: others.inherited(isSignalled)), isLifting: false, cause), nil)
-        case (.stopping(let seen, let isLifting, let cause), .inherited(_, let isSignalled)):
-            return (.stopping(seen.inherited(isSignalled), isLifting: isLifting, cause), nil)
-        case (.continuing(let isStanding, let isLifting, let cause), .inherited):
-            return (
-                .stopping(isStanding ? .standing(by: .nobody) : .running, isLifting: isLifting, cause), nil
-            )
+        // The holds have it ordered anew, or undone as if it had been carried out.
+        case (_, .inherited(isHeld: true, let isSignalled)):
+            return (.idle(phase.seen.inherited(isSignalled)), nil)
+        case (.held(_, _, let cause), .inherited(isHeld: false, let isSignalled)):
+            let seen = phase.seen.inherited(isSignalled)
+            return (.stopping(seen, isLifting: false, .ordered(isChecked: false), cause), nil)
+        case (.stopping(_, let isLifting, _, let cause), .inherited(isHeld: false, let isSignalled)),
+            (.continuing(_, let isLifting, let cause), .inherited(isHeld: false, let isSignalled)):
+            let seen = phase.seen.inherited(isSignalled)
+            return (.stopping(seen, isLifting: isLifting, .ordered(isChecked: false), cause), nil)
         case (.idle, .inherited(isHeld: false, _)):
             return (phase, nil)
         }
+    }
+
+    private static func begin(_ wish: Wish) -> (Course, Order) {
+        wish == .stopUnlessObjected ? (.asking, .check(stands: false)) : (.ordered(isChecked: false), .stop)
     }
 }
 
@@ -378,7 +432,7 @@ extension StopStatus {
             else { return nil }
             return switch enforcement {
             case .none: .idle(seen)
-            case .stopping: .stopping(seen, isLifting: isLifting, cause)
+            case .stopping: .stopping(seen, isLifting: isLifting, .ordered(isChecked: false), cause)
             case .stopped: .held(others: others, .none, cause)
             case .continuing: .continuing(isStanding: isStanding, isLifting: isLifting, cause)
             }

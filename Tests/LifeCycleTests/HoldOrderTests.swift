@@ -70,6 +70,8 @@ struct HoldOrderTests {
         private mutating func carryOut(_ effects: [Effect]) {
             for effect in effects {
                 switch effect {
+                case .check:
+                    carryOut(machine.handle(.checked(number, .clear(stands: true)), at: now))
                 case .stop:
                     stands = true
                     carryOut(machine.handle(.stopped(number, holder: nil), at: now))

@@ -6,17 +6,28 @@ protocol Scene {
     var now: Microseconds { get set }
     /// Everything that was ordered since `forget`.
     var effects: [Effect] { get set }
+    /// What a look finds that speaks against a stop; nil: it takes its time.
+    var finding: CheckFinding? { get }
 }
 
 extension Scene {
+    var finding: CheckFinding? { .clear(stands: true) }
+
     @discardableResult
     mutating func perform(_ request: Request) throws -> Answer {
         let (answer, effects) = try machine.perform(request, at: now)
-        self.effects += effects
+        note(effects)
         return answer
     }
 
-    mutating func take(_ fact: Fact) { effects += machine.handle(fact, at: now) }
+    mutating func take(_ fact: Fact) { note(machine.handle(fact, at: now)) }
+
+    private mutating func note(_ effects: [Effect]) {
+        self.effects += effects
+        for case .check(let number, _) in effects {
+            if let finding { take(.checked(number, finding)) }
+        }
+    }
 
     mutating func pass(_ span: Microseconds) {
         let end = now + span

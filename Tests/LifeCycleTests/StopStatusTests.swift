@@ -14,14 +14,22 @@ struct StopStatusTests {
         .nobody, .somebody, Others(sender: "x"), Others(cgroup: "c"), Others(sender: "x", cgroup: "c"),
     ]
     private static let seen: [StopStatus.Seen] = [.running] + others.map { .standing(by: $0) }
-    private static let breaths: [StopStatus.Breath] = [.none, .due(at: 10), .open(until: 20), .closing]
+    private static let courses: [StopStatus.Course] = [
+        .asking, .ordered(isChecked: false), .ordered(isChecked: true), .checking,
+    ]
+    private static let breaths: [StopStatus.Breath] =
+        [.none, .due(at: 10), .open(until: 20)] + courses.map { .closing($0) }
+    private static let wishes: [StopStatus.Wish] = [.run, .stopUnlessObjected, .stop]
 
     static let phases: [Phase] = seen.map(Phase.idle) + reasons.flatMap(ordered)
 
     private static func ordered(_ cause: StateChangeReason) -> [Phase] {
-        var phases: [Phase] = seen.map { .stopping($0, isLifting: false, cause) }
-        // While what others did is being lifted, nobody wants it any more for all we know.
-        phases += [.running, .standing(by: .nobody)].map { .stopping($0, isLifting: true, cause) }
+        var phases: [Phase] = []
+        for course in courses {
+            phases += seen.map { .stopping($0, isLifting: false, course, cause) }
+            // While what others did is being lifted, nobody wants it any more for all we know.
+            phases += [.running, .standing(by: .nobody)].map { .stopping($0, isLifting: true, course, cause) }
+        }
         for flag in [true, false] {
             phases += [true, false].map { .continuing(isStanding: $0, isLifting: flag, cause) }
         }
@@ -39,17 +47,20 @@ struct StopStatusTests {
     }
 
     static let events: [Event] = {
-        var events: [Event] = [.stopCompleted, .lost]
+        var events: [Event] = [.stopCompleted, .lost, .gaveWay]
         for standing in standings {
             events += [nil, "y"].map { .looked(standing, sender: $0) }
             events.append(.resumeCompleted(standing))
         }
         for flag in [true, false] {
-            events += reasons.map { .wanted(flag, $0) }
-            events += [.gaveWay(isHeld: flag), .resumed(lifts: flag)]
+            events += [.unobjected(stands: flag), .resumed(lifts: flag)]
             events += [true, false].map { .inherited(isHeld: flag, isSignalled: $0) }
         }
-        return events + [.breathDue(nil), .breathDue(30), .breathBegan(until: 40), .breathEnded]
+        for wish in wishes {
+            events += reasons.map { .wanted(wish, $0) }
+            events.append(.breathEnded(wish))
+        }
+        return events + [.breathDue(nil), .breathDue(30), .breathBegan(until: 40)]
     }()
 
     @Test(
@@ -74,10 +85,26 @@ struct StopStatusTests {
             #expect(order == nil && after == after.taking(event), comment)
             checkLook(before, after, standing, sender, comment)
         case .stopCompleted:
-            #expect(order == nil && staysOurs == isOurs, comment)
-            #expect(after.enforcement != .stopping && after.breath != .closing, comment)
-            #expect(after.others == before.others || before.enforcement == .none, comment)
-            #expect(after.isStanding || before.enforcement == .continuing, comment)
+            switch before.course {
+            case .asking?, .checking?:
+                #expect(order == nil && after == before, comment)
+            case .ordered(isChecked: true)?:
+                #expect(order == .check(stands: true) && after.course == .checking, comment)
+                #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
+            case .ordered(isChecked: false)?, nil:
+                #expect(order == nil && staysOurs == isOurs && after.course == nil, comment)
+                #expect(after.others == before.others || before.enforcement == .none, comment)
+                #expect(after.isStanding || before.enforcement == .continuing, comment)
+            }
+        case .unobjected(let stands):
+            #expect(after.others == before.others && staysOurs == isOurs, comment)
+            if before.course == .asking || before.course == .checking && !stands {
+                #expect(order == .stop && after.course == .ordered(isChecked: true), comment)
+            } else if before.course == .checking {
+                #expect(order == nil && after.enforcement == .stopped && after.course == nil, comment)
+            } else {
+                #expect(order == nil && after == before, comment)
+            }
         case .resumeCompleted(let standing):
             #expect(order == nil, comment)
             if before.enforcement == .continuing, !standing.isOpen(of: before.isStanding) {
@@ -92,28 +119,41 @@ struct StopStatusTests {
             #expect(order == nil && after.others == before.others, comment)
             #expect(after.enforcement == (isLost ? .none : before.enforcement), comment)
             #expect(after.isStanding == (isLost ? before.others != nil : before.isStanding), comment)
-        case .wanted(let isWanted, let cause):
-            let wished: StopStatus.Order = isWanted ? .stop : .resume(sparingMain: before.isSignalledByOthers)
-            #expect(order == (isWanted == isOurs ? nil : wished), comment)
-            #expect(staysOurs == isWanted && after == after.taking(event), comment)
+        case .wanted(let wish, let cause):
+            #expect(staysOurs == (wish != .run) && after == after.taking(event), comment)
             #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
-            #expect(order == nil || after.cause == cause || after.enforcement == .none, comment)
+            if wish == .run {
+                let resume = StopStatus.Order.resume(sparingMain: before.isSignalledByOthers)
+                #expect(order == (isOurs ? resume : nil), comment)
+            } else if !isOurs {
+                #expect(order == (wish == .stop ? .stop : .check(stands: false)), comment)
+                #expect(after.course == (wish == .stop ? .ordered(isChecked: false) : .asking), comment)
+            } else {
+                let isBeingChecked = before.course == .asking || before.course == .checking
+                #expect(order == (wish == .stop && isBeingChecked ? .stop : nil), comment)
+                #expect((after.course == nil) == (before.course == nil), comment)
+                #expect(wish != .stop || [nil, .ordered(isChecked: false)].contains(after.course), comment)
+                #expect(wish == .stop || after.course != .ordered(isChecked: false), comment)
+            }
+            #expect(isOurs || order == nil || after.cause == cause || after.enforcement == .none, comment)
         case .resumed(let lifts):
             #expect(order == (lifts && isOurs ? .resume(sparingMain: false) : nil), comment)
             #expect(after.others == nil && after.isStanding == before.isStanding, comment)
             #expect(
                 !lifts || after.isLifting || before.enforcement == .continuing || before == after, comment)
             #expect(lifts || after.enforcement == before.enforcement, comment)
-        case .gaveWay(let isHeld):
-            #expect(order == nil && after.isStanding == before.isStanding, comment)
+        case .gaveWay:
+            let letGo = StopStatus.Order.letGo(sparingMain: before.isSignalledByOthers)
+            let isDone = [.stopped, .continuing].contains(before.enforcement)
+            #expect(order == (isDone ? nil : letGo) && (!isDone || after == before), comment)
+            #expect(after.isStanding == before.isStanding, comment)
             #expect(after.others == before.others && after.enforcement != .stopping, comment)
-            #expect(!(isHeld && after.breath == .closing), comment)
         case .inherited(let isHeld, let isSignalled):
             #expect(order == nil && after.isStanding == before.isStanding, comment)
             let isDone = before.enforcement == .none && !isHeld
             #expect(!(isSignalled || isDone) || after.others == before.others, comment)
             #expect(isSignalled || isDone || !after.isSignalledByOthers, comment)
-            #expect(after.enforcement == (isDone ? .none : .stopping), comment)
+            #expect(after.enforcement == (isDone || isHeld ? .none : .stopping), comment)
         case .breathDue(let time):
             #expect(order == nil && after.enforcement == before.enforcement, comment)
             #expect(after.breath.isUnderWay == before.breath.isUnderWay, comment)
@@ -125,9 +165,11 @@ struct StopStatusTests {
             } else {
                 #expect(after == before && order == nil, comment)
             }
-        case .breathEnded:
+        case .breathEnded(let wish):
             if case .open = before.breath {
-                #expect(after.breath == .closing && order == .stop, comment)
+                let isAsked = wish == .stopUnlessObjected
+                #expect(after.breath == .closing(isAsked ? .asking : .ordered(isChecked: false)), comment)
+                #expect(order == (isAsked ? .check(stands: false) : .stop), comment)
             } else {
                 #expect(after == before && order == nil, comment)
             }
@@ -186,7 +228,7 @@ struct StopStatusTests {
     }
 
     @Test(
-        "every history of holds, foreign stops and freezes, Resume and late orders: at rest it is as the holds want it",
+        "every history of holds, looks, foreign stops and freezes, Resume and late orders: at rest it is as the holds want it",
         arguments: [false, true])
     func everyHistory(byFreezer: Bool) {
         var known: Set<World> = [World(isByFreezer: byFreezer)]
@@ -218,7 +260,7 @@ struct StopStatusTests {
     private struct World: Hashable {
         let isByFreezer: Bool
         var phase = Phase.idle(.running)
-        var isHeld = false
+        var wish = StopStatus.Wish.run
         /// In the state T, or SIGSTOP waits beneath a freeze. Stops are not counted: one SIGCONT ends them all.
         var isStopped = false
         /// Somebody else has sent SIGSTOP since the last SIGCONT.
@@ -226,16 +268,20 @@ struct StopStatusTests {
         var isFrozen = false
         /// It was not frozen when we froze it.
         var isFreezeOurs = false
+        /// By our SIGSTOP, perhaps among others'.
+        var isStopOurs = false
         /// Another's SIGSTOP was sent, and the hint of it is on its way.
         var isHinted = false
         var order: StopStatus.Order?
         var isLifting = false
+        /// It is being looked at whether something speaks against its stop.
+        var isBeingChecked = false
 
         init(isByFreezer: Bool) { self.isByFreezer = isByFreezer }
 
         enum Move: CaseIterable {
-            case hold, release, resume, foreignStop, foreignContinue, foreignFreeze, foreignThaw
-            case carryOut, lift, hint, look
+            case hold, decide, release, resume, foreignStop, foreignContinue, foreignFreeze, foreignThaw
+            case carryOut, lift, hint, look, clear, object
         }
 
         private var status: StopStatus { StopStatus(phase: phase) }
@@ -250,13 +296,14 @@ struct StopStatusTests {
         var due: Move? {
             if order != nil { return .carryOut }
             if isLifting { return .lift }
+            if isBeingChecked { return .clear }
             if isHinted { return .hint }
             return status.isNews(standing, sender: nil) ? .look : nil
         }
 
         var isRight: Bool {
             let stands = isStopped || isFrozen
-            if isHeld { return stands && status.enforcement == .stopped }
+            if wish != .run { return stands && status.enforcement == .stopped }
             // A SIGCONT that comes between the order to stop and our SIGSTOP is not seen: its sender seems to want it still.
             let isForeign =
                 isForeignStop || isFrozen && !isFreezeOurs
@@ -267,15 +314,17 @@ struct StopStatusTests {
 
         mutating func make(_ move: Move) {
             switch move {
-            case .hold: isHeld = true
-            case .release: isHeld = false
+            case .hold: wish = .stop
+            case .decide: wish = .stopUnlessObjected
+            case .release: wish = .run
             case .resume:
-                isHeld = false
+                wish = .run
                 let lifts = status.others != nil || status.isNobodys
                 isLifting = isLifting || lifts
                 take(.resumed(lifts: lifts))
             case .foreignStop: (isStopped, isForeignStop, isHinted) = (true, true, true)
-            case .foreignContinue: (isStopped, isForeignStop, isHinted) = (false, false, false)
+            case .foreignContinue:
+                (isStopped, isForeignStop, isStopOurs, isHinted) = (false, false, false, false)
             case .foreignFreeze: isFrozen = true
             case .foreignThaw: isFrozen = false
             case .carryOut:
@@ -293,21 +342,37 @@ struct StopStatusTests {
                 take(.looked(standing, sender: "x"))
             case .look:
                 take(.looked(standing, sender: nil))
+            case .clear:
+                guard isBeingChecked else { return }
+                isBeingChecked = false
+                take(.unobjected(stands: isStopped || isFrozen))
+            case .object:
+                guard isBeingChecked else { return }
+                isBeingChecked = false
+                wish = .run
+                take(.gaveWay)
             }
-            take(.wanted(isHeld, .request))
+            take(.wanted(wish, .request))
         }
 
         private mutating func carryOut(_ order: StopStatus.Order) {
             switch order {
+            case .check: break
+            case .letGo(let sparingMain):
+                if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
+                if isStopOurs, !sparingMain { (isStopped, isForeignStop) = (false, false) }
+                isStopOurs = false
+                tellResumed()
             case .stop:
                 if !isByFreezer {
-                    isStopped = true
+                    (isStopped, isStopOurs) = (true, true)
                 } else if !isFrozen {
                     (isFrozen, isFreezeOurs) = (true, true)
                 }
                 take(.stopCompleted)
             case .resume(let sparingMain):
                 if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
+                isStopOurs = false
                 if !sparingMain {
                     (isStopped, isForeignStop) = (false, false)
                     // Lifted from the books since it was stopped: the rest of that `Resume`.
@@ -319,7 +384,7 @@ struct StopStatusTests {
 
         private mutating func endForeignStop() {
             if !isFreezeOurs { isFrozen = false }
-            (isStopped, isForeignStop) = (false, false)
+            (isStopped, isForeignStop, isStopOurs) = (false, false, false)
         }
 
         /// As long as something is under way, what stands may be our own doing.
@@ -331,12 +396,23 @@ struct StopStatusTests {
         private mutating func take(_ event: Event) {
             let (next, order) = StopStatus.next(phase, event)
             phase = next
-            if let order { self.order = order }
+            switch order {
+            case .check?: isBeingChecked = true
+            case .resume?, .letGo?, .stop?: (self.order, isBeingChecked) = (order, false)
+            case nil: break
+            }
         }
     }
 }
 
 extension StopStatus {
+    fileprivate var course: Course? {
+        switch phase {
+        case .stopping(_, _, let course, _), .held(_, .closing(let course), _): course
+        case .idle, .held, .continuing: nil
+        }
+    }
+
     fileprivate func taking(_ event: Event) -> StopStatus {
         var next = self
         _ = next.take(event, at: 0)

@@ -239,7 +239,7 @@ struct SuspensionTests {
         stage.take(.continued(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
     }
 
     @Test("what somebody continues before it stands is let go as a whole")
@@ -249,19 +249,74 @@ struct SuspensionTests {
         stage.take(.contested(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background && !stage.application.isPending)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
     }
 
-    @Test("what speaks against a stop puts policy off for a grace")
-    func objection() throws {
+    @Test("what speaks against a stop puts policy off for a grace", arguments: [false, true])
+    func objection(afterwards: Bool) throws {
         var (stage, _) = try inBackground()
+        stage.finding = afterwards ? nil : .objection("a debugger is attached")
         stage.pass(5 * Self.second)
-        stage.take(.objected(stage.number, "a debugger is attached"))
+        if afterwards {
+            stage.take(.checked(stage.number, .clear(stands: true)))
+            stage.take(.stopCompleted(stage.number))
+            stage.take(.checked(stage.number, .objection("a debugger is attached")))
+        }
         #expect(stage.holds.isEmpty && !stage.application.isPending)
+        #expect(stage.effects.contains(.stop(stage.number)) == afterwards)
+        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.notice(stage.number, .objection("a debugger is attached"))))
+        #expect(!stage.words(.subscribers).contains("background→suspended"))
+        stage.finding = .clear(stands: true)
         stage.pass(5 * Self.second)
         #expect(stage.holds == [.policy])
         stage.settle()
         #expect(stage.state == .suspended)
+        stage.take(.objected(stage.number, "somebody waits for a file lock"))
+        #expect(
+            stage.holds.isEmpty
+                && stage.effects.last == .notice(stage.number, .objection("somebody waits for a file lock")))
+    }
+
+    @Test("policy has it looked at before it is stopped and once it stands, and tells of it only then")
+    func looks() throws {
+        var (stage, _) = try inBackground()
+        stage.finding = nil
+        stage.forget()
+        stage.pass(5 * Self.second)
+        #expect(stage.effects.contains(.check(stage.number, stands: false)))
+        #expect(!stage.effects.contains(.stop(stage.number)))
+        // Of an order before.
+        stage.take(.stopCompleted(stage.number))
+        stage.take(.checked(stage.number, .clear(stands: true)))
+        stage.take(.stopCompleted(stage.number))
+        #expect(stage.effects.contains(.stop(stage.number)))
+        #expect(stage.effects.last == .check(stage.number, stands: true) && stage.state == .background)
+        stage.forget()
+        // Somebody has continued it meanwhile.
+        stage.take(.checked(stage.number, .clear(stands: false)))
+        #expect(stage.effects == [.stop(stage.number)])
+        stage.take(.stopCompleted(stage.number))
+        stage.take(.checked(stage.number, .clear(stands: true)))
+        #expect(stage.state == .suspended && stage.holds == [.policy])
+    }
+
+    @Test("a person's Suspend waits for no look, and no objection undoes it", arguments: [false, true])
+    func looksForNobody(stands: Bool) throws {
+        var (stage, _) = try inBackground()
+        stage.finding = nil
+        stage.pass(5 * Self.second)
+        if stands {
+            stage.take(.checked(stage.number, .clear(stands: true)))
+            stage.take(.stopCompleted(stage.number))
+        }
+        stage.forget()
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        #expect(stage.effects.contains(.stop(stage.number)))
+        stage.take(.checked(stage.number, .objection("a debugger is attached")))
+        stage.take(.stopCompleted(stage.number))
+        #expect(stage.state == .suspended && stage.holds == [.policy, .request])
+        #expect(!stage.effects.contains(.check(stage.number, stands: true)))
     }
 
     @Test("observe mode says what it would do, once, and does nothing")

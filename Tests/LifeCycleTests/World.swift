@@ -173,11 +173,15 @@ struct World {
             guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
             if standing.isStanding(before: true) || standing.signal == .pending { return fact }
             // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
-            let stop = machine.applications[number]?.stop
-            if stop?.enforcement == .stopping || stop?.breath == .closing {
+            switch machine.applications[number]?.stop.phase {
+            case .stopping(_, _, .ordered, _), .held(_, .closing(.ordered), _):
                 processes[process]?.stopOrdered = true
+            default: break
             }
             return nil
+        case .checked(let number, .clear):
+            guard let standing = standing(of: number) else { return nil }
+            return .checked(number, .clear(stands: standing.isStanding(before: true)))
         case .resumeCompleted(let number, _):
             return standing(of: number).map { .resumeCompleted(number, $0) }
         case .exited(let process, _): return held.contains(process) ? fact : nil
@@ -236,6 +240,11 @@ struct World {
             } else {
                 pending.insert(.spared(number, "it runs"), at: 0)
             }
+        case .check(let number, _):
+            // An answer to an earlier look is nobody's.
+            pending.removeAll { if case .checked(number, _) = $0 { true } else { false } }
+            let isObjected = now % 7 == 0
+            pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(stands: true)))
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
         case .breathe(let number):
@@ -243,6 +252,12 @@ struct World {
                 $0.isStopped = false
                 $0.thawOurs()
             }
+        case .letGo(let number, let sparingMain):
+            guard let process = told[number]?.process else { return }
+            processes[process]?.stopOrdered = false
+            processes[process]?.thawOurs()
+            if !sparingMain { processes[process]?.isStopped = false }
+            noteLook(at: process)
         case .resume(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false

@@ -69,7 +69,6 @@ extension Daemon {
                 let (application, connection) = try managedApplication(call)
                 try checkRoomToWait(for: application.number)
                 try perform(.suspend(application.number, holder: connection.holder))
-                stops.hurry(application.number)
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: true)
             },
             Method(Name.resume) { [unowned self] call in

@@ -95,7 +95,7 @@ extension Daemon {
                     "More than \(Self.mostLookingCalls) calls of user \(user) wait for a look at processes"))
         }
         lookingCalls[user, default: 0] += 1
-        stops.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
+        objections.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
             lookingCalls[user] = lookingCalls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
             longCalls.begin(connection, holdsCalls: false) { [unowned self] in
                 guard let application = machine.applications[number] else {

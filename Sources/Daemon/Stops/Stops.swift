@@ -16,7 +16,7 @@ final class Stops {
     private let records: Records
     private let standings: Standings
     private let sensor: StopSensor
-    private let handed: HandedOver
+    private let objections: ObjectionSensor
     /// Of what is under way: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
     private let continuations: Retries<ApplicationNumber>
@@ -24,12 +24,9 @@ final class Stops {
     private let kills: Kills
     /// A quarter of the descriptors that we may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
-    private let looks: Looks<LookSubject, LookFinding>
-    private var locks: LockSensor?
-    /// What is under way, and what is to become of it. A later order takes its place, and an answer to an earlier one is
-    /// nobody's.
+    /// What is under way. A later order takes its place.
     private var orders: [ApplicationNumber: Order] = [:]
-    private var lastToken: UInt64 = 0
+    private var lastBreath: UInt64 = 0
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
     /// Those that were stopped by us, and perhaps are no longer.
@@ -48,32 +45,26 @@ final class Stops {
     /// A look at two hundred processes takes milliseconds of a processor that others wait for.
     private static let verificationLag: Microseconds = 5_000
 
-    private struct Order {
-        enum Phase {
-            /// It is looked at whether something speaks against the stop; nothing was done yet.
-            case asking
-            /// Others are let go first.
-            case waiting
-            /// It is being stopped.
-            case stopping
-            /// It stands, and is looked at again.
-            case checking
-            /// It stands, and it is looked at whether it has something to read.
-            case breathing
-        }
+    private enum Order: Equatable {
+        /// Others are let go first.
+        case waiting
+        /// It is being stopped.
+        case stopping
+        /// It stands, and it is looked at whether it has something to read: the breath of this number.
+        case breathing(UInt64)
 
-        let token: UInt64
-        let phase: Phase
+        var isBreathing: Bool {
+            if case .breathing = self { return true }
+            return false
+        }
     }
 
     private struct Release {
         enum Purpose {
             /// It was asked for: its main process is continued, whoever has stopped it.
             case resumption
-            /// Something speaks against the stop.
-            case objection
-            /// The stop cannot be made, or not kept.
-            case failure
+            /// The stop was given up, or cannot be kept.
+            case surrender
             /// It is no application any more.
             case removal
         }
@@ -84,15 +75,12 @@ final class Stops {
         var sparingMain = false
     }
 
-    /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
-    private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
-
     init(
         loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, journal: Journal,
         now: @escaping () -> Microseconds, background: Background, core: Core, table: ApplicationTable,
-        records: Records, standings: Standings, sensor: StopSensor, kills: Kills, handed: HandedOver
+        records: Records, standings: Standings, sensor: StopSensor, kills: Kills, objections: ObjectionSensor
     ) throws {
-        self.handed = handed
+        self.objections = objections
         self.proc = proc
         self.hierarchy = hierarchy
         self.journal = journal
@@ -107,17 +95,10 @@ final class Stops {
         turns = Turn(loop, now)
         retries = try Retries(loop: loop, now: now, background: background)
         continuations = try Retries(loop: loop, now: now, background: background)
-        looks = try Looks(loop: loop, name: "appstated-look", now: now, share: background.share)
         standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
         kills.done = { [weak self] in self?.haveKilled($0) }
         verification = try loop.timer { [weak self] in self?.verify() }
-        locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
-            core.report(.objected($0, $1))
-        }
     }
-
-    /// The kernel's events are deaf on some CPU.
-    func renewEvents() { locks?.renew() }
 
     /// What may still be done within this event.
     private var turn: Budget { turns.budget }
@@ -156,7 +137,7 @@ final class Stops {
             _ = records.write(other)
         }
         guard application.suspender.holdsAnybody else { return }
-        release(Release(application: application, purpose: .failure))
+        release(Release(application: application, purpose: .surrender))
     }
 
     /// The application with which we have stopped a process by signal that is none itself.
@@ -174,32 +155,16 @@ final class Stops {
         application.suspender.prepare(within: turn, isForeign: table.isForeign)
     }
 
-    /// What could not be written down is not done; what had been begun of it before is taken back.
+    /// What could not be written down is not done.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
-        guard let application = table[number] else { return }
-        locks?.unwatch(number)
-        release(Release(application: application, purpose: .failure)) {
-            core.report(.stopFailed(number, Self.unrecorded(failure)))
-        }
+        core.report(.stopFailed(number, "it could not be recorded: \(failure)"))
     }
 
-    private static func unrecorded(_ failure: KernelFailure) -> String {
-        "it could not be recorded: \(failure)"
-    }
-
-    func stop(_ number: ApplicationNumber) {
+    /// Looks whether something speaks against its stop.
+    func check(_ number: ApplicationNumber, stands: Bool) {
         guard let application = table[number] else { return }
-        releaseOthers(of: application)
-        // While it is looked at, it is let go on: nothing is done yet.
-        if releases[number] == nil { retries.cancel(number) }
-        guard isByPolicy(number) else { return carryOut(number) }
-        let token = begin(number, .asking)
-        look(at: application, isUrgent: false, within: Self.patience.before) { [weak self] answer in
-            guard let self, isCurrent(number, token), let application = table[number] else { return }
-            if isByPolicy(number), let why = Self.objection(in: answer) {
-                return giveWay(application, to: why)
-            }
-            carryOut(number)
+        objections.check(application, stands: stands) { [weak self] in
+            if stands { self?.haveStopped(number) }
         }
     }
 
@@ -208,33 +173,14 @@ final class Stops {
         if application.suspender.holdsOthersOnly { application.suspender.release() }
     }
 
-    /// A person wants what only policy has wanted so far: that is no matter of looks.
-    func hurry(_ number: ApplicationNumber) {
-        guard !isByPolicy(number) else { return }
-        switch orders[number]?.phase {
-        case .asking?: carryOut(number)
-        case .checking?: if standings.stands(number) == true { complete(number) }
-        case .waiting?, .stopping?, .breathing?, nil: break
-        }
-    }
-
-    private func begin(_ number: ApplicationNumber, _ phase: Order.Phase) -> UInt64 {
-        lastToken += 1
-        orders[number] = Order(token: lastToken, phase: phase)
-        return lastToken
-    }
-
-    private func isCurrent(_ number: ApplicationNumber, _ token: UInt64) -> Bool {
-        orders[number]?.token == token
-    }
-
-    private func carryOut(_ number: ApplicationNumber) {
+    func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
+        releaseOthers(of: application)
         held.insert(number)
         retries.cancel(number)
         releases[number] = nil
         guard isAwaitingReleases(application) else { return beginStop(of: application) }
-        _ = begin(number, .waiting)
+        orders[number] = .waiting
         retries.work(on: number, of: application.user) { [weak self] in
             guard let self, let application = table[number] else { return .settled }
             if isAwaitingReleases(application) { return .later }
@@ -257,7 +203,7 @@ final class Stops {
 
     private func beginStop(of application: Registered) {
         let number = application.number
-        _ = begin(number, .stopping)
+        orders[number] = .stopping
         releaseOthers(of: application)
         let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
         // While it freezes: its cgroup may be another than before.
@@ -295,7 +241,9 @@ final class Stops {
         case .complete:
             retries.cancel(number)
             logFailures(of: application)
-            if isByPolicy(number) { check(application) } else { complete(number) }
+            orders[number] = nil
+            haveStopped(number)
+            core.report(.stopCompleted(number))
             return true
         case .interrupted, .pending:
             if application.suspender.isContested {
@@ -311,57 +259,15 @@ final class Stops {
                 return false
             }
             // Its main process is out of our reach: that will not change by waiting.
-            // What was begun is forgotten, or the next stop would find the same failure.
-            release(Release(application: application, purpose: .failure)) {
-                core.report(.stopFailed(number, failure.description))
-            }
+            core.report(.stopFailed(number, failure.description))
             return true
         }
     }
 
-    private func complete(_ number: ApplicationNumber) {
-        orders[number] = nil
-        // Somebody else may have frozen it while it was looked at.
+    /// All of it stand. Somebody else may have frozen it meanwhile, or its cgroup be no longer its own.
+    private func haveStopped(_ number: ApplicationNumber) {
         sensor.look(at: number)
-        core.report(.stopCompleted(number))
         verifySoon(number)
-    }
-
-    /// It stands: what speaks against it now, spoke against it before (§ 2).
-    private func check(_ application: Registered) {
-        let number = application.number
-        let token = begin(number, .checking)
-        look(at: application, isUrgent: true, within: Self.patience.after) { [weak self] answer in
-            guard let self, isCurrent(number, token), let application = table[number] else { return }
-            if isByPolicy(number), let why = Self.objection(in: answer) {
-                return giveWay(application, to: why)
-            }
-            if standings.stands(number) == false {
-                // Somebody has continued it meanwhile.
-                _ = begin(number, .stopping)
-                return press(on: application)
-            }
-            let isByPolicy = isByPolicy(number)
-            complete(number)
-            if isByPolicy, case .success(.objections(let found)) = answer {
-                locks?.watch(number, of: application.user, found.pids)
-            }
-        }
-    }
-
-    /// It may stand: a daemon before this one stopped it.
-    private func giveWay(_ application: Registered, to why: String) {
-        let number = application.number
-        locks?.unwatch(number)
-        letRun(application, .objection) { core.report(.objected(number, why)) }
-    }
-
-    /// What we have stopped of it runs, unless somebody else wants it stopped.
-    private func letRun(
-        _ application: Registered, _ purpose: Release.Purpose, _ tell: () -> Void = {}
-    ) {
-        let isForeign = core.application(application.number)?.stop.isSignalledByOthers == true
-        release(Release(application: application, purpose: purpose, sparingMain: isForeign), tell)
     }
 
     /// Not before those whom the announcement wakes have had their turn: who stands changes no more.
@@ -375,8 +281,9 @@ final class Stops {
         let budget = turn
         while let number = unverified.first {
             // Who dies is in no cgroup any more. What is under way is verified once it stands.
-            guard let application = table[number], core.application(number)?.isTerminating != true,
-                orders[number].map({ $0.phase == .breathing }) ?? true, releases[number] == nil,
+            guard let application = table[number], let known = core.application(number),
+                known.stop.enforcement == .stopped, !known.isTerminating,
+                orders[number]?.isBreathing ?? true, releases[number] == nil,
                 !hasEnded(application.process)
             else {
                 unverified.remove(number)
@@ -394,7 +301,7 @@ final class Stops {
 
     private func reportThawed(_ application: Registered) {
         if application.suspender.isFreezeOurs {
-            return release(Release(application: application, purpose: .failure))
+            return release(Release(application: application, purpose: .surrender))
         }
         let why = application.suspender.objection ?? "its cgroup is no longer its own"
         journal.log(.notice, "thawed: \(why)", about: application, as: .thawed, [(.reason, why)])
@@ -404,70 +311,26 @@ final class Stops {
     private func giveUp(_ number: ApplicationNumber) {
         guard let application = table[number], let cgroup = application.suspender.frozen else { return }
         let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
-        release(Release(application: application, purpose: .failure)) {
-            journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
-            core.report(.stopFailed(number, why))
-        }
-    }
-
-    /// Nobody has asked for it: whatever speaks against it counts.
-    private func isByPolicy(_ number: ApplicationNumber) -> Bool {
-        core.application(number)?.isHeldByDecision ?? false
-    }
-
-    /// Looks from another thread at what speaks against a suspension that nobody has asked for.
-    func look(
-        at application: Registered, isUrgent: Bool, within span: Microseconds,
-        _ answer: @escaping (Looks<LookSubject, LookFinding>.Answer) -> Void
-    ) {
-        let number = application.number
-        looks.ask(
-            .objections(number), of: application.user, isUrgent: isUrgent, within: span,
-            makeJob: { [weak self] in
-                guard let look = self?.extentLook(number) else { return nil }
-                return { .objections(look.objections()) }
-            }, answer: answer)
-    }
-
-    private func extentLook(_ number: ApplicationNumber) -> ExtentLook? {
-        table[number].map {
-            ExtentLook(
-                proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: table.foreign,
-                handed: handed)
-        }
-    }
-
-    /// Why policy must not stop it, by what a look has found. What could not be looked at is not stopped.
-    private static func objection(in answer: Looks<LookSubject, LookFinding>.Answer) -> String? {
-        switch answer {
-        case .success(.objections(let found)): found.reasons.first
-        case .success: nil
-        case .failure(let failure): failure.description
-        }
+        journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
+        core.report(.stopFailed(number, why))
     }
 
     /// Lets it run, if something waits to be read by it, or if that cannot be told.
     func breathe(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        let token = begin(number, .breathing)
-        looks.ask(.unread(number), of: application.user, within: Self.patience.after) { [weak self] in
-            guard let look = self?.extentLook(number) else { return nil }
-            return { .unread(look.hasUnread()) }
-        } answer: { [weak self] answer in
+        lastBreath += 1
+        let breath = Order.breathing(lastBreath)
+        orders[number] = breath
+        objections.lookForUnread(application) { [weak self] isUnread in
             // The breath may be over: the next stop ends it.
-            guard let self, isCurrent(number, token), let application = table[number] else { return }
+            guard let self, orders[number] == breath, let known = core.application(number) else { return }
             orders[number] = nil
-            if case .success(.unread(false)) = answer { return }
-            locks?.unwatch(number)
-            letRun(application, .failure)
+            if isUnread { letGo(number, sparingMain: known.stop.isSignalledByOthers) }
         }
     }
 
-    /// There are no more looks: the daemon ends.
-    func close() {
-        orders = [:]
-        looks.close()
-    }
+    /// There are no more breaths: the daemon ends.
+    func close() { orders = [:] }
 
     /// Ends all that was begun, however long it takes: the daemon ends.
     func finish() {
@@ -479,35 +342,38 @@ final class Stops {
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
+        release(number, .resumption, sparingMain)
+    }
+
+    /// What we have stopped of it runs, unless somebody else wants it stopped.
+    func letGo(_ number: ApplicationNumber, sparingMain: Bool) {
+        release(number, .surrender, sparingMain)
+    }
+
+    private func release(_ number: ApplicationNumber, _ purpose: Release.Purpose, _ sparingMain: Bool) {
         guard let application = table[number] else { return }
-        locks?.unwatch(number)
-        release(Release(application: application, purpose: .resumption, sparingMain: sparingMain))
+        objections.forget(number)
+        release(Release(application: application, purpose: purpose, sparingMain: sparingMain))
     }
 
     /// Lets it go, piece by piece, and reports that it runs: the place of a stop that is under way is taken. A cgroup
     /// that cannot be thawed just now, for want of descriptors, say, is once it can be.
-    ///
-    /// - Parameter tell: called once it is begun, and before it is reported that it runs.
-    private func release(_ release: Release, _ tell: () -> Void = {}) {
+    private func release(_ release: Release) {
         let number = release.application.number
         retries.cancel(number)
         orders[number] = nil
         if kills.isUnderWay(number) {
             deferred[number] = release
-            return tell()
+            return
         }
         releases[number] = release
-        let isDone = goOn(releasing: number, turn) == .settled
-        if !isDone {
-            retries.work(on: number, of: release.application.user) { [weak self] in
-                guard let self, let release = releases[number] else { return .settled }
-                let outcome = goOn(releasing: number, turn)
-                if outcome == .settled { haveReleased(release) }
-                return outcome
-            }
+        if goOn(releasing: number, turn) == .settled { return haveReleased(release) }
+        retries.work(on: number, of: release.application.user) { [weak self] in
+            guard let self, let release = releases[number] else { return .settled }
+            let outcome = goOn(releasing: number, turn)
+            if outcome == .settled { haveReleased(release) }
+            return outcome
         }
-        tell()
-        if isDone { haveReleased(release) }
     }
 
     private func goOn(
@@ -542,12 +408,10 @@ final class Stops {
             }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
-        case .objection:
+        case .surrender:
             reportResumed(application)
-            // Somebody else may have frozen it while we looked.
+            // Somebody else may have frozen it meanwhile.
             sensor.look(at: application.number)
-        case .failure:
-            reportResumed(application)
         case .removal:
             noteLetGo(application.number)
         }
@@ -602,7 +466,7 @@ final class Stops {
         continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
         // Somebody wants it stopped by now: that it runs for a moment is no continuation of another's.
-        if orders[number]?.phase != .waiting { reportResumed(application) }
+        if orders[number] != .waiting { reportResumed(application) }
         return .settled
     }
 
@@ -630,7 +494,7 @@ final class Stops {
 
     func remove(_ application: Registered) {
         let number = application.number
-        locks?.unwatch(number)
+        objections.forget(number)
         standings.unwatch(number)
         retries.cancel(number)
         orders[number] = nil
@@ -686,7 +550,7 @@ final class Stops {
 
     /// The kernel has told of a freeze or thaw.
     private func freezeChanged(_ number: ApplicationNumber) {
-        guard orders[number]?.phase == .stopping, let application = table[number] else {
+        guard orders[number] == .stopping, let application = table[number] else {
             return sensor.noteFreeze(of: number)
         }
         // Ours, on its way.

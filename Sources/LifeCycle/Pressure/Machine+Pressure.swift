@@ -24,7 +24,7 @@ extension Machine {
         case .suspended
         where application.isStopped && application.stop.enforcement != .continuing
             && !application.stop.breath.isUnderWay:
-            return application.stop.others == nil && application.isHeldByDecision ? .held : .stopped
+            return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
         where application.suspension == .automatic && application.stop.enforcement == .none
             && application.exemptions.isEmpty && !hasLostReporter(application):

@@ -1,0 +1,123 @@
+import AppStateBus
+import LifeCycle
+import Linux
+
+/// Looks from another thread at what speaks against a suspension that nobody has asked for, and reports what it has
+/// found (§ 2). Decides nothing.
+final class ObjectionSensor {
+    typealias Answer = Looks<LookSubject, LookFinding>.Answer
+
+    private let proc: Proc
+    private let core: Core
+    private let table: ApplicationTable
+    private let standings: Standings
+    private let handed: HandedOver
+    private let looks: Looks<LookSubject, LookFinding>
+    private let locks: LockSensor
+    /// The checks that are under way. A later one takes an earlier one's place, whose answer is nobody's.
+    private var checks: [ApplicationNumber: UInt64] = [:]
+    private var lastCheck: UInt64 = 0
+
+    /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
+    private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
+
+    init(
+        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
+        table: ApplicationTable, standings: Standings, handed: HandedOver
+    ) throws {
+        self.proc = proc
+        self.core = core
+        self.table = table
+        self.standings = standings
+        self.handed = handed
+        looks = try Looks(loop: loop, name: "appstated-look", now: now, share: share)
+        locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
+            core.report(.objected($0, $1))
+        }
+    }
+
+    /// The kernel's events are deaf on some CPU.
+    func renewEvents() { locks.renew() }
+
+    /// There are no more looks: the daemon ends.
+    func close() {
+        checks = [:]
+        looks.close()
+    }
+
+    /// Looks, and reports `checked`. Who holds file locks of those that stand is watched over from then on.
+    ///
+    /// - Parameters:
+    ///   - stands: all of it were stopped.
+    ///   - clear: called before it is reported that nothing speaks against it.
+    func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
+        let number = application.number
+        lastCheck += 1
+        let check = lastCheck
+        checks[number] = check
+        look(
+            at: application, isUrgent: stands,
+            within: stands ? Self.patience.after : Self.patience.before
+        ) { [weak self] answer in
+            guard let self, checks[number] == check, table[number] != nil else { return }
+            checks[number] = nil
+            if let why = Self.objection(in: answer) {
+                return core.report(.checked(number, .objection(why)))
+            }
+            clear()
+            let stillStands = !stands || standings.stands(number) != false
+            if stands, stillStands, case .success(.objections(let found)) = answer {
+                locks.watch(number, of: application.user, found.pids)
+            }
+            core.report(.checked(number, .clear(stands: stillStands)))
+        }
+    }
+
+    /// It is let go, or is no application any more: nothing of it is worth a look.
+    func forget(_ number: ApplicationNumber) {
+        checks[number] = nil
+        locks.unwatch(number)
+    }
+
+    /// What a look at its processes finds.
+    func look(
+        at application: Registered, isUrgent: Bool, within span: Microseconds,
+        _ answer: @escaping (Answer) -> Void
+    ) {
+        let number = application.number
+        looks.ask(
+            .objections(number), of: application.user, isUrgent: isUrgent, within: span,
+            makeJob: { [weak self] in
+                guard let look = self?.extentLook(number) else { return nil }
+                return { .objections(look.objections()) }
+            }, answer: answer)
+    }
+
+    /// Whether something waits to be read by an application that stands; true also where that cannot be told.
+    func lookForUnread(_ application: Registered, _ answer: @escaping (Bool) -> Void) {
+        let number = application.number
+        looks.ask(.unread(number), of: application.user, within: Self.patience.after) { [weak self] in
+            guard let look = self?.extentLook(number) else { return nil }
+            return { .unread(look.hasUnread()) }
+        } answer: {
+            if case .success(.unread(false)) = $0 { answer(false) } else { answer(true) }
+        }
+    }
+
+    private func extentLook(_ number: ApplicationNumber) -> ExtentLook? {
+        table[number].map {
+            ExtentLook(
+                proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: table.foreign,
+                handed: handed)
+        }
+    }
+
+    /// Why policy must not stop it. What could not be looked at is not stopped.
+    private static func objection(in answer: Answer) -> String? {
+        switch answer {
+        case .success(.objections(let found)): found.reasons.first
+        case .success: nil
+        case .failure(let failure): failure.description
+        }
+    }
+}
