@@ -103,6 +103,10 @@ extension Machine {
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
+        // What held it holds no longer: policy has another configuration, say.
+        if !application.holds.isEmpty, let next = applications[number], next.holds.isEmpty {
+            step.effects.append(.resume(number, sparingMain: next.stop.isSignalledByOthers))
+        }
         return step.effects
     }
 

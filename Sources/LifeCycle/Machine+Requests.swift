@@ -270,6 +270,8 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
+            // A stop that policy was about to make is not made.
+            $0.holds.removeAll(where: \.reason.isDecision)
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
             $0.announce(.willTerminate, with: .until(killAt ?? 0, of: serial), &$1)

@@ -99,6 +99,14 @@ public struct StopStatus: Equatable, Sendable {
         }
 
         var isStanding: Bool { seen.isStanding }
+
+        /// Of a stop that is under way.
+        var course: Course? {
+            switch self {
+            case .stopping(_, _, let course, _), .held(_, .closing(let course), _): course
+            case .idle, .held, .continuing: nil
+            }
+        }
     }
 
     enum Event: Hashable, Sendable {
@@ -151,6 +159,8 @@ public struct StopStatus: Equatable, Sendable {
     private struct Contest: Equatable, Sendable {
         var since: Microseconds = 0
         var count = 0
+        /// While it was looked at, one time after the other, however long the looks took.
+        var duringLooks = 0
     }
 
     /// Continued more often than this within `contestWindow`, we stop fighting.
@@ -170,9 +180,10 @@ public struct StopStatus: Equatable, Sendable {
 
     private var wishes: Others { phase.seen.others }
 
+    /// As long as it is only asked whether something speaks against a stop, there is none.
     public var enforcement: Enforcement {
         switch phase {
-        case .idle: .none
+        case .idle, .stopping(.running, isLifting: false, .asking, _): .none
         case .stopping: .stopping
         case .held: .stopped
         case .continuing: .continuing
@@ -183,18 +194,12 @@ public struct StopStatus: Equatable, Sendable {
     var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
 
     /// It is being looked at whether something speaks against our stop.
-    var isBeingChecked: Bool {
-        switch phase {
-        case .stopping(_, _, let course, _), .held(_, .closing(let course), _):
-            course == .asking || course == .checking
-        case .idle, .held, .continuing: false
-        }
-    }
+    var isBeingChecked: Bool { phase.course == .asking || phase.course == .checking }
 
     /// Whoever finds it stopped finds our doing, and nobody else's.
     var isOursAlone: Bool {
         switch phase {
-        case .stopping, .held: others == nil
+        case .stopping, .held: enforcement != .none && others == nil
         case .idle, .continuing: false
         }
     }
@@ -202,7 +207,7 @@ public struct StopStatus: Equatable, Sendable {
     /// What made us order the stop or continuation that is under way or done; nil: nothing is.
     var cause: StateChangeReason? {
         switch phase {
-        case .idle: nil
+        case .idle, .stopping(.running, isLifting: false, .asking, _): nil
         case .stopping(_, _, _, let cause), .held(_, _, let cause), .continuing(_, _, let cause): cause
         }
     }
@@ -229,7 +234,7 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// Somebody continues it against our holds as often as we stop it.
-    var isContested: Bool { contest.count > Self.contestLimit }
+    var isContested: Bool { max(contest.count, contest.duringLooks) > Self.contestLimit }
 
     // MARK: What happens
 
@@ -246,8 +251,11 @@ public struct StopStatus: Equatable, Sendable {
         phase = next
         // It runs against a hold of ours: it is stopped again, but not for ever (§ 2).
         if event.isLook, case .held = before, next == .idle(.running) {
-            if now - contest.since > Self.contestWindow { contest = Contest(since: now, count: 0) }
+            if now - contest.since > Self.contestWindow { (contest.since, contest.count) = (now, 0) }
             contest.count += 1
+        }
+        if case .unobjected(let stands) = event, before.course == .checking {
+            contest.duringLooks = stands ? 0 : contest.duringLooks + 1
         }
         return order
     }
@@ -324,6 +332,9 @@ public struct StopStatus: Equatable, Sendable {
         case (_, .lost):
             return (phase, nil)
 
+        // A daemon before us may have stopped some of it.
+        case (.stopping(.running, isLifting: false, .asking, _), .wanted(.run, _)):
+            return (.idle(.running), .letGo(sparingMain: false))
         case (.stopping(.running, let isLifting, _, _), .wanted(.run, let cause)):
             return (
                 .continuing(isStanding: false, isLifting: isLifting, cause), .resume(sparingMain: false)

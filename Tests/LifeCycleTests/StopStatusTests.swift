@@ -76,8 +76,8 @@ struct StopStatusTests {
         var after = before
         let order = after.take(event, at: 0)
         let comment: Comment = "\(before.phase), \(event): \(after.phase), \(String(describing: order))"
-        let isOurs = [.stopping, .stopped].contains(before.enforcement)
-        let staysOurs = [.stopping, .stopped].contains(after.enforcement)
+        let isOurs = before.isOurs
+        let staysOurs = after.isOurs
         #expect(after.others == nil || after.isStanding, comment)
         #expect(!after.isLifting || after.others == nil, comment)
         switch event {
@@ -122,7 +122,9 @@ struct StopStatusTests {
         case .wanted(let wish, let cause):
             #expect(staysOurs == (wish != .run) && after == after.taking(event), comment)
             #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
-            if wish == .run {
+            if wish == .run, before.course == .asking, before.enforcement == .none {
+                #expect(order == .letGo(sparingMain: false) && after.phase == .idle(.running), comment)
+            } else if wish == .run {
                 let resume = StopStatus.Order.resume(sparingMain: before.isSignalledByOthers)
                 #expect(order == (isOurs ? resume : nil), comment)
             } else if !isOurs {
@@ -147,10 +149,10 @@ struct StopStatusTests {
             let isDone = [.stopped, .continuing].contains(before.enforcement)
             #expect(order == (isDone ? nil : letGo) && (!isDone || after == before), comment)
             #expect(after.isStanding == before.isStanding, comment)
-            #expect(after.others == before.others && after.enforcement != .stopping, comment)
+            #expect(after.others == before.others && after.course == nil || isDone, comment)
         case .inherited(let isHeld, let isSignalled):
             #expect(order == nil && after.isStanding == before.isStanding, comment)
-            let isDone = before.enforcement == .none && !isHeld
+            let isDone = before.enforcement == .none && before.course == nil && !isHeld
             #expect(!(isSignalled || isDone) || after.others == before.others, comment)
             #expect(isSignalled || isDone || !after.isSignalledByOthers, comment)
             #expect(after.enforcement == (isDone || isHeld ? .none : .stopping), comment)
@@ -184,12 +186,15 @@ struct StopStatusTests {
             #expect(after == before, comment)
         } else if !standing.isStanding(before: before.isStanding) {
             #expect(after.isStanding == before.breath.isUnderWay && after.others == nil, comment)
-            #expect((after.enforcement == .stopping) == (before.enforcement == .stopping), comment)
+            #expect(after.course == before.course, comment)
             #expect(after.breath.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
         } else {
             // What we neither hold nor have ordered is somebody's; what is on its way is not complete by that.
-            #expect(after.enforcement != .none || after.isStanding && after.others != nil, comment)
-            #expect(after.enforcement == before.enforcement || before.enforcement == .continuing, comment)
+            let isConcerned = after.isOurs || after.enforcement == .continuing
+            #expect(isConcerned || after.isStanding && after.others != nil, comment)
+            #expect(
+                after.isOurs == before.isOurs && after.course == before.course
+                    || before.enforcement == .continuing, comment)
             if sender != nil, standing.signal != .none {
                 #expect(after.others == sender && after.isSignalledByOthers && after.isStanding, comment)
             } else if after.enforcement == .stopped, standing.freeze?.isOurs == true {
@@ -406,12 +411,10 @@ struct StopStatusTests {
 }
 
 extension StopStatus {
-    fileprivate var course: Course? {
-        switch phase {
-        case .stopping(_, _, let course, _), .held(_, .closing(let course), _): course
-        case .idle, .held, .continuing: nil
-        }
-    }
+    /// Our stop is under way, or made.
+    fileprivate var isOurs: Bool { course != nil || enforcement == .stopped }
+
+    fileprivate var course: Course? { phase.course }
 
     fileprivate func taking(_ event: Event) -> StopStatus {
         var next = self

@@ -301,6 +301,37 @@ struct SuspensionTests {
         #expect(stage.state == .suspended && stage.holds == [.policy])
     }
 
+    @Test("what policy only asks about runs, hears everything, and ends in order")
+    func terminatedWhileAsking() throws {
+        var (stage, _) = try inBackground()
+        stage.finding = nil
+        stage.pass(5 * Self.second)
+        #expect(stage.holds == [.policy] && !stage.application.isPending)
+        stage.forget()
+        try stage.perform(.terminate(stage.number, force: false))
+        #expect(stage.words(.delegate) == ["WillTerminate"])
+        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        stage.take(.checked(stage.number, .clear(stands: true)))
+        #expect(stage.holds.isEmpty && !stage.effects.contains(.stop(stage.number)))
+    }
+
+    @Test("one that somebody continues while it is looked at is given up, however slow the looks")
+    func contestedWhileChecking() throws {
+        var (stage, _) = try inBackground()
+        stage.finding = nil
+        stage.pass(5 * Self.second)
+        stage.take(.checked(stage.number, .clear(stands: true)))
+        for _ in 0..<6 {
+            #expect(stage.holds == [.policy])
+            stage.take(.stopCompleted(stage.number))
+            stage.now += 2 * Self.second
+            stage.take(.checked(stage.number, .clear(stands: false)))
+        }
+        #expect(stage.holds.isEmpty && !stage.application.isPending)
+        #expect(stage.effects.contains(.notice(stage.number, .contested)))
+        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+    }
+
     @Test("a person's Suspend waits for no look, and no objection undoes it", arguments: [false, true])
     func looksForNobody(stands: Bool) throws {
         var (stage, _) = try inBackground()

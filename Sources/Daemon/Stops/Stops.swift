@@ -163,6 +163,8 @@ final class Stops {
     /// Looks whether something speaks against its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {
         guard let application = table[number] else { return }
+        // It is over: what waits to be read counts no more.
+        if orders[number]?.isBreathing == true { orders[number] = nil }
         objections.check(application, stands: stands) { [weak self] in
             if stands { self?.haveStopped(number) }
         }
@@ -175,6 +177,8 @@ final class Stops {
 
     func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
+        // What a look at it before this stop finds is nobody's.
+        objections.forget(number)
         releaseOthers(of: application)
         held.insert(number)
         retries.cancel(number)
