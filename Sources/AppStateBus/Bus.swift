@@ -34,9 +34,11 @@ public final class Bus {
 
     /// Connects to the bus at a D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
     ///
-    /// - Parameter complain: as for `system(complain:)`.
+    /// - Parameters:
+    ///   - isMonitor: it is about to call BecomeMonitor (D-Bus specification): nothing that comes is answered.
+    ///   - complain: as for `system(complain:)`.
     public static func open(
-        address: String, complain: @escaping (String) -> Void = { _ in }
+        address: String, isMonitor: Bool = false, complain: @escaping (String) -> Void = { _ in }
     ) throws(BusFailure) -> Bus {
         var made: OpaquePointer?
         try check(sd_bus_new(&made), "open", address)
@@ -44,6 +46,7 @@ public final class Bus {
         let bus = Bus(made, complain)
         try check(sd_bus_set_address(made, address), "set the address", address)
         try check(sd_bus_set_bus_client(made, 1), "be a client of", address)
+        if isMonitor { try check(sd_bus_set_monitor(made, 1), "be a monitor of", address) }
         try check(sd_bus_start(made), "open", address)
         return bus
     }

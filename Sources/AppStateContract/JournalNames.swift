@@ -15,6 +15,8 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case holdsGivenUp = "dd4f9e789cd6420b8a61089bb7f22cdf"
     /// What was frozen, or was to be, runs again: its cgroup would not do.
     case thawed = "d1060b34a24641beabe557bafac40aef"
+    /// Somebody needed what policy or pressure had suspended.
+    case needed = "3b0c27a5d3f84c1d9f0e7c4a1f6d25e8"
     /// Ended because memory was short.
     case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
     /// `Mode=observe`: it would have been ended because memory was short.

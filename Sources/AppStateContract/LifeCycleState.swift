@@ -44,6 +44,8 @@ public enum StateChangeReason: String, Hashable, Sendable, CaseIterable {
     case request
     /// The daemon's own policy: the background grace has passed.
     case policy
+    /// Somebody needs it: a suspension that nobody asked for ends.
+    case demand
     /// Memory is short.
     case pressure
     /// The configuration was read again.

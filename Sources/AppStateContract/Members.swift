@@ -60,6 +60,7 @@ public enum ReporterMethod: String, MethodName {
     case replaceWindows = "ReplaceWindows"
     case setSession = "SetSession"
     case replaceExemptions = "ReplaceExemptions"
+    case reportDemand = "ReportDemand"
 
     public static var interface: String { BusNames.reporter }
 }

@@ -46,13 +46,14 @@ extension Journal {
             case .wouldSuspend: (.notice, .wouldSuspend)
             case .contested: (.notice, .holdsGivenUp)
             case .objection: (.info, .notSuspended)
+            case .needed: (.info, .needed)
             case .wouldReclaim: (.notice, .wouldReclaim)
             case .reclaimStuck: (.warning, .notReclaimed)
             case .spared, .reclaimLimit: (.notice, .notReclaimed)
             }
         var fields: [(JournalField, String)] = [(.reason, notice.description)]
         switch notice {
-        case .objection(let why), .spared(let why): fields = [(.reason, why)]
+        case .objection(let why), .needed(let why), .spared(let why): fields = [(.reason, why)]
         case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
         case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
         case .wouldSuspend, .contested, .reclaimLimit: break

@@ -31,6 +31,7 @@ extension Application {
         for task in tasks { record.add("task", task.fields) }
         for missed in backlog.fields { record.add("missed", missed) }
         record.add("objection", ifPresent: objection.map { [$0] })
+        record.add("demand", ifPresent: demand.map { [$0] })
         return record
     }
 
@@ -63,6 +64,7 @@ extension Application {
         tasks = try record.all("task") { BackgroundTask(&$0) }
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }
+        demand = try record.optional("demand") { $0.text() }
     }
 }
 

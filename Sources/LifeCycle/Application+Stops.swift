@@ -18,6 +18,9 @@ extension Application {
         return holds.allSatisfy(\.reason.isDecision) ? .stopUnlessObjected : .stop
     }
 
+    /// It is suspended, or about to be, and nobody has asked for that.
+    public var isHeldByDecision: Bool { wish == .stopUnlessObjected }
+
     /// Takes note of what changes its stop, with the order that comes of it.
     mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
         switch stop.take(event, at: step.now) {
@@ -34,12 +37,18 @@ extension Application {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
-        guard state == .background, suspension == .automatic, !isTerminating else { return }
-        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
+        waitAgain(for: span, at: step.now)
     }
 
-    /// Between two attempts to suspend what something speaks against.
-    private static let leastRetry: Microseconds = 1_000_000
+    /// Policy tries it again after a grace.
+    mutating func waitAgain(for span: Microseconds?, at now: Microseconds) {
+        guard state == .background, suspension == .automatic, !isTerminating else { return }
+        isNeeded = false
+        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
+    }
+
+    /// Between two attempts to suspend what something speaks against, and while somebody needs it.
+    static let leastRetry: Microseconds = 1_000_000
 
     mutating func apply(_ settings: Settings) {
         let override = settings.applications[id.rawValue]

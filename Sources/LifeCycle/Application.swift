@@ -34,6 +34,10 @@ public struct Application: Equatable, Sendable {
     public internal(set) var wouldBeSuspended = false
     /// What spoke against the last suspension that policy or pressure wanted.
     public internal(set) var objection: String?
+    /// Who needed it when it was suspended last, and what for.
+    public internal(set) var demand: String?
+    /// It is about to run because somebody needs it: its grace is no shorter than it takes to answer.
+    var isNeeded = false
     /// The last steps, oldest first; at most `traceLimit`.
     public internal(set) var trace: [TraceEntry] = []
 

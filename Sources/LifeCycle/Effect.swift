@@ -102,6 +102,8 @@ public enum Notice: Hashable, Sendable {
     case contested
     /// Policy or pressure wanted it suspended and something spoke against it.
     case objection(String)
+    /// Somebody needs what policy or pressure has suspended.
+    case needed(String)
     /// `Mode=observe`: it would be ended now, for so many bytes.
     case wouldReclaim(UInt64)
     /// It was killed and is still there: the next is taken.
@@ -116,6 +118,7 @@ public enum Notice: Hashable, Sendable {
         case .wouldSuspend: "would suspend"
         case .contested: "holds given up: continued by somebody else again and again"
         case .objection(let why): "not suspended: \(why)"
+        case .needed(let why): "runs again: \(why)"
         case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"

@@ -14,6 +14,8 @@ public enum Fact: Equatable, Sendable {
     case stopLost(ApplicationNumber)
     /// What `check` has found.
     case checked(ApplicationNumber, CheckFinding)
+    /// Somebody needs it, in words: who, and what for. What suspends it because nobody does, gives way.
+    case needed(ApplicationNumber, String)
     /// Somebody waits for what an application holds that policy or pressure has suspended: a file lock, say.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all: the process runs as another user since, say.
@@ -170,6 +172,8 @@ public enum Request: Equatable, Sendable {
     /// The end of it: what the set does not name goes, so many at once. Answers `more` while there is any.
     case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
+    /// Somebody needs the application of this process, in words.
+    case demand(ReportedProcess, String, ReporterIdentity)
     /// A reporter's whole set, for so many processes at once. Answers `more` until all are.
     case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 

@@ -35,8 +35,27 @@ extension Machine {
         if next == stop, order == nil { return }
         // What ordered it, or a stranger's signal.
         let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
-        let reason = stop.enforcement == ordered ? stop.cause ?? .signal : .signal
+        let reason =
+            if case .unobjected = event {
+                next.cause ?? .policy
+            } else {
+                stop.enforcement == ordered ? stop.cause ?? .signal : .signal
+            }
         updateAnnouncing(number, reason) { $0.order(event, &$1) }
+    }
+
+    /// Somebody needs an application: what only decisions of ours suspend runs, and has its grace again (§ 5, "Thaw on
+    /// demand"). What a person or a stranger has stopped stays so.
+    mutating func needed(_ number: ApplicationNumber, _ why: String) {
+        guard let application = applications[number], application.isHeldByDecision else { return }
+        let (grace, now) = (settings.backgroundGrace, step.now)
+        update(number, .demand) {
+            $0.demand = why
+            $0.isNeeded = true
+            $0.holds = []
+            $0.waitAgain(for: grace, at: now)
+        }
+        step.effects.append(.notice(number, .needed(why)))
     }
 
     /// Policy and pressure give in to what speaks against their stop.
@@ -218,7 +237,10 @@ extension Application {
             grace = .none
             return
         }
-        grace = .running(serial: serial, Countdown(settings.backgroundGrace, from: now))
+        let least = isNeeded ? Self.leastRetry : 0
+        isNeeded = false
+        grace = .running(
+            serial: serial, Countdown(settings.backgroundGrace.map { max($0, least) }, from: now))
     }
 
     /// When it will be suspended at the latest if nothing changes; nil: it will not be.

@@ -109,6 +109,8 @@ public struct Machine: Equatable, Sendable {
             if applications[number]?.stop.isBeingChecked == true { giveWay(number, to: why) }
         case .objected(let number, let why):
             giveWay(number, to: why)
+        case .needed(let number, let why):
+            needed(number, why)
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
             updateAnnouncing(number, .request) {
@@ -211,6 +213,12 @@ public struct Machine: Equatable, Sendable {
             answer = dropWindows(except: named, reporter, atMost: most)
         case .setSession(let session, let reporter):
             setSession(session, reporter)
+        case .demand(let process, let why, let reporter):
+            // Nobody learns what another user's applications are.
+            guard let number = owner(of: process.lineage),
+                reporter.isRoot || applications[number]?.user == reporter.user
+            else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
+            needed(number, why)
         case .replaceExemptions(let reports, let reporter, let most):
             answer = try replaceExemptions(reports, reporter, atMost: most)
         }

@@ -21,6 +21,11 @@ final class Agent {
     /// What is known of processes that must not be suspended.
     private var exempt: Exemptions.Known = [:]
     private var sessionNames: SessionNames?
+    private var calls: CallWatch?
+    private var starts: StartWatch?
+    private var demands: Demands?
+    /// The processes of applications that are suspended.
+    private var suspended: Set<Int32> = []
     private var playback: Playback?
     private var selections: (observer: SelectionObserver, source: Source)?
     private var registry: Registry?
@@ -57,7 +62,8 @@ final class Agent {
         try watch(Desktop.observer())
         isSilent = isBlind
         if isSilent { report() } else { try connect() }
-        watchSessionNames()
+        watchCalls()
+        watchStarts()
         watchPlayback()
         Service.notify("READY=1\nSTATUS=Watching \(subject)")
     }
@@ -88,8 +94,30 @@ final class Agent {
         tell(.clipboard, selections?.observer.owners ?? [])
     }
 
-    private func watchSessionNames() {
+    /// Who calls a suspended application has it run. On a bus that does not show calls, whoever may be called is never
+    /// suspended.
+    private func watchCalls() {
         guard let address = Desktop.sessionBus else { return }
+        calls = CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
+            if !isSeen { watchSessionNames(at: address) }
+        } needed: { [unowned self] pid, caller in
+            demands?.report(pid, .call, by: caller)
+        }
+        calls?.watch(suspended)
+    }
+
+    private func watchStarts() {
+        do {
+            starts = try StartWatch(loop: loop, journal: journal) { [unowned self] pid, other in
+                demands?.report(pid, .start, by: other)
+            }
+            starts?.watch(suspended)
+        } catch {
+            journal.log(.notice, "who starts a suspended application is not seen: \(error)")
+        }
+    }
+
+    private func watchSessionNames(at address: String) {
         do throws(BusFailure) {
             sessionNames = try SessionNames(address: address, loop: loop, journal: journal) {
                 [unowned self] in tell(.busName, $0)
@@ -159,10 +187,6 @@ final class Agent {
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
         reporter?.report(windows ?? [])
-        let isRegistryWanted = adoption.isWanted || observer?.isInDoubt == true
-        registry?.want(isRegistryWanted)
-        // It is told of nobody any more.
-        if !isRegistryWanted { adoption.learn(nil) }
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
     }
 
@@ -176,6 +200,12 @@ final class Agent {
         observer?.learn(names: entries.mapValues(\.name))
         adoption.learn(registry?.isKnown == true ? entries : nil)
         report()
+    }
+
+    private func follow(suspended: Set<Int32>) {
+        self.suspended = suspended
+        calls?.watch(suspended)
+        starts?.watch(suspended)
     }
 
     // MARK: The bus
@@ -193,9 +223,12 @@ final class Agent {
             log: log.map { log in { log("\($0)") } })
         registry = try Registry(
             bus: bus, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
-            unregistered: { [unowned self] in adoption.leave($0) })
+            unregistered: { [unowned self] in adoption.leave($0) },
+            suspended: { [unowned self] in follow(suspended: $0) })
+        demands = try Demands(bus: bus, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus
+        registry?.want(true)
         report()
     }
 
@@ -218,6 +251,8 @@ final class Agent {
         reporter = nil
         exemptions = nil
         registry = nil
+        demands = nil
+        follow(suspended: [])
         adoption.use(nil)
         bus = nil
     }

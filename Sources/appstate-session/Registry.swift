@@ -18,7 +18,9 @@ final class Registry: DaemonSpeaker {
     private let journal: Journal
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
+    private let tellSuspended: (Set<Int32>) -> Void
     private var entries: [Int32: Entry] = [:]
+    private var suspended: Set<Int32> = []
     /// Whether a daemon has told of all that are registered, and is still there.
     private(set) var isKnown = false
     private var isWanted = false
@@ -31,16 +33,18 @@ final class Registry: DaemonSpeaker {
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
+    ///   - suspended: gets those that are suspended, by whomever, whenever they are others.
     init(
         bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
-        unregistered: @escaping (Int32) -> Void
+        unregistered: @escaping (Int32) -> Void, suspended: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
         self.bus = bus
         self.deaf = deaf
         self.journal = journal
         self.tell = tell
         self.unregistered = unregistered
+        tellSuspended = suspended
         line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
         line.speaker = self
     }
@@ -73,6 +77,18 @@ final class Registry: DaemonSpeaker {
                     unregistered(pid)
                 }
                 learn(nil, pid)
+            },
+            try match(.stateChanged) { [unowned self] message in
+                try message.skip("os")
+                let pid = try message.readUInt32()
+                try message.skip("s")
+                let isSuspended = try message.readString() == LifeCycleState.suspended.rawValue
+                guard let pid = Int32(exactly: pid) else { return }
+                if isSuspended {
+                    learn(suspended: suspended.union([pid]))
+                } else {
+                    learn(suspended: suspended.subtracting([pid]))
+                }
             },
             try match(.resync) { [unowned self] _ in
                 journal.log(
@@ -112,16 +128,24 @@ final class Registry: DaemonSpeaker {
                 journal.log(.info, "\(BusNames.service) does not say who is registered: \($0)")
             },
             answered: { [unowned self] reply in
-                if isWanted, let rows = try? Self.rows(of: reply) { learn(rows) }
+                if isWanted, let (rows, suspended) = try? Self.rows(of: reply) { learn(rows, suspended) }
             })
     }
 
     func forget() {
         (isKnown, isSubscribed, isListed) = (false, false, false)
+        learn(suspended: [])
         if isWanted { tell(entries) }
     }
 
-    private func learn(_ rows: [Int32: Entry]) {
+    private func learn(suspended: Set<Int32>) {
+        guard suspended != self.suspended else { return }
+        self.suspended = suspended
+        tellSuspended(suspended)
+    }
+
+    private func learn(_ rows: [Int32: Entry], _ suspended: Set<Int32>) {
+        learn(suspended: suspended)
         let before = isKnown ? entries : [:]
         entries = rows
         isKnown = true
@@ -129,25 +153,31 @@ final class Registry: DaemonSpeaker {
         tell(entries)
     }
 
-    private static func rows(of message: borrowing Message) throws(BusFailure) -> [Int32: Entry] {
+    private static func rows(
+        of message: borrowing Message
+    ) throws(BusFailure) -> (rows: [Int32: Entry], suspended: Set<Int32>) {
         var rows: [Int32: Entry] = [:]
+        var suspended: Set<Int32> = []
         _ = try message.enter(.array, "(osuus)")
         while try message.enter(.struct, "osuus") {
             let path = try message.readObjectPath()
             let name = try message.readString()
-            if let pid = Int32(exactly: try message.readUInt32()) {
-                rows[pid] = Entry(name: name, path: path)
-            }
-            try message.skip("us")
+            let pid = Int32(exactly: try message.readUInt32())
+            try message.skip("u")
+            let state = try message.readString()
             try message.exit()
+            guard let pid else { continue }
+            rows[pid] = Entry(name: name, path: path)
+            if state == LifeCycleState.suspended.rawValue { suspended.insert(pid) }
         }
         try message.exit()
-        return rows
+        return (rows, suspended)
     }
 
     private func learn(_ entry: Entry?, _ pid: UInt32) {
         guard let pid = Int32(exactly: pid) else { return }
         entries[pid] = entry
+        if entry == nil { learn(suspended: suspended.subtracting([pid])) }
         tell(entries)
     }
 }

@@ -150,7 +150,12 @@ struct Simulation {
                 note("\(isFrozen ? "freeze" : "thaw") \(process)")
                 world.foreignFreeze(process, isFrozen)
             }
-        case 52..<58:
+        case 52:
+            if let number {
+                note("need \(number)")
+                try world.take(.needed(number, "call"))
+            }
+        case 53..<58:
             if let number { try request(.suspend(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
         case 58..<65:
             if let number { try request(.resume(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }

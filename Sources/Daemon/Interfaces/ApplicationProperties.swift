@@ -166,6 +166,7 @@ extension Daemon {
         add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
+        if let demand = application.demand { entries.append(("last-demand", .string(demand))) }
         if let registered = table[application.number] {
             let failures = registered.suspender.failures.map(\.description)
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }

@@ -82,6 +82,20 @@ extension Daemon {
                     let pending = call.deferred()
                     longCalls.begin(try caller()) { exemptions.take(pending) }
                 },
+                Method(Name.reportDemand, in: [("pid", "u"), ("reason", "s"), ("by", "u")]) {
+                    [unowned self] call in
+                    let pid = try call.message.readUInt32()
+                    let reason = try call.message.readString()
+                    let other = try call.message.readUInt32()
+                    let reporter = try reporter(call.member)
+                    guard ExemptionReason.isValid(reason) else {
+                        throw MethodError(.invalidArgs, "\"\(reason.shortened)\" is no word [a-z0-9-]{1,64}")
+                    }
+                    let process = try reportedProcess(pid, by: reporter)
+                    let why = other == 0 ? reason : "\(reason) by pid \(other)"
+                    try perform(.demand(process, why, reporter))
+                    try call.reply()
+                },
             ])
     }
 

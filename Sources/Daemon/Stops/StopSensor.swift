@@ -11,6 +11,8 @@ import Linux
 /// confirmed by a look, since a stop is complete a little after its signal is generated. Without the trace, the registered
 /// processes are looked at again and again, between 50 ms and 1 s apart.
 ///
+/// Who asks a process to end that policy has suspended needs it: it cannot end before it runs.
+///
 /// Anybody can send signals without end, to anybody's loop of this kind. So a burst of hints is taken from the kernel
 /// at intervals (`wakeUps`), hints about one application are one look (HintQueue), threads of unknown processes are
 /// looked up within bounds, and all looks are made in slices, with the loop's other events in between. What is lost
@@ -212,6 +214,10 @@ final class StopSensor {
         }
         let now = now()
         for (number, hint) in burst.hints {
+            if StopTrace.endings.contains(hint.signal) {
+                reportDemand(for: number, hint.signal, by: hint.sender)
+                continue
+            }
             guard let user = core.application(number)?.user else { continue }
             queue.add(.signal(hint), for: number, of: user, at: now)
         }
@@ -296,6 +302,26 @@ final class StopSensor {
         }
     }
 
+    /// Once: after that nothing holds it any more that gives way.
+    private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
+        guard core.application(number)?.isHeldByDecision == true else { return }
+        let name = Self.names[signal] ?? "signal \(signal)"
+        core.report(.needed(number, name + (sender.map { " by pid \($0)" } ?? "")))
+    }
+
+    private static let names = [
+        SIGTERM: "SIGTERM", SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT",
+    ]
+
+    /// A signal that asks it to end, and of which no hint came.
+    private func lookForDemand(of number: ApplicationNumber) {
+        guard let application = core.application(number), application.isHeldByDecision, application.isStopped,
+            let process = watched[number],
+            let signal = try? proc.pendingSignal(of: StopTrace.endings, process.pid)
+        else { return }
+        reportDemand(for: number, signal, by: nil)
+    }
+
     // MARK: Looks, in slices
 
     /// Makes looks for as long as a slice; the rest when the others have had their turns.
@@ -325,6 +351,7 @@ final class StopSensor {
             let begin = now
             counts.looks += 1
             if look(at: number) { walk.hasChanged = true }
+            lookForDemand(of: number)
             now = self.now()
             queue.spent(now - begin, on: user, at: now)
         }

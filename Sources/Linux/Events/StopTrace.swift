@@ -1,15 +1,15 @@
 import CLinux
 import Glibc
 
-/// Job-control signals as the kernel generates them, whoever sends them: one perf event per online CPU on
-/// the tracepoint `signal:signal_generate`, filtered in the kernel.
+/// Job-control signals, and those that ask a process to end, as the kernel generates them, whoever sends them: one perf
+/// event per online CPU on the tracepoint `signal:signal_generate`, filtered in the kernel.
 ///
 /// A hint says that a signal was sent, not that it worked: it comes in the sender's context, before the
 /// target has stopped, and for signals that are ignored too. Look with `Proc.isStopped(_:)`, and once more
 /// shortly after. A CPU that goes online later is not watched, and one that goes off takes its event with it, as all
 /// but one do while the machine sleeps: ask `isWhole` after that.
 public final class StopTrace {
-    /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU on its way.
+    /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU, or one of `endings`, on its way.
     public struct Hint: Equatable, Sendable {
         /// The thread that it was generated for: for kill(2) the leading one. `Proc.status(_:)` tells its
         /// process.
@@ -19,6 +19,9 @@ public final class StopTrace {
         /// The process that ran at that moment: the sender; for a terminal's key, whoever the interrupt met.
         public let sender: Int32
     }
+
+    /// Signals by which people and service managers ask a process to end.
+    public static let endings = [SIGTERM, SIGHUP, SIGINT, SIGQUIT]
 
     /// Whether a drain gave all there was.
     public enum Drained: Equatable, Sendable {
@@ -63,8 +66,8 @@ public final class StopTrace {
             throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
         }
         // The numbers differ between architectures.
-        let filter = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
-            .joined(separator: "||")
+        let signals = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU] + Self.endings
+        let filter = signals.map { "sig==\($0)" }.joined(separator: "||")
         let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
         rings = try PerfRing.rings([source], on: cpus, dataPages: Self.dataPages, handed: handed)
         self.cpus = cpus

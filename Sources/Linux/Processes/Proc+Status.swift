@@ -51,18 +51,20 @@ extension Proc {
         withPath(pid, "") { Files.owner(of: $0) }
     }
 
-    /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one
-    /// (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
+    /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one.
     public func hasPendingStop(_ pid: Int32) throws(KernelFailure) -> Bool {
-        let stop: UInt64 = 1 << UInt64(SIGSTOP - 1)
-        var isPending = false
+        try pendingSignal(of: [SIGSTOP], pid) != nil
+    }
+
+    /// The first of these signals that waits for the process to run (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
+    public func pendingSignal(of signals: [Int32], _ pid: Int32) throws(KernelFailure) -> Int32? {
+        var pending: UInt64 = 0
         try forEachLine(pid, "status") { line in
             guard line.take("SigPnd:") || line.take("ShdPnd:") else { return true }
-            let mask = UInt64(line.text.filter(\.isHexDigit), radix: 16) ?? 0
-            if mask & stop != 0 { isPending = true }
+            pending |= UInt64(line.text.filter(\.isHexDigit), radix: 16) ?? 0
             return true
         }
-        return isPending
+        return signals.first { pending & (1 << UInt64($0 - 1)) != 0 }
     }
 
     /// How a process stands with regard to stops by signal.

@@ -223,6 +223,15 @@ final class Station {
         return try connection.call(message, timeout: 300_000_000).readStrings()
     }
 
+    /// Who needed it when it was suspended last, and what for.
+    func lastDemand(of path: String) throws -> String? {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "Explain")
+        let entries = try connection.call(message, timeout: 300_000_000).readDictionary()
+        guard case .string(let why)? = entries.first(where: { $0.0 == "last-demand" })?.1 else { return nil }
+        return why
+    }
+
     func state(of path: String) throws -> String? {
         guard case .string(let state) = try property("State", of: path) else { return nil }
         return state

@@ -1,0 +1,133 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Who needs an application that policy has suspended has it run, on real processes.
+@Suite("Demand", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+struct DemandTests {
+    private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
+
+    /// A process that policy has suspended.
+    private struct Scene {
+        let daemon: TestDaemon
+        let client: Client
+        let child: Child
+        let home: TestCgroup?
+        let path: String
+
+        /// - Parameters:
+        ///   - act: what it does about a signal that asks it to end.
+        ///   - isFrozen: it has a cgroup of its own, and is frozen with it.
+        init(_ act: String, isFrozen: Bool = false, polling: Bool = false) throws {
+            daemon = try TestDaemon(
+                configuration: DemandTests.impatient,
+                withoutCapabilities: polling ? ["perfmon", "sys_admin"] : [])
+            client = try daemon.subscriber()
+            let script = """
+                import os, signal
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                    signal.signal(number, lambda *_: \(act))
+                print('on', flush=True)
+                while True: signal.pause()
+                """
+            child = try Child("/usr/bin/python3", ["-c", script])
+            _ = try child.waitForLine(containing: "on")
+            home = isFrozen ? try TestCgroup("app-demand") : nil
+            try home?.take(child.pid)
+            path = try client.register(
+                "org.example.App", child.pid, [("suspension", .string("automatic"))])
+            try client.wait(for: path, toBe: "suspended")
+            try #require(try client.holds(path) == ["policy appstated"])
+        }
+
+        func demand() throws -> Variant? { try client.explain(path)["last-demand"] }
+    }
+
+    private static let polite = "os._exit(7)"
+    private static let stubborn = "None"
+
+    @Test("one that is asked to end does", arguments: [SIGTERM, SIGHUP, SIGINT])
+    func ends(_ signal: Int32) throws {
+        let scene = try Scene(Self.polite)
+        scene.child.kill(signal)
+        #expect(try scene.client.waitForRemoval(of: scene.path) == "exited")
+        #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
+    @Test(
+        "one that is frozen, too",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func endsFrozen() throws {
+        let scene = try Scene(Self.polite, isFrozen: true)
+        #expect(try scene.home?.cgroup.isFrozen() == true)
+        scene.child.kill(SIGTERM)
+        #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
+    @Test("the same where stops are found by polling")
+    func endsByPolling() throws {
+        let scene = try Scene(Self.polite, polling: true)
+        scene.child.kill(SIGTERM)
+        #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
+    @Test("Explain says who asked it to end; one that does not is suspended again")
+    func stays() throws {
+        let scene = try Scene(Self.stubborn)
+        scene.client.forget()
+        let sender = try Child("sh", ["-c", "kill -TERM \(scene.child.pid); echo done; read line"])
+        _ = try sender.waitForLine(containing: "done")
+        try scene.client.wait("its return") {
+            scene.client.edges(of: scene.path) == ["suspended→background", "background→suspended"]
+        }
+        guard case .string(let why)? = try scene.demand() else {
+            Issue.record("nobody needed it")
+            return
+        }
+        // By polling nobody sees who.
+        #expect(["SIGTERM by pid \(sender.pid)", "SIGTERM"].contains(why))
+        sender.kill(SIGKILL)
+    }
+
+    @Test("a reporter's demand has it run for its grace; a request stays")
+    func reported() throws {
+        let scene = try Scene(Self.stubborn)
+        let client = scene.client
+        client.forget()
+        func demand(_ pid: Int32, _ reason: String, by other: UInt32) throws {
+            try client.reporter("ReportDemand") { message in
+                try message.append(UInt32(pid))
+                try message.append(reason)
+                try message.append(other)
+            }
+        }
+        try demand(scene.child.pid, "call", by: 42)
+        try client.wait("its return") {
+            client.edges(of: scene.path) == ["suspended→background", "background→suspended"]
+        }
+        #expect(client.reasons(of: scene.path) == ["demand", "policy"])
+        #expect(try scene.demand() == .string("call by pid 42"))
+        try client.application(scene.path, "Suspend")
+        client.forget()
+        try demand(scene.child.pid, "start", by: 0)
+        try client.settle()
+        #expect(client.edges(of: scene.path) == [])
+        #expect(try scene.demand() == .string("call by pid 42"))
+        #expect(
+            client.error { try demand(scene.child.pid, "No Word", by: 0) } == ErrorName.invalidArgs.rawValue)
+        #expect(client.error { try demand(0, "call", by: 0) } == ErrorName.noSuchProcess.rawValue)
+        #expect(client.error { try demand(getpid(), "call", by: 0) } == ErrorName.noSuchApplication.rawValue)
+    }
+
+    @Test("another user's applications are not there", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func strangers() throws {
+        let scene = try Scene(Self.stubborn)
+        let stranger = try App(scene.daemon.bus, uid: App.nobody)
+        let demand = "ReportDemand u:\(scene.child.pid) s:call u:0"
+        #expect(errorName { try stranger.reporter(demand) } == ErrorName.noSuchApplication.rawValue)
+        #expect(try scene.client.state(scene.path) == "suspended")
+    }
+}

@@ -1,0 +1,233 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Systemd
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// Who needs a suspended application: what the agent sees, and that it has the application run.
+@Suite("Demand, in the session", .serialized, .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct DemandTests {
+    private static let journal = Journal(identifier: "test")
+
+    private static func sessionBus(_ more: String = "") throws -> PrivateBus {
+        try PrivateBus(
+            policy:
+                "<policy user=\"\(getuid())\"><allow own=\"*\"/><allow send_type=\"method_call\"/>\(more)</policy>"
+        )
+    }
+
+    /// Watches calls to this process.
+    private final class Calls {
+        let loop: EventLoop
+        let bus: PrivateBus
+        private(set) var seen: [[Int32]] = []
+        private(set) var isSeen: Bool?
+        private var watch: CallWatch?
+
+        init(_ bus: PrivateBus) throws {
+            self.bus = bus
+            loop = try EventLoop()
+            watch = CallWatch(address: bus.address, loop: loop, journal: DemandTests.journal) {
+                [unowned self] in
+                isSeen = $0
+            } needed: { [unowned self] in
+                seen.append([$0, $1])
+            }
+            try wait("whether calls are seen") { isSeen != nil }
+        }
+
+        func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
+
+        func wait(_ what: String, _ isSo: () throws -> Bool) throws {
+            let deadline = ContinuousClock.now + .seconds(300)
+            while try !isSo() {
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(what): \(seen)") }
+                try loop.runOnce(timeout: 10_000)
+            }
+        }
+
+        /// One that calls a name again and again until it is let go.
+        func caller(of name: String) throws -> Child {
+            try Child(
+                "sh",
+                [
+                    "-c",
+                    "while :; do exec 3>&1; gdbus call --address \(bus.address) --dest \(name) "
+                        + "--object-path / --method org.freedesktop.DBus.Peer.Ping; done",
+                ])
+        }
+    }
+
+    @Test(
+        "a call to a connection, and to a name that it has, with the caller",
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: [false, true])
+    func calls(byName: Bool) throws {
+        let calls = try Calls(Self.sessionBus())
+        #expect(calls.isSeen == true)
+        let callee = try Bus.open(address: calls.bus.address)
+        try callee.requestName("org.example.Files")
+        calls.follow([getpid()])
+        let caller = try calls.caller(of: byName ? "org.example.Files" : callee.uniqueName)
+        try calls.wait("the call") { !calls.seen.isEmpty }
+        #expect(calls.seen[0][0] == getpid())
+        #expect(calls.seen[0][1] != getpid())
+        caller.kill(SIGKILL)
+        // Nobody is suspended any more.
+        calls.follow([])
+        let before = calls.seen.count
+        _ = try Bus.open(address: calls.bus.address).owner(of: "org.example.Files")
+        #expect(calls.seen.count == before)
+    }
+
+    @Test("calls to others are not seen; the last set of many counts")
+    func others() throws {
+        let calls = try Calls(Self.sessionBus())
+        let sleeper = try Child("sleep", ["1000"])
+        for turn in 0..<50 {
+            calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
+            try calls.loop.runOnce(timeout: 0)
+        }
+        let (callee, caller) = (
+            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
+        )
+        func ping() throws {
+            let call = try caller.newCall(
+                destination: callee.uniqueName, path: "/", interface: "org.freedesktop.DBus.Peer",
+                member: "Ping")
+            try caller.send(call)
+            try caller.flush()
+        }
+        // It was still to be found out who is connected when that was asked for the first time.
+        for _ in 0..<20 {
+            try ping()
+            try calls.loop.runOnce(timeout: 10_000)
+        }
+        #expect(calls.seen == [])
+        calls.follow([getpid()])
+        try calls.wait("the call") {
+            try ping()
+            return !calls.seen.isEmpty
+        }
+    }
+
+    @Test("a bus that shows calls to nobody says so")
+    func refused() throws {
+        let calls = try Calls(
+            Self.sessionBus("<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
+        #expect(calls.isSeen == false)
+    }
+
+    /// Watches who starts programs once more.
+    private final class Starts {
+        let loop: EventLoop
+        private(set) var seen: [[Int32]] = []
+        private var watch: StartWatch?
+
+        init() throws {
+            loop = try EventLoop()
+            watch = try StartWatch(loop: loop, journal: DemandTests.journal) { [unowned self] in
+                seen.append([$0, $1])
+            }
+        }
+
+        func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
+
+        func wait(for expected: [Int32]) throws {
+            let deadline = ContinuousClock.now + .seconds(300)
+            while !seen.contains(expected) {
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(expected): \(seen)") }
+                try loop.runOnce(timeout: 10_000)
+            }
+        }
+    }
+
+    @Test("a program that is started once more, and not another one")
+    func starts() throws {
+        let starts = try Starts()
+        let first = try Child("sleep", ["1000"])
+        starts.follow([first.pid])
+        let other = try Child("cat", [])
+        let second = try Child("sleep", ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(!starts.seen.contains { $0[1] == other.pid })
+        // Whoever is known already is told of once.
+        let third = try Child("sleep", ["1000"])
+        try starts.wait(for: [first.pid, third.pid])
+        #expect(starts.seen.filter { $0[1] == second.pid }.count == 1)
+    }
+
+    @Test("a script is known by its own file, not by its interpreter's")
+    func scripts() throws {
+        let bus = try Self.sessionBus()
+        let paths = ["one", "two"].map { bus.directory + "/" + $0 }
+        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
+        // Not by ourselves: a process that another test forks meanwhile would have it open for writing, too.
+        for path in paths {
+            try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", path, text])
+                .waitForExit()
+        }
+        let starts = try Starts()
+        let first = try Child(paths[0], [])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        let other = try Child(paths[1], [])
+        try other.waitForLine(containing: "on")
+        let second = try Child(paths[0], [])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(starts.seen == [[first.pid, second.pid]])
+    }
+
+    // MARK: The real agent and daemon
+
+    private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
+
+    @Test(
+        "a call has a suspended application answer, and a second start has it run",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
+    func agent() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let session = try Self.sessionBus()
+        let station = try Station(configuration: Self.impatient)
+        try station.startAgent(
+            environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
+        // It owns a name that others call, which nobody exempts it for.
+        let application = try Child(
+            "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
+        try application.waitForLine(containing: "Monitoring")
+        let asker = try Bus.open(address: session.address)
+        let name = try #require(
+            try asker.call(asker.newDriverCall("ListNames")).readStrings().first {
+                $0.hasPrefix(":") && (try? asker.credentials(of: $0).pid) == application.pid
+            })
+        let path = try station.register("org.example.Service", application.pid, suspension: "automatic")
+        func demand() throws -> String? { try station.lastDemand(of: path) }
+        try station.wait(for: path, toBe: "suspended")
+        func ping() throws {
+            let call = try asker.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            _ = try asker.call(call, timeout: 1_000_000)
+        }
+        // The agent learns of the suspension a moment after it.
+        try station.wait("an answer") { (try? ping()) != nil }
+        try station.wait("the call") { try demand()?.hasPrefix("call by pid ") == true }
+        #expect(try demand() == "call by pid \(getpid())")
+        try station.wait(for: path, toBe: "suspended")
+        var others: [Int32: Child] = [:]
+        // As above: what is started in the first moment is not seen.
+        try station.wait("the start") {
+            let other = try Child(
+                "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
+            others[other.pid] = other
+            return try demand()?.hasPrefix("start by pid ") == true
+        }
+        let pid = try demand()?.split(separator: " ").last.flatMap { Int32($0) }
+        #expect(try others[#require(pid)] != nil)
+        try station.wait(for: path, toBe: "suspended")
+    }
+}
