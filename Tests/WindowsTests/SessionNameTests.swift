@@ -157,7 +157,8 @@ struct SessionNameTests {
     }
 
     @Test(
-        "the agent tells of them where the bus shows no calls", .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        "the agent tells of them where the bus shows no calls",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func agent() throws {
         let display = try Display(try #require(WindowManager.present.first))
