@@ -20,6 +20,23 @@ extension Bus {
         }
     }
 
+    /// Asks for the process of the connection that has a name.
+    ///
+    /// - Parameters:
+    ///   - name: unique or well-known.
+    ///   - answered: gets its pid; nil: nobody has the name, or the bus does not know the process.
+    /// - Returns: the question; without it there is no answer.
+    public func askProcess(
+        of name: String, _ answered: @escaping (_ pid: Int32?) -> Void
+    ) throws(BusFailure) -> Slot {
+        let message = try newDriverCall("GetConnectionUnixProcessID")
+        try message.append(name)
+        return try callAsync(message) { reply in
+            let pid = (try? reply.readUInt32()).flatMap(Int32.init(exactly:))
+            answered(pid == 0 ? nil : pid)
+        }
+    }
+
     /// Calls `handler` when a name gets, changes or loses its owner.
     ///
     /// Only the bus's own word is taken. A match rule does not keep out what anybody addresses to us directly under

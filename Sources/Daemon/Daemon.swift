@@ -301,7 +301,6 @@ public final class Daemon {
     /// Ends in good order: what we suspended runs on, with the resources it had of its own.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
-        stops.close()
         objections.close()
         isStepping = true
         executor.carryOut(core.machine.relinquish(at: Self.now))
@@ -318,7 +317,6 @@ public final class Daemon {
         Service.notify("STOPPING=1")
         records.writeDelayed()
         stops.finish()
-        stops.close()
         objections.close()
         loop.exit(code: code)
     }

@@ -37,14 +37,14 @@ extension Application {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
-        waitAgain(for: span, at: step.now)
+        waitAgain(for: span, &step)
     }
 
     /// Policy tries it again after a grace.
-    mutating func waitAgain(for span: Microseconds?, at now: Microseconds) {
+    mutating func waitAgain(for span: Microseconds?, _ step: inout Step) {
         guard state == .background, suspension == .automatic, !isTerminating else { return }
         isNeeded = false
-        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: now))
+        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
     }
 
     /// Between two attempts to suspend what something speaks against, and while somebody needs it.

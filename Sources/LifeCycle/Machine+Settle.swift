@@ -48,12 +48,12 @@ extension Machine {
     /// demand"). What a person or a stranger has stopped stays so.
     mutating func needed(_ number: ApplicationNumber, _ why: String) {
         guard let application = applications[number], application.isHeldByDecision else { return }
-        let (grace, now) = (settings.backgroundGrace, step.now)
-        update(number, .demand) {
+        let grace = settings.backgroundGrace
+        updateAnnouncing(number, .demand) {
             $0.demand = why
             $0.isNeeded = true
             $0.holds = []
-            $0.waitAgain(for: grace, at: now)
+            $0.waitAgain(for: grace, &$1)
         }
         step.effects.append(.notice(number, .needed(why)))
     }

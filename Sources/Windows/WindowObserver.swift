@@ -22,8 +22,6 @@ public protocol WindowObserver: AnyObject {
     func takeNotices() -> [String]
     /// Nothing is known of the windows for now: `windows` is what was last known, and no reason to take one for hidden.
     var isBlind: Bool { get }
-    /// Whose some windows are is not clear, and names might help.
-    var isInDoubt: Bool { get }
     /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be others
     /// from then on.
     func learn(names: [Int32: String])
@@ -32,7 +30,6 @@ public protocol WindowObserver: AnyObject {
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
     public var isBlind: Bool { false }
-    public var isInDoubt: Bool { false }
     public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}
 }

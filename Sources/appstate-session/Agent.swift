@@ -228,7 +228,6 @@ final class Agent {
         demands = try Demands(bus: bus, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus
-        registry?.want(true)
         report()
     }
 

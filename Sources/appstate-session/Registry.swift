@@ -2,8 +2,8 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// As which applications processes are registered with the daemon. It is asked, and tells of changes, only while somebody
-/// wants to know. Only the daemon's own word is taken: anybody may address a signal to us directly.
+/// As which applications processes are registered with the daemon, and which of them are suspended. Only the daemon's own
+/// word is taken: anybody may address a signal to us directly.
 final class Registry: DaemonSpeaker {
     /// What a process is registered as.
     struct Entry: Equatable {
@@ -23,7 +23,6 @@ final class Registry: DaemonSpeaker {
     private var suspended: Set<Int32> = []
     /// Whether a daemon has told of all that are registered, and is still there.
     private(set) var isKnown = false
-    private var isWanted = false
     private var isSubscribed = false
     /// Who is registered was asked for, and changes have been told since.
     private var isListed = false
@@ -47,23 +46,11 @@ final class Registry: DaemonSpeaker {
         tellSuspended = suspended
         line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
         line.speaker = self
-    }
-
-    /// Begins or ends to ask.
-    func want(_ isWanted: Bool) {
-        guard isWanted != self.isWanted else { return }
-        self.isWanted = isWanted
-        (entries, isKnown, isListed) = ([:], false, false)
-        do {
-            matches = isWanted ? try listen() : []
-        } catch {
-            // The connection is gone, which somebody else is told of.
-            journal.log(.debug, "\(error)")
-        }
+        matches = try listen()
         line.proceed()
     }
 
-    private func listen() throws -> [Slot] {
+    private func listen() throws(BusFailure) -> [Slot] {
         [
             try match(.applicationAdded) { [unowned self] message in
                 let path = try message.readObjectPath()
@@ -113,12 +100,12 @@ final class Registry: DaemonSpeaker {
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.
     func speak() throws {
-        if isWanted != isSubscribed {
-            isSubscribed = isWanted
-            let method = isWanted ? ManagerMethod.subscribe : .unsubscribe
+        if !isSubscribed {
+            isSubscribed = true
+            let method = ManagerMethod.subscribe
             try line.call(method, refused: { [journal] in journal.log(.debug, "\(method.rawValue): \($0)") })
         }
-        guard isWanted, !isListed else { return }
+        guard !isListed else { return }
         isListed = true
         try line.call(
             ManagerMethod.listApplications,
@@ -128,14 +115,14 @@ final class Registry: DaemonSpeaker {
                 journal.log(.info, "\(BusNames.service) does not say who is registered: \($0)")
             },
             answered: { [unowned self] reply in
-                if isWanted, let (rows, suspended) = try? Self.rows(of: reply) { learn(rows, suspended) }
+                if let (rows, suspended) = try? Self.rows(of: reply) { learn(rows, suspended) }
             })
     }
 
     func forget() {
         (isKnown, isSubscribed, isListed) = (false, false, false)
         learn(suspended: [])
-        if isWanted { tell(entries) }
+        tell(entries)
     }
 
     private func learn(suspended: Set<Int32>) {

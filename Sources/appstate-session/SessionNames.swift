@@ -145,12 +145,9 @@ final class SessionNames {
             return
         }
         do throws(BusFailure) {
-            let message = try bus.newDriverCall("GetConnectionUnixProcessID")
-            try message.append(name)
-            questions[name] = try bus.callAsync(message) { [unowned self] reply in
+            questions[name] = try bus.askProcess(of: name) { [unowned self] pid in
                 questions[name] = nil
-                let pid = (try? reply.readUInt32()).flatMap(Int32.init(exactly:))
-                if let pid, pid > 0 { owners[name] = pid }
+                owners[name] = pid
                 publish()
             }
         } catch {

@@ -77,6 +77,8 @@ struct LargeApplicationTests {
         for _ in 0..<3 {
             for process in all.reversed() { kill(process.pid, SIGSTOP) }
             try client.wait(for: path, toBe: "suspended")
+            // It says so when the main process stands.
+            try wait("everybody's stop") { stopped == all.count }
             let resume = try begin("Resume")
             try wait("the first continuation") { stopped < all.count }
             try client.application(path, "Suspend")

@@ -14,9 +14,9 @@ final class ObjectionSensor {
     private let handed: HandedOver
     private let looks: Looks<LookSubject, LookFinding>
     private let locks: LockSensor
-    /// The checks that are under way. A later one takes an earlier one's place, whose answer is nobody's.
-    private var checks: [ApplicationNumber: UInt64] = [:]
-    private var lastCheck: UInt64 = 0
+    /// The look whose answer is awaited, one for each application: the answer to an earlier one is discarded.
+    private var awaited: [ApplicationNumber: UInt64] = [:]
+    private var lastLook: UInt64 = 0
 
     /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
     private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
@@ -41,8 +41,22 @@ final class ObjectionSensor {
 
     /// There are no more looks: the daemon ends.
     func close() {
-        checks = [:]
+        awaited = [:]
         looks.close()
+    }
+
+    /// Begins a look.
+    ///
+    /// - Returns: whether its answer is still awaited; from then on it no longer is.
+    private func begin(_ number: ApplicationNumber) -> () -> Bool {
+        lastLook += 1
+        let look = lastLook
+        awaited[number] = look
+        return { [weak self] in
+            guard let self, awaited[number] == look else { return false }
+            awaited[number] = nil
+            return table[number] != nil
+        }
     }
 
     /// Looks, and reports `checked`. Who holds file locks of those that stand is watched over from then on.
@@ -52,15 +66,12 @@ final class ObjectionSensor {
     ///   - clear: called before it is reported that nothing speaks against it.
     func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
         let number = application.number
-        lastCheck += 1
-        let check = lastCheck
-        checks[number] = check
+        let isAwaited = begin(number)
         look(
             at: application, isUrgent: stands,
             within: stands ? Self.patience.after : Self.patience.before
         ) { [weak self] answer in
-            guard let self, checks[number] == check, table[number] != nil else { return }
-            checks[number] = nil
+            guard let self, isAwaited() else { return }
             if let why = Self.objection(in: answer) {
                 return core.report(.checked(number, .objection(why)))
             }
@@ -75,7 +86,7 @@ final class ObjectionSensor {
 
     /// It is let go, or is no application any more: nothing of it is worth a look.
     func forget(_ number: ApplicationNumber) {
-        checks[number] = nil
+        awaited[number] = nil
         locks.unwatch(number)
     }
 
@@ -93,13 +104,16 @@ final class ObjectionSensor {
             }, answer: answer)
     }
 
-    /// Whether something waits to be read by an application that stands; true also where that cannot be told.
+    /// Whether something waits to be read by an application that stands; true also where that cannot be told. A later
+    /// look at the application, or the end of its stop, leaves it without an answer.
     func lookForUnread(_ application: Registered, _ answer: @escaping (Bool) -> Void) {
         let number = application.number
+        let isAwaited = begin(number)
         looks.ask(.unread(number), of: application.user, within: Self.patience.after) { [weak self] in
             guard let look = self?.extentLook(number) else { return nil }
             return { .unread(look.hasUnread()) }
         } answer: {
+            guard isAwaited() else { return }
             if case .success(.unread(false)) = $0 { answer(false) } else { answer(true) }
         }
     }

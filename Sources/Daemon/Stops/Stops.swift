@@ -26,7 +26,6 @@ final class Stops {
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
     /// What is under way. A later order takes its place.
     private var orders: [ApplicationNumber: Order] = [:]
-    private var lastBreath: UInt64 = 0
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
     /// Those that were stopped by us, and perhaps are no longer.
@@ -45,18 +44,11 @@ final class Stops {
     /// A look at two hundred processes takes milliseconds of a processor that others wait for.
     private static let verificationLag: Microseconds = 5_000
 
-    private enum Order: Equatable {
+    private enum Order {
         /// Others are let go first.
         case waiting
         /// It is being stopped.
         case stopping
-        /// It stands, and it is looked at whether it has something to read: the breath of this number.
-        case breathing(UInt64)
-
-        var isBreathing: Bool {
-            if case .breathing = self { return true }
-            return false
-        }
     }
 
     private struct Release {
@@ -163,8 +155,6 @@ final class Stops {
     /// Looks whether something speaks against its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {
         guard let application = table[number] else { return }
-        // It is over: what waits to be read counts no more.
-        if orders[number]?.isBreathing == true { orders[number] = nil }
         objections.check(application, stands: stands) { [weak self] in
             if stands { self?.haveStopped(number) }
         }
@@ -179,7 +169,6 @@ final class Stops {
         guard let application = table[number] else { return }
         // What a look at it before this stop finds is nobody's.
         objections.forget(number)
-        releaseOthers(of: application)
         held.insert(number)
         retries.cancel(number)
         releases[number] = nil
@@ -287,7 +276,7 @@ final class Stops {
             // Who dies is in no cgroup any more. What is under way is verified once it stands.
             guard let application = table[number], let known = core.application(number),
                 known.stop.enforcement == .stopped, !known.isTerminating,
-                orders[number]?.isBreathing ?? true, releases[number] == nil,
+                orders[number] == nil, releases[number] == nil,
                 !hasEnded(application.process)
             else {
                 unverified.remove(number)
@@ -322,19 +311,11 @@ final class Stops {
     /// Lets it run, if something waits to be read by it, or if that cannot be told.
     func breathe(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        lastBreath += 1
-        let breath = Order.breathing(lastBreath)
-        orders[number] = breath
         objections.lookForUnread(application) { [weak self] isUnread in
-            // The breath may be over: the next stop ends it.
-            guard let self, orders[number] == breath, let known = core.application(number) else { return }
-            orders[number] = nil
+            guard let self, let known = core.application(number) else { return }
             if isUnread { letGo(number, sparingMain: known.stop.isSignalledByOthers) }
         }
     }
-
-    /// There are no more breaths: the daemon ends.
-    func close() { orders = [:] }
 
     /// Ends all that was begun, however long it takes: the daemon ends.
     func finish() {

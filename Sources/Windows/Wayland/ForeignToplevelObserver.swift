@@ -77,7 +77,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))
     }
 
-    public var isInDoubt: Bool { toplevels.values.contains { $0.owners.count > 1 } }
+    private var isInDoubt: Bool { toplevels.values.contains { $0.owners.count > 1 } }
 
     public func learn(names: [Int32: String]) {
         guard names != owners.registered else { return }

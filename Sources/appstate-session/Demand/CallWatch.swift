@@ -21,8 +21,9 @@ final class CallWatch {
     private var processes: [String: Int32] = [:]
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
-    private var callers: [UInt64: Slot] = [:]
-    private var lastCaller: UInt64 = 0
+    /// Questions whose a name in a call is, by their number.
+    private var names: [UInt64: Slot] = [:]
+    private var lastName: UInt64 = 0
     private var suspended: Set<Int32> = []
     private var monitor: Monitor?
     private var next: Monitor?
@@ -31,8 +32,8 @@ final class CallWatch {
 
     /// A bus may allow a connection only so many answers at once; of a session bus it is 50,000 with dbus-daemon.
     private static let mostConnections = 4_096
-    /// Callers that are asked for at once.
-    private static let mostCallers = 64
+    /// Questions whose a name in a call is, at once.
+    private static let mostNames = 64
 
     private final class Monitor {
         let bus: Bus
@@ -103,7 +104,7 @@ final class CallWatch {
         try bus.attach(to: loop)
         // The session ends, or its bus is restarted: what was known of it is of no use.
         try bus.onDisconnect { [unowned self] in
-            (processes, questions, listing, callers) = ([:], [:], nil, [:])
+            (processes, questions, listing, names) = ([:], [:], nil, [:])
             (monitor, next) = (nil, nil)
         }
         self.bus = bus
@@ -112,11 +113,9 @@ final class CallWatch {
 
     private func ask(_ bus: Bus, _ name: String) {
         do throws(BusFailure) {
-            let message = try bus.newDriverCall("GetConnectionUnixProcessID")
-            try message.append(name)
-            questions[name] = try bus.callAsync(message) { [unowned self] reply in
+            questions[name] = try bus.askProcess(of: name) { [unowned self] pid in
                 questions[name] = nil
-                processes[name] = (try? reply.readUInt32()).flatMap(Int32.init(exactly:)) ?? 0
+                processes[name] = pid ?? 0
                 if questions.isEmpty, listing == nil { haveAsked() }
             }
         } catch {
@@ -128,9 +127,7 @@ final class CallWatch {
         if isStale { return proceed() }
         var targets: [String: Int32] = [:]
         for (name, pid) in processes {
-            // A helper's connection is its application's.
-            let line = suspended.contains(pid) ? [pid] : proc.lineage(of: pid).map(\.pid)
-            if let main = line.first(where: suspended.contains) { targets[name] = main }
+            targets[name] = application(of: pid, among: suspended)
         }
         if targets.isEmpty { monitor = nil } else { become(targets) }
     }
@@ -177,41 +174,45 @@ final class CallWatch {
 
     private func heard(_ message: borrowing Message, by monitor: Monitor) {
         guard let destination = message.destination else { return }
-        if let pid = monitor.targets[destination] { return need(pid, message.sender) }
-        // A well-known name: whose it is, is asked. With one application there is nothing to ask.
-        let pids = Set(monitor.targets.values)
-        if pids.count == 1, let pid = pids.first { return need(pid, message.sender) }
         let sender = message.sender
-        request("GetNameOwner", of: destination) { [unowned self] reply in
-            guard let owner = try? reply.readString(), let pid = monitor.targets[owner] else { return }
-            need(pid, sender)
+        if let pid = monitor.targets[destination] { return need(pid, sender) }
+        // A well-known name. With one application there is nothing to ask.
+        let pids = Set(monitor.targets.values)
+        if pids.count == 1, let pid = pids.first { return need(pid, sender) }
+        identify(destination) { [unowned self] owner in
+            // Where it cannot be asked whose the name is, any of them may be the one that is needed.
+            guard let owner else { return pids.forEach { need($0, sender) } }
+            if let pid = application(of: owner, among: pids) { need(pid, sender) }
         }
     }
 
     private func need(_ pid: Int32, _ caller: String?) {
-        if let caller, let known = processes[caller] { return needed(pid, known) }
         guard let caller else { return needed(pid, 0) }
-        request("GetConnectionUnixProcessID", of: caller) { [unowned self] reply in
-            needed(pid, (try? reply.readUInt32()).flatMap(Int32.init(exactly:)) ?? 0)
-        }
+        identify(caller) { [unowned self] in needed(pid, $0 ?? 0) }
     }
 
-    /// Asks the bus about a name.
-    private func request(
-        _ member: String, of name: String, _ answered: @escaping (borrowing Message) -> Void
-    ) {
-        guard let bus, callers.count < Self.mostCallers else { return }
-        lastCaller += 1
-        let number = lastCaller
+    /// A helper's connection is its application's.
+    private func application(of pid: Int32, among mains: Set<Int32>) -> Int32? {
+        mains.contains(pid) ? pid : proc.lineage(of: pid).map(\.pid).first(where: mains.contains)
+    }
+
+    /// Finds the process behind a name.
+    ///
+    /// - Parameter answered: gets its pid, 0: it has none; nil: too much is being asked already. A call is never lost to
+    ///   that.
+    private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
+        if let known = processes[name] { return answered(known) }
+        guard let bus, names.count < Self.mostNames else { return answered(nil) }
+        lastName += 1
+        let number = lastName
         do throws(BusFailure) {
-            let message = try bus.newDriverCall(member)
-            try message.append(name)
-            callers[number] = try bus.callAsync(message) { [unowned self] reply in
-                callers[number] = nil
-                answered(reply)
+            names[number] = try bus.askProcess(of: name) { [unowned self] pid in
+                names[number] = nil
+                answered(pid ?? 0)
             }
         } catch {
             journal.log(.debug, "\(error)")
+            answered(nil)
         }
     }
 }
