@@ -10,6 +10,10 @@ public final class EventLoop {
     public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
     /// Called after each event, with the microseconds that it took.
     public var dispatched: ((_ microseconds: UInt64) -> Void)?
+    /// Called after each event, again and again for a moment while it answers that it has dealt with something more.
+    public var more: (() -> Bool)?
+    /// How long, in microseconds.
+    private static let longestSequel: UInt64 = 300
     /// So long may one event take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
     /// Whose event is dispatched; nil: the bus's.
@@ -44,17 +48,35 @@ public final class EventLoop {
         if result == 0 { result = sd_event_wait(pointer, timeout) }
         guard try check(result, "wait", "the event loop") > 0 else { return false }
         place = nil
-        let begin = now
+        var begin = now
         try check(sd_event_dispatch(pointer), "run", "the event loop")
-        if overran != nil || dispatched != nil {
-            var time = timespec()
-            clock_gettime(CLOCK_MONOTONIC, &time)
-            let end = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
-            let span = end > begin ? end - begin : 0
-            dispatched?(span)
-            if span > Self.longest { overran?(span, place.map { "\($0)" } ?? "the bus") }
+        let first = note(since: begin)
+        // Each turn of the loop costs more system calls than a message takes.
+        while let more, Self.clock - first < Self.longestSequel {
+            begin = Self.clock
+            place = nil
+            guard more() else { break }
+            note(since: begin)
         }
         return true
+    }
+
+    /// Tells how long an event took.
+    ///
+    /// - Returns: when it ended.
+    @discardableResult
+    private func note(since begin: UInt64) -> UInt64 {
+        let end = Self.clock
+        let span = end > begin ? end - begin : 0
+        dispatched?(span)
+        if span > Self.longest { overran?(span, place.map { "\($0)" } ?? "the bus") }
+        return end
+    }
+
+    private static var clock: UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
     }
 
     /// Waits for one event and dispatches it.

@@ -12,6 +12,8 @@ public import Systemd
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
+    /// For questions to the bus that are waited for. Nobody calls it.
+    private let inquiries: Bus
     let journal: Journal
     let proc = Proc()
     let connections: Connections
@@ -73,12 +75,14 @@ public final class Daemon {
     ///   - stored: what the service manager kept of the daemon before.
     ///   - handed: what was opened for us with more rights than ours.
     public init(
-        loop: EventLoop, bus: Bus, configuration source: Configuration.Source, runtimeDirectory: String?,
+        loop: EventLoop, bus: Bus, inquiries: Bus, configuration source: Configuration.Source,
+        runtimeDirectory: String?,
         stored: [(name: String, descriptor: Int32)], handed: HandedOver, journal: Journal
     ) throws {
         self.handed = handed
         self.loop = loop
         self.bus = bus
+        self.inquiries = inquiries
         self.journal = journal
         self.source = source
         self.stored = stored
@@ -89,7 +93,7 @@ public final class Daemon {
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
         // Whoever runs appstated --release by hand lets nobody go under our hands.
         _ = state?.lock(alone: false)
-        connections = Connections(bus: bus, proc: proc, journal: journal)
+        connections = Connections(inquiries: inquiries, proc: proc, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
@@ -191,7 +195,8 @@ public final class Daemon {
             })
         slots.append(
             try bus.addNodes(under: BusNames.applications) { [unowned self] in visiblePaths(below: $0) })
-        try bus.onDisconnect { [unowned self] in lostBus() }
+        try inquiries.attach(to: loop)
+        for bus in [bus, inquiries] { try bus.onDisconnect { [unowned self] in lostBus() } }
         busID = try? bus.id()
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
@@ -203,6 +208,8 @@ public final class Daemon {
         try logind.start()
         try polkit.start()
         try bus.attach(to: loop)
+        // Whoever floods us must not have the bus's queue grow with what comes for us: others wait behind it.
+        loop.more = { [bus] in (try? bus.process()) == true }
         do {
             try bus.requestName(BusNames.service)
         } catch  where error.errno == EEXIST {

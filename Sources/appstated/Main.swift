@@ -41,9 +41,11 @@ enum Main {
         for name in handed.names { Service.dropStored(name) }
         let loop: EventLoop
         let bus: Bus
+        let inquiries: Bus
         do {
             loop = try EventLoop()
             bus = try Bus.system { journal.log(.error, $0) }
+            inquiries = try Bus.system { journal.log(.error, $0) }
         } catch {
             let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
                 " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
@@ -53,7 +55,8 @@ enum Main {
         do {
             let directory = runtimeDirectory
             let daemon = try Daemon(
-                loop: loop, bus: bus, configuration: configuration, runtimeDirectory: directory,
+                loop: loop, bus: bus, inquiries: inquiries, configuration: configuration,
+                runtimeDirectory: directory,
                 stored: stored, handed: handed, journal: journal)
             try daemon.start()
             stayInMemory(journal)

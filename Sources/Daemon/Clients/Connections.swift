@@ -5,7 +5,8 @@ import Systemd
 
 /// All connections that have called us, until they leave.
 final class Connections {
-    private let bus: Bus
+    /// A connection of its own: an answer that is waited for must not come behind all that others have sent us.
+    private let inquiries: Bus
     private let proc: Proc
     private let journal: Journal
     /// Called when one of them has left the bus.
@@ -18,8 +19,9 @@ final class Connections {
     /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
     private static let ownRules = 256
 
-    init(bus: Bus, proc: Proc, journal: Journal) {
-        self.bus = bus
+    /// - Parameter inquiries: a connection to the bus that nobody calls.
+    init(inquiries: Bus, proc: Proc, journal: Journal) {
+        self.inquiries = inquiries
         self.proc = proc
         self.journal = journal
     }
@@ -33,10 +35,10 @@ final class Connections {
     /// Throws a `BusFailure` when it has left, and a `KernelFailure` when it cannot be looked at for now.
     func connection(named name: ConnectionName) throws -> Connection {
         if let connection = known[name] { return connection }
-        // Watched before it is asked for, so that its end cannot fall between the two.
+        // Watched before it is asked for, on the same connection, so that its end cannot fall between the two.
         try watch(name)
         do {
-            let credentials = try bus.credentials(of: name)
+            let credentials = try inquiries.credentials(of: name)
             let connection = try Connection(name: name, credentials: credentials, proc: proc)
             known[name] = connection
             return connection
@@ -56,7 +58,7 @@ final class Connections {
 
     /// A rule that the bus refuses would close the connection where nobody takes the error.
     private func watchDeparture(of name: ConnectionName?) throws(BusFailure) -> Slot {
-        try bus.watchOwner(
+        try inquiries.watchOwner(
             of: name, onlyLost: true,
             failed: { [journal] error in
                 journal.log(.error, "the bus does not tell who leaves it (\(name ?? "all")): \(error)")

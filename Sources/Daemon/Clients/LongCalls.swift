@@ -23,6 +23,16 @@ final class LongCalls {
         }
     }
 
+    /// What of each user waits.
+    private final class Tally {
+        private(set) var users: [UInt32: (calls: Int, bytes: Int)] = [:]
+
+        func add(_ calls: Int, _ bytes: Int, of user: UInt32) {
+            let before = users[user] ?? (0, 0)
+            users[user] = before.calls + calls == 0 ? nil : (before.calls + calls, before.bytes + bytes)
+        }
+    }
+
     private final class Held {
         let message: Message
         let user: UInt32
@@ -30,12 +40,18 @@ final class LongCalls {
         let size: Int
         /// It was given back once, and had to wait again.
         var hasReturned = false
+        /// It is counted for as long as it is there.
+        private let tally: Tally
 
-        init(_ message: borrowing Message, _ size: Int, _ user: UInt32) {
+        init(_ message: borrowing Message, _ size: Int, _ user: UInt32, _ tally: Tally) {
             self.message = message.retained()
             self.size = size
             self.user = user
+            self.tally = tally
+            tally.add(1, size, of: user)
         }
+
+        deinit { tally.add(-1, -size, of: user) }
     }
 
     /// How long steps may keep the loop.
@@ -61,6 +77,7 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
+    private let tally = Tally()
     private let share: WorkShare
     /// Whose call is being handled.
     private var caller: UInt32?
@@ -101,27 +118,18 @@ final class LongCalls {
     ) throws(MethodError) -> Bool {
         caller = connection.user
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
-        return try holds(Held(message, size, connection.user), from: connection)
-    }
-
-    private func isBusy(_ name: ConnectionName) -> Bool {
-        jobs.contains { $0.connection == name && $0.holdsCalls }
-    }
-
-    private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
-
-    private func holds(_ held: Held, from connection: Connection) throws(MethodError) -> Bool {
         let name = connection.name
-        let isBack = leavesLine(held, name)
+        let isBack = leavesLine(message, name)
         if !isBack, waiting[name] == nil, returning[name] != nil {
             // Those that are on their way back came before it.
-            try checkRoom(for: held, from: connection)
-            giveBack(held, of: name)
+            try checkRoom(for: size, from: connection)
+            giveBack(Held(message, size, connection.user, tally), of: name)
             return true
         }
         let mustWait = isBusy(name) || isOverdrawn(connection.user)
         guard mustWait || !isBack && waiting[name] != nil else { return false }
-        if !isBack { try checkRoom(for: held, from: connection) }
+        if !isBack { try checkRoom(for: size, from: connection) }
+        let held = Held(message, size, connection.user, tally)
         // Those that come back were the first, in the order in which they come.
         held.hasReturned = isBack
         let line = waiting[name] ?? []
@@ -130,6 +138,12 @@ final class LongCalls {
         armShare()
         return true
     }
+
+    private func isBusy(_ name: ConnectionName) -> Bool {
+        jobs.contains { $0.connection == name && $0.holdsCalls }
+    }
+
+    private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
 
     /// One call of each connection that has no job and whose user has a share left: then it is seen what that took.
     private func giveBackNext() {
@@ -203,25 +217,26 @@ final class LongCalls {
         }
     }
 
-    private func leavesLine(_ held: Held, _ name: ConnectionName) -> Bool {
-        guard let line = returning[name],
-            let index = line.firstIndex(where: { $0.message.isSame(as: held.message) })
-        else { return false }
+    private func leavesLine(_ message: borrowing Message, _ name: ConnectionName) -> Bool {
+        guard let line = returning[name] else { return false }
+        var index = line.startIndex
+        while index < line.endIndex, !line[index].message.isSame(as: message) { index += 1 }
+        guard index < line.endIndex else { return false }
         returning[name]?.remove(at: index)
         if line.count == 1 { returning[name] = nil }
         return true
     }
 
-    private func checkRoom(for held: Held, from connection: Connection) throws(MethodError) {
+    private func checkRoom(for size: Int, from connection: Connection) throws(MethodError) {
         let user = connection.user
-        let ofUser = [waiting, returning].flatMap(\.values).joined().filter { $0.user == user }
+        let held = tally.users[user] ?? (0, 0)
         let own = (waiting[connection.name]?.count ?? 0) + (returning[connection.name]?.count ?? 0)
-        guard ofUser.count < Self.mostHeld || own < Self.ownPlaces else {
+        guard held.calls < Self.mostHeld || own < Self.ownPlaces else {
             throw MethodError(
                 .limitsExceeded, "More than \(Self.mostHeld) calls of user \(user) wait for those before them"
             )
         }
-        guard ofUser.reduce(held.size, { $0 + $1.size }) <= Self.mostBytes else {
+        guard held.bytes + size <= Self.mostBytes else {
             throw MethodError(
                 .limitsExceeded,
                 "Calls of user \(user) that wait for those before them have more than \(Self.mostBytes) bytes"
