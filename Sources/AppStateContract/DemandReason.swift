@@ -4,4 +4,10 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case call
     /// Its program was started once more.
     case start
+    /// Somebody asks the window manager to close a window of it.
+    case close
+    /// Somebody asks the window manager to bring a window of it to the front.
+    case activate
+    /// The X server answers nobody: this one may have it to itself.
+    case grab
 }

@@ -1,7 +1,9 @@
 /// Why a reporter says that a process must not be suspended by policy. Others may have reasons of their own.
 public enum ExemptionReason: String, Sendable, CaseIterable {
-    /// It owns the clipboard or the primary selection: who pastes asks it.
+    /// It owns the clipboard: who pastes asks it.
     case clipboard
+    /// Text in it was marked a short while ago (X11's primary selection): who pastes that asks it.
+    case selection
     /// It owns a well-known name on the session bus: who calls it waits.
     case busName = "bus-name"
     /// It plays sound.

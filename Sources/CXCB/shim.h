@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <xcb/res.h>
 #include <xcb/xcb.h>
+#include <xcb/xcbext.h>
 #include <xcb/xfixes.h>
 
 // xcb_res_id is a variable that libxcb writes to: Swift takes it for shared state that nobody guards.

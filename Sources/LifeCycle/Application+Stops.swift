@@ -44,7 +44,10 @@ extension Application {
     mutating func waitAgain(for span: Microseconds?, _ step: inout Step) {
         guard state == .background, suspension == .automatic, !isTerminating else { return }
         isNeeded = false
-        grace = .running(serial: nil, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
+        // An acknowledgement that is still awaited ends this one, too.
+        var serial: UInt64?
+        if case .running(let awaited, _) = grace { serial = awaited }
+        grace = .running(serial: serial, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
     }
 
     /// Between two attempts to suspend what something speaks against, and while somebody needs it.

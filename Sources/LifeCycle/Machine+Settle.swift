@@ -45,10 +45,17 @@ extension Machine {
     }
 
     /// Somebody needs an application: what only decisions of ours suspend runs, and has its grace again (§ 5, "Thaw on
-    /// demand"). What a person or a stranger has stopped stays so.
+    /// demand"). So has one that policy is about to suspend: it may be in the middle of an answer. What a person or a
+    /// stranger has stopped stays so.
     mutating func needed(_ number: ApplicationNumber, _ why: String) {
-        guard let application = applications[number], application.isHeldByDecision else { return }
         let grace = settings.backgroundGrace
+        guard let application = applications[number], application.isHeldByDecision else {
+            return updateAnnouncing(number, .demand) {
+                guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
+                $0.demand = why
+                $0.waitAgain(for: grace, &$1)
+            }
+        }
         updateAnnouncing(number, .demand) {
             $0.demand = why
             $0.isNeeded = true
@@ -152,7 +159,9 @@ extension Machine {
 
     /// Whether policy may go on holding it: its hold gives way to whatever would have forbidden it.
     private func allowsPolicy(_ application: Application) -> Bool {
-        application.suspension == .automatic && application.exemptions.isEmpty && policySuspends(application)
+        application.suspension == .automatic && application.exemptions.isEmpty
+            && application.protection == nil
+            && policySuspends(application)
     }
 
     /// Whether policy suspends at all where this application is: not in `Mode=observe`, and not in a session that has

@@ -119,7 +119,10 @@ extension Machine {
     }
 
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
-        refresh(remove(.reported(reporter.connection, number)), .windows)
+        let owners = remove(.reported(reporter.connection, number))
+        refresh(owners, .windows)
+        // Who stands has not closed it: somebody else has, and the application has yet to learn of that.
+        for owner in owners where applications[owner]?.isStopped == true { needed(owner, "window closed") }
     }
 
     mutating func setSession(_ session: SessionKey, _ reporter: ReporterIdentity) {

@@ -18,6 +18,9 @@ public protocol WindowObserver: AnyObject {
     ///
     /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
     func dispatch() throws(ObserverFailure)
+    /// Has `handler` called while an X server does not answer what it was asked, with how often it was for this answer:
+    /// every 100 ms. An application that was stopped while it had the server to itself keeps everybody waiting.
+    func onStall(_ handler: @escaping (_ times: Int) -> Void)
     /// What a person should know of how the windows were understood, each sentence once.
     func takeNotices() -> [String]
     /// Nothing is known of the windows for now: `windows` is what was last known, and no reason to take one for hidden.
@@ -30,6 +33,7 @@ public protocol WindowObserver: AnyObject {
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
     public var isBlind: Bool { false }
+    public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
     public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}
 }

@@ -24,10 +24,14 @@ final class Agent {
     private var calls: CallWatch?
     private var starts: StartWatch?
     private var demands: Demands?
-    /// The processes of applications that are suspended.
-    private var suspended: Set<Int32> = []
+    /// The main processes of applications that are suspended, or about to be, and of all applications.
+    private var resting: Set<Int32> = []
+    private var registered: Set<Int32> = []
+    /// Those that are suspended, the last at the end.
+    private var suspended: [Int32] = []
     private var playback: Playback?
-    private var selections: (observer: SelectionObserver, source: Source)?
+    private var selections: Selections?
+    private var requests: RequestWatch?
     private var registry: Registry?
     private let adoption: Adoption
     private var configuration: Configuration
@@ -74,36 +78,53 @@ final class Agent {
 
     private func watch(_ found: any WindowObserver) throws {
         observer = found
+        found.onStall { [unowned self] in unstall($0) }
         source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
-        watchSelections()
+        watchDisplay()
         journal.log(.info, "watching \(subject)")
     }
 
-    /// The X server's own clipboard only: beside a Wayland compositor it is the compositor that owns what X11 has, and
+    /// What only an X server tells. Beside a Wayland compositor it is the compositor that owns what X11's clipboard has, and
     /// asking might start an Xwayland that nobody needs.
-    private func watchSelections() {
+    private func watchDisplay() {
         guard let system = observer?.system, [.x11, .i3].contains(system) else { return }
         do {
-            let observer = try SelectionObserver()
-            let source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatchSelections() }
-            selections = (observer, source)
-            journal.log(.info, "watching \(observer.subject)")
+            let selections = try Selections(loop: loop) { [unowned self] in tell($0, $1) }
+            journal.log(.info, "watching \(selections.subject)")
+            selections.onStall { [unowned self] in unstall($0) }
+            self.selections = selections
         } catch {
             journal.log(.notice, "\(error)")
         }
-        tell(.clipboard, selections?.observer.owners ?? [])
+        do {
+            requests = try RequestWatch(loop: loop) { [unowned self] in demands?.report($0, $1, by: 0) }
+            requests?.onStall { [unowned self] in unstall($0) }
+            requests?.watch(resting)
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
+    private func leaveDisplay() {
+        (selections, requests) = (nil, nil)
+        tell(.clipboard, [])
+        tell(.selection, [])
     }
 
     /// Who calls a suspended application has it run. On a bus that does not show calls, whoever may be called is never
     /// suspended.
     private func watchCalls() {
         guard let address = Desktop.sessionBus else { return }
-        calls = CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
-            if !isSeen { watchSessionNames(at: address) }
-        } needed: { [unowned self] pid, caller in
-            demands?.report(pid, .call, by: caller)
+        do {
+            calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
+                if !isSeen { watchSessionNames(at: address) }
+            } needed: { [unowned self] pid, caller in
+                demands?.report(pid, .call, by: caller)
+            }
+            calls?.watch(resting, among: registered)
+        } catch {
+            journal.log(.notice, "calls on the session bus are not seen: \(error)")
         }
-        calls?.watch(suspended)
     }
 
     private func watchStarts() {
@@ -111,7 +132,7 @@ final class Agent {
             starts = try StartWatch(loop: loop, journal: journal) { [unowned self] pid, other in
                 demands?.report(pid, .start, by: other)
             }
-            starts?.watch(suspended)
+            starts?.watch(resting)
         } catch {
             journal.log(.notice, "who starts a suspended application is not seen: \(error)")
         }
@@ -138,17 +159,6 @@ final class Agent {
         }
     }
 
-    private func dispatchSelections() {
-        do throws(ObserverFailure) {
-            try selections?.observer.dispatch()
-        } catch {
-            // The X server has ended, which the observer of windows is told of too.
-            selections?.source.cancel()
-            selections = nil
-        }
-        tell(.clipboard, selections?.observer.owners ?? [])
-    }
-
     private func dispatch() {
         do throws(ObserverFailure) {
             try observer?.dispatch()
@@ -165,9 +175,7 @@ final class Agent {
         source?.cancel()
         source = nil
         observer = nil
-        selections?.source.cancel()
-        selections = nil
-        tell(.clipboard, [])
+        leaveDisplay()
         do {
             guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
             lastLook = loop.now
@@ -197,15 +205,26 @@ final class Agent {
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
+        registered = Set(entries.keys)
         observer?.learn(names: entries.mapValues(\.name))
         adoption.learn(registry?.isKnown == true ? entries : nil)
         report()
     }
 
-    private func follow(suspended: Set<Int32>) {
-        self.suspended = suspended
-        calls?.watch(suspended)
-        starts?.watch(suspended)
+    private func follow(_ suspended: Set<Int32>, _ waiting: Set<Int32>) {
+        resting = suspended.union(waiting)
+        calls?.watch(resting, among: registered)
+        starts?.watch(resting)
+        requests?.watch(resting)
+        let new = suspended.subtracting(self.suspended)
+        self.suspended = self.suspended.filter(suspended.contains) + new.sorted()
+        if !new.isEmpty { requests?.noteSuspension() }
+    }
+
+    /// One of those that are suspended may have the X server to itself, most likely the last.
+    private func unstall(_ times: Int) {
+        guard let pid = suspended.dropLast(times - 1).last else { return }
+        demands?.urge(pid, .grab)
     }
 
     // MARK: The bus
@@ -216,16 +235,16 @@ final class Agent {
         try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
         let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not tell: \($0)") }
         // Before the windows, with which the daemon begins to suspend again.
-        exemptions = try Exemptions(bus: bus, deaf: deaf, journal: journal, log: log)
+        exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         exemptions?.report(exempt)
         reporter = try Reporter(
-            bus: bus, deaf: deaf, session: options.session, journal: journal,
+            bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } })
         registry = try Registry(
-            bus: bus, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
+            bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) },
-            suspended: { [unowned self] in follow(suspended: $0) })
-        demands = try Demands(bus: bus, deaf: deaf, journal: journal, log: log)
+            resting: { [unowned self] in follow($0, $1) })
+        demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus
         report()
@@ -251,7 +270,7 @@ final class Agent {
         exemptions = nil
         registry = nil
         demands = nil
-        follow(suspended: [])
+        follow([], [])
         adoption.use(nil)
         bus = nil
     }

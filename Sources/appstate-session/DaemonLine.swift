@@ -22,16 +22,30 @@ final class DaemonLine {
     /// Nobody owns the name, or nobody lets us speak: nothing is sent until it gets an owner. At the beginning nobody has
     /// answered yet, and the first call may start the daemon.
     private(set) var isAbsent = false
+    /// A call was refused that is tried again in a moment.
+    private var isResting = false
     private let bus: Bus
     private let journal: Journal
     private var awaited = 0
     private var calls: [Slot] = []
     private var ownerChange: Slot?
+    private let loop: EventLoop
+    private var retry: Timer?
+
+    /// Until a call is tried again that was refused for a reason that may pass, in microseconds.
+    private static let retryDelay: UInt64 = 2_000_000
 
     /// - Parameter deaf: called when the bus does not tell of the daemon.
-    init(bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal) throws(BusFailure) {
+    init(
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal
+    ) throws(BusFailure) {
         self.bus = bus
+        self.loop = loop
         self.journal = journal
+        retry = try loop.timer { [unowned self] in
+            isResting = false
+            proceed()
+        }
         ownerChange = try bus.watchOwner(of: BusNames.service, failed: deaf) { [unowned self] _, owner in
             daemon = owner
             begin(isAbsent: owner == nil)
@@ -41,7 +55,7 @@ final class DaemonLine {
 
     /// Has the speaker speak, as soon as nothing is awaited and somebody listens.
     func proceed() {
-        guard awaited == 0, !isAbsent else { return }
+        guard awaited == 0, !isAbsent, !isResting else { return }
         calls = []
         do {
             try speaker?.speak()
@@ -89,8 +103,20 @@ final class DaemonLine {
         begin(isAbsent: true)
     }
 
+    /// Takes a refusal.
+    ///
+    /// - Returns: whether it may pass, because too much is under way, say: after a moment the speaker speaks again.
+    func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
+        journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
+        guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
+        isResting = true
+        retry?.arm(at: loop.now + Self.retryDelay)
+        return true
+    }
+
     private func begin(isAbsent: Bool) {
         self.isAbsent = isAbsent
+        isResting = false
         (awaited, calls) = (0, [])
         speaker?.forget()
     }

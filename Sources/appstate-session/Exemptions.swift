@@ -30,11 +30,12 @@ final class Exemptions: DaemonSpeaker {
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - log: gets a line for each set that is sent.
     init(
-        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal, log: ((String) -> Void)?
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        log: ((String) -> Void)?
     ) throws(BusFailure) {
         self.log = log
         self.journal = journal
-        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
     }
 

@@ -18,9 +18,11 @@ final class Registry: DaemonSpeaker {
     private let journal: Journal
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
-    private let tellSuspended: (Set<Int32>) -> Void
+    private let tellResting: (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
     private var entries: [Int32: Entry] = [:]
     private var suspended: Set<Int32> = []
+    /// In the background, and perhaps about to be suspended.
+    private var waiting: Set<Int32> = []
     /// Whether a daemon has told of all that are registered, and is still there.
     private(set) var isKnown = false
     private var isSubscribed = false
@@ -32,19 +34,21 @@ final class Registry: DaemonSpeaker {
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
-    ///   - suspended: gets those that are suspended, by whomever, whenever they are others.
+    ///   - resting: gets those that are suspended, by whomever, and those that will be when their time in the background
+    ///     is over; whenever one of them is registered, suspended or let run.
     init(
-        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
-        unregistered: @escaping (Int32) -> Void, suspended: @escaping (Set<Int32>) -> Void
+        unregistered: @escaping (Int32) -> Void,
+        resting: @escaping (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
     ) throws(BusFailure) {
         self.bus = bus
         self.deaf = deaf
         self.journal = journal
         self.tell = tell
         self.unregistered = unregistered
-        tellSuspended = suspended
-        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        tellResting = resting
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
         matches = try listen()
         line.proceed()
@@ -68,14 +72,23 @@ final class Registry: DaemonSpeaker {
             try match(.stateChanged) { [unowned self] message in
                 try message.skip("os")
                 let pid = try message.readUInt32()
-                try message.skip("s")
-                let isSuspended = try message.readString() == LifeCycleState.suspended.rawValue
-                guard let pid = Int32(exactly: pid) else { return }
-                if isSuspended {
-                    learn(suspended: suspended.union([pid]))
-                } else {
-                    learn(suspended: suspended.subtracting([pid]))
-                }
+                let from = try message.readString()
+                let to = try message.readString()
+                if let pid = Int32(exactly: pid) { learn(pid, from, to) }
+            },
+            try bus.match(
+                "type='signal',sender='\(BusNames.service)',path_namespace='\(BusNames.applications)',"
+                    + "interface='\(BusNames.application)',member='\(ApplicationSignal.didEnterBackground.rawValue)'",
+                failed: deaf
+            ) { [unowned self] message in
+                guard message.sender == line.daemon, let path = message.path,
+                    let pid = entries.first(where: { $0.value.path == path })?.key
+                else { return }
+                try? message.skip("t")
+                // 0: it will not be suspended.
+                guard let deadline = try? message.readUInt64(), deadline != 0 else { return }
+                waiting.insert(pid)
+                tellResting(suspended, waiting)
             },
             try match(.resync) { [unowned self] _ in
                 journal.log(
@@ -103,48 +116,63 @@ final class Registry: DaemonSpeaker {
         if !isSubscribed {
             isSubscribed = true
             let method = ManagerMethod.subscribe
-            try line.call(method, refused: { [journal] in journal.log(.debug, "\(method.rawValue): \($0)") })
+            try line.call(
+                method,
+                refused: { [unowned self] in
+                    if line.tryAgain("does not tell who is registered", $0) { isSubscribed = false }
+                })
         }
         guard !isListed else { return }
         isListed = true
         try line.call(
             ManagerMethod.listApplications,
-            // Asked again after the next `Resync`, and of the next daemon: a list that is refused once, because others of
-            // this user have too many under way, is no reason to ask nothing more.
-            refused: { [journal] in
-                journal.log(.info, "\(BusNames.service) does not say who is registered: \($0)")
+            refused: { [unowned self] in
+                if line.tryAgain("does not say who is registered", $0) { isListed = false }
             },
             answered: { [unowned self] reply in
-                if let (rows, suspended) = try? Self.rows(of: reply) { learn(rows, suspended) }
+                if let rows = try? Self.rows(of: reply) { learn(rows) }
             })
     }
 
     func forget() {
+        // Those that are suspended stay so until the next daemon says otherwise, and may be needed meanwhile.
         (isKnown, isSubscribed, isListed) = (false, false, false)
-        learn(suspended: [])
         tell(entries)
     }
 
-    private func learn(suspended: Set<Int32>) {
-        guard suspended != self.suspended else { return }
-        self.suspended = suspended
-        tellSuspended(suspended)
+    private func learn(_ pid: Int32, _ from: String, _ to: String) {
+        if to == LifeCycleState.suspended.rawValue {
+            suspended.insert(pid)
+        } else {
+            suspended.remove(pid)
+            // It runs because somebody needs it, as a rule, and has yet to answer.
+            if from == LifeCycleState.suspended.rawValue, to == LifeCycleState.background.rawValue {
+                waiting.insert(pid)
+            } else if to != LifeCycleState.background.rawValue {
+                waiting.remove(pid)
+            }
+        }
+        tellResting(suspended, waiting)
     }
 
-    private func learn(_ rows: [Int32: Entry], _ suspended: Set<Int32>) {
-        learn(suspended: suspended)
+    private func learn(_ rows: [Int32: (entry: Entry, state: String)]) {
         let before = isKnown ? entries : [:]
-        entries = rows
+        entries = rows.mapValues(\.entry)
         isKnown = true
+        func pids(in state: LifeCycleState) -> Set<Int32> {
+            Set(rows.filter { $0.value.state == state.rawValue }.keys)
+        }
+        // Whether they will be suspended, nobody says here.
+        (suspended, waiting) = (pids(in: .suspended), pids(in: .background))
+        tellResting(suspended, waiting)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }
         tell(entries)
     }
 
     private static func rows(
         of message: borrowing Message
-    ) throws(BusFailure) -> (rows: [Int32: Entry], suspended: Set<Int32>) {
-        var rows: [Int32: Entry] = [:]
-        var suspended: Set<Int32> = []
+    ) throws(BusFailure) -> [Int32: (entry: Entry, state: String)] {
+        var rows: [Int32: (entry: Entry, state: String)] = [:]
         _ = try message.enter(.array, "(osuus)")
         while try message.enter(.struct, "osuus") {
             let path = try message.readObjectPath()
@@ -154,17 +182,20 @@ final class Registry: DaemonSpeaker {
             let state = try message.readString()
             try message.exit()
             guard let pid else { continue }
-            rows[pid] = Entry(name: name, path: path)
-            if state == LifeCycleState.suspended.rawValue { suspended.insert(pid) }
+            rows[pid] = (Entry(name: name, path: path), state)
         }
         try message.exit()
-        return (rows, suspended)
+        return rows
     }
 
     private func learn(_ entry: Entry?, _ pid: UInt32) {
         guard let pid = Int32(exactly: pid) else { return }
         entries[pid] = entry
-        if entry == nil { learn(suspended: suspended.subtracting([pid])) }
+        if entry == nil {
+            suspended.remove(pid)
+            waiting.remove(pid)
+        }
+        tellResting(suspended, waiting)
         tell(entries)
     }
 }

@@ -23,14 +23,14 @@ final class Reporter: DaemonSpeaker {
     ///   - session: for SetSession; nil: not called.
     ///   - log: gets each report that is sent.
     init(
-        bus: Bus, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
         log: ((Report) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
         self.session = session
         self.journal = journal
         self.log = log
-        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
     }
 

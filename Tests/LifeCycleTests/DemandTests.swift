@@ -90,9 +90,37 @@ struct DemandTests {
         #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
     }
 
-    @Test("what runs is not changed, nor what is unknown")
-    func running() throws {
+    @Test("who is about to be suspended has the grace anew; an acknowledgement still ends it")
+    func waiting() throws {
         var stage = try Stage.launched(suspension: .automatic)
+        try stage.minimize()
+        stage.pass(4 * Self.second)
+        stage.take(.needed(stage.number, "call"))
+        #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
+        #expect(stage.application.demand == "call")
+        try stage.perform(.acknowledge(stage.number, serial: 1, by: Stage.delegate))
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
+    @Test("whose window somebody else closes runs, and learns of it")
+    func closed() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        var report = WindowReport(number: 7, process: stage.reported)
+        report.visible = false
+        try stage.perform(.updateWindow(report, stage.reporter))
+        stage.pass(5 * Self.second)
+        stage.settle()
+        try #require(stage.state == .suspended)
+        try stage.perform(.removeWindow(7, stage.reporter))
+        stage.settle()
+        #expect(stage.state == .background)
+        #expect(stage.application.demand == "window closed")
+    }
+
+    @Test("what nobody is about to suspend is not changed, nor what is unknown")
+    func running() throws {
+        var stage = try Stage.launched(suspension: .manual)
         try stage.minimize()
         let before = stage.machine
         stage.take(.needed(stage.number, "call"))

@@ -140,7 +140,7 @@ private final class DaemonStandIn {
 
     func exemptions() throws -> Exemptions {
         try Exemptions(
-            bus: client, deaf: { Issue.record("the bus refused a match: \($0)") },
+            bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") },
             journal: Journal(identifier: "test"), log: nil)
     }
 

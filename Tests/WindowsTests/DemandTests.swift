@@ -31,7 +31,7 @@ struct DemandTests {
         init(_ bus: PrivateBus) throws {
             self.bus = bus
             loop = try EventLoop()
-            watch = CallWatch(address: bus.address, loop: loop, journal: DemandTests.journal) {
+            watch = try CallWatch(address: bus.address, loop: loop, journal: DemandTests.journal) {
                 [unowned self] in
                 isSeen = $0
             } needed: { [unowned self] in
@@ -40,7 +40,7 @@ struct DemandTests {
             try wait("whether calls are seen") { isSeen != nil }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
+        func follow(_ pids: Set<Int32>) { watch?.watch(pids, among: pids) }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
             let deadline = ContinuousClock.now + .seconds(300)

@@ -59,6 +59,8 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
+    public func onStall(_ handler: @escaping (_ times: Int) -> Void) { processes?.onStall(handler) }
+
     public var subject: String { "\(system) at \(path)" }
     public var descriptor: Int32 { connection.descriptor }
 

@@ -3,14 +3,21 @@ import CXCB
 /// Watches who owns the clipboard and the primary selection of an X server: who pastes asks that process, and waits
 /// for it. XFixes tells of each change, and of an owner that is gone.
 public final class SelectionObserver {
-    /// The processes that own one of them, as of the last dispatch.
-    public private(set) var owners: Set<Int32> = []
-    private let connection: XConnection
-    private var windows: [xcb_atom_t: xcb_window_t] = [:]
+    /// A selection (Inter-Client Communication Conventions Manual, "Selection Atoms").
+    public enum Selection: String, CaseIterable, Sendable {
+        /// What was copied.
+        case clipboard = "CLIPBOARD"
+        /// What is marked.
+        case primary = "PRIMARY"
+    }
 
-    /// Inter-Client Communication Conventions Manual, "Selection Atoms"; the clipboard is what was copied, the primary
-    /// selection what is marked.
-    private static let selections = ["CLIPBOARD", "PRIMARY"]
+    /// The processes that own them, as of the last dispatch.
+    public private(set) var owners: [Selection: Int32] = [:]
+    /// How often a selection has been taken: also by who owned it already.
+    public private(set) var changes: [Selection: UInt64] = [:]
+    private let connection: XConnection
+    private let selections: [xcb_atom_t: Selection]
+    private var windows: [xcb_atom_t: xcb_window_t] = [:]
 
     /// Connects, and reads who owns them now.
     ///
@@ -18,10 +25,12 @@ public final class SelectionObserver {
     /// - Throws: `unreachable` where no server answers, or one without XFixes.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
-        let selections = connection.atoms(Self.selections)
+        let all = Selection.allCases
+        let atoms = connection.atoms(all.map(\.rawValue))
+        selections = Dictionary(zip(atoms, all)) { first, _ in first }
         // First the events, then the owners: what changes in between is seen twice rather than never.
-        try connection.watch(selections: selections)
-        windows = connection.owners(of: selections)
+        try connection.watch(selections: atoms)
+        windows = connection.owners(of: atoms)
         try dispatch(afresh: true)
     }
 
@@ -29,6 +38,9 @@ public final class SelectionObserver {
     public var subject: String { "selections of X11 display \(connection.display)" }
     /// Can be read when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { connection.descriptor }
+
+    /// Has `handler` called while the X server does not answer, with how often it was for this answer: every 100 ms.
+    public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
     /// Takes in all that has come. It may wait for answers of the X server.
     ///
@@ -62,6 +74,7 @@ public final class SelectionObserver {
         while let event = connection.nextEvent() {
             guard case .selection(let selection, let owner) = event else { continue }
             windows[selection] = owner == xcb_window_t(XCB_NONE) ? nil : owner
+            if let name = selections[selection] { changes[name, default: 0] += 1 }
             isChanged = true
         }
         return isChanged
@@ -69,10 +82,15 @@ public final class SelectionObserver {
 
     private func readOwners() {
         guard !windows.isEmpty else {
-            owners = []
+            owners = [:]
             return
         }
         let processes = connection.answer(to: connection.askProcesses(of: Array(windows.values)))
-        owners = Set(windows.values.compactMap { processes[connection.client(of: $0)] })
+        owners = [:]
+        for (atom, window) in windows {
+            if let selection = selections[atom] {
+                owners[selection] = processes[connection.client(of: window)]
+            }
+        }
     }
 }

@@ -36,6 +36,8 @@ public final class X11Observer: WindowObserver {
         desk.fixtures.union([connection.server, manager].compactMap(\.self))
     }
 
+    public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
+
     public func dispatch() throws(ObserverFailure) {
         takeEvents()
         // Reading takes a round trip, in which more may come: window managers say that nothing is active before they
@@ -85,7 +87,7 @@ public final class X11Observer: WindowObserver {
                 // For good, or while it is given to another parent.
                 if desk.clients[window]?.isListed == false { stale.root.insert(.clientList) }
             case .focusMoved: stale.root.insert(.activeWindow)
-            case .selection: break
+            case .selection, .message: break
             }
         }
     }

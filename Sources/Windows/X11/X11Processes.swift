@@ -7,6 +7,9 @@ final class X11Processes {
         connection = try XConnection(display: display)
     }
 
+    /// As `XConnection.onStall`.
+    func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
+
     /// The X server, where it is on this machine.
     var server: Int32? { connection.server }
 

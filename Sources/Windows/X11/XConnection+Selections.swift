@@ -9,7 +9,8 @@ extension XConnection {
     func watch(selections: [xcb_atom_t]) throws(ObserverFailure) {
         guard let fixes = cxcb_xfixes_extension(pointer), fixes.pointee.present != 0,
             // It answers nothing else before it was asked for its version.
-            let reply = xcb_xfixes_query_version_reply(pointer, xcb_xfixes_query_version(pointer, 1, 0), nil)
+            let reply = reply(
+                xcb_xfixes_query_version(pointer, 1, 0).sequence, as: xcb_xfixes_query_version_reply_t.self)
         else {
             throw .unreachable(
                 "the X server at display \(display) lacks XFixes: it does not tell of the clipboard")
@@ -30,7 +31,9 @@ extension XConnection {
         let cookies = selections.map { ($0, xcb_get_selection_owner(pointer, $0)) }
         var owners: [xcb_atom_t: xcb_window_t] = [:]
         for (selection, cookie) in cookies {
-            guard let reply = xcb_get_selection_owner_reply(pointer, cookie, nil) else { continue }
+            guard let reply = reply(cookie.sequence, as: xcb_get_selection_owner_reply_t.self) else {
+                continue
+            }
             defer { free(reply) }
             if reply.pointee.owner != xcb_window_t(XCB_NONE) { owners[selection] = reply.pointee.owner }
         }

@@ -67,6 +67,8 @@ final class XConnection {
         case selection(xcb_atom_t, owner: xcb_window_t)
         /// The keyboard focus has come to a window or left it, or one inside.
         case focusMoved
+        /// A client has sent a message about a window.
+        case message(window: xcb_window_t, type: xcb_atom_t)
     }
 
     /// The next event of those that have come; nil when there is none. Others are passed over.
@@ -88,6 +90,9 @@ final class XConnection {
             case XCB_UNMAP_NOTIFY:
                 return .unmapped(raw.loadUnaligned(as: xcb_unmap_notify_event_t.self).window)
             case XCB_FOCUS_IN, XCB_FOCUS_OUT: return .focusMoved
+            case XCB_CLIENT_MESSAGE:
+                let notice = raw.loadUnaligned(as: xcb_client_message_event_t.self)
+                return .message(window: notice.window, type: notice.type)
             default: continue
             }
         }
@@ -98,6 +103,32 @@ final class XConnection {
     func select(_ events: EventMask, of window: xcb_window_t) {
         var mask = events.rawValue
         xcb_change_window_attributes(pointer, window, XCB_CW_EVENT_MASK.rawValue, &mask)
+    }
+
+    // MARK: Answers
+
+    /// Called while an answer does not come, with how often it was for this one: every `longestAnswer`. Whoever has the
+    /// server to itself (X Window System Protocol, "GrabServer") keeps all others waiting.
+    var onStall: (_ times: Int) -> Void = { _ in }
+    /// In milliseconds. A server that nobody grabs answers within one.
+    private static let longestAnswer: Int32 = 100
+
+    /// Waits for the answer to a request, which is the caller's to free; nil where there is an error instead, or no server
+    /// any more.
+    func reply<Reply>(_ sequence: UInt32, as type: Reply.Type) -> UnsafeMutablePointer<Reply>? {
+        flush()
+        var reply: UnsafeMutableRawPointer?
+        var error: UnsafeMutablePointer<xcb_generic_error_t>?
+        var stalls = 0
+        while xcb_poll_for_reply(pointer, sequence, &reply, &error) == 0 {
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&ready, 1, Self.longestAnswer) == 0 {
+                stalls += 1
+                onStall(stalls)
+            }
+        }
+        free(error)
+        return reply?.assumingMemoryBound(to: type)
     }
 
     /// Makes the descriptor readable soon: asks for something, and drops the answer.
@@ -112,7 +143,9 @@ final class XConnection {
     func atoms(_ names: [String]) -> [xcb_atom_t] {
         let cookies = names.map { xcb_intern_atom(pointer, 0, UInt16($0.utf8.count), $0) }
         return cookies.map { cookie in
-            guard let reply = xcb_intern_atom_reply(pointer, cookie, nil) else { return xcb_atom_t(XCB_NONE) }
+            guard let reply = reply(cookie.sequence, as: xcb_intern_atom_reply_t.self) else {
+                return xcb_atom_t(XCB_NONE)
+            }
             defer { free(reply) }
             return reply.pointee.atom
         }
@@ -144,9 +177,7 @@ final class XConnection {
 
     /// Waits for the answer; nil when the window, or the server, is gone.
     func answer(to question: Question) -> Property? {
-        var error: UnsafeMutablePointer<xcb_generic_error_t>?
-        guard let reply = xcb_get_property_reply(pointer, question.cookie, &error) else {
-            free(error)
+        guard let reply = reply(question.cookie.sequence, as: xcb_get_property_reply_t.self) else {
             return nil
         }
         defer { free(reply) }
@@ -164,9 +195,8 @@ final class XConnection {
     /// The window that has the keyboard focus; 0 or 1 where none has (X Window System Protocol, "GetInputFocus"). A
     /// round trip.
     func focus() -> xcb_window_t {
-        guard let reply = xcb_get_input_focus_reply(pointer, xcb_get_input_focus(pointer), nil) else {
-            return 0
-        }
+        let cookie = xcb_get_input_focus(pointer)
+        guard let reply = reply(cookie.sequence, as: xcb_get_input_focus_reply_t.self) else { return 0 }
         defer { free(reply) }
         return reply.pointee.focus
     }
@@ -176,9 +206,7 @@ final class XConnection {
         let cookies = windows.map { ($0, xcb_get_window_attributes(pointer, $0)) }
         var mapped: Set<xcb_window_t> = []
         for (window, cookie) in cookies {
-            var error: UnsafeMutablePointer<xcb_generic_error_t>?
-            guard let reply = xcb_get_window_attributes_reply(pointer, cookie, &error) else {
-                free(error)
+            guard let reply = reply(cookie.sequence, as: xcb_get_window_attributes_reply_t.self) else {
                 continue
             }
             defer { free(reply) }
@@ -208,7 +236,9 @@ final class XConnection {
 
     /// Waits for the processes, by `client(of:)` of their windows. Clients on other machines have none.
     func answer(to question: ProcessQuestion) -> [UInt32: Int32] {
-        guard let reply = xcb_res_query_client_ids_reply(pointer, question.cookie, nil) else { return [:] }
+        guard let reply = reply(question.cookie.sequence, as: xcb_res_query_client_ids_reply_t.self) else {
+            return [:]
+        }
         defer { free(reply) }
         var processes: [UInt32: Int32] = [:]
         var ids = xcb_res_query_client_ids_ids_iterator(reply)
@@ -230,7 +260,8 @@ final class XConnection {
 
     private var tellsProcesses: Bool {
         guard let resources = cxcb_res_extension(pointer), resources.pointee.present != 0,
-            let reply = xcb_res_query_version_reply(pointer, xcb_res_query_version(pointer, 1, 2), nil)
+            let reply = reply(
+                xcb_res_query_version(pointer, 1, 2).sequence, as: xcb_res_query_version_reply_t.self)
         else { return false }
         defer { free(reply) }
         return (reply.pointee.server_major, reply.pointee.server_minor) >= (1, 2)
@@ -244,5 +275,7 @@ struct EventMask: OptionSet {
     static let propertyChange = EventMask(rawValue: XCB_EVENT_MASK_PROPERTY_CHANGE.rawValue)
     /// Among others, that the window is unmapped or destroyed.
     static let structureNotify = EventMask(rawValue: XCB_EVENT_MASK_STRUCTURE_NOTIFY.rawValue)
+    /// Of a window's children; of the root window, messages to the window manager as well.
+    static let substructureNotify = EventMask(rawValue: XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue)
     static let focusChange = EventMask(rawValue: XCB_EVENT_MASK_FOCUS_CHANGE.rawValue)
 }

@@ -1,13 +1,13 @@
 import AppStateBus
-import Glibc
 import Linux
 import Systemd
 
-/// Tells that somebody calls a suspended application on the session bus.
+/// Tells that somebody calls an application on the session bus that is suspended, or about to be.
 ///
 /// The bus shows such calls to a connection that has become a monitor (D-Bus specification, "BecomeMonitor"), with rules
 /// that let nothing else through. A monitor's rules are for good and it can ask nothing, so each set of suspended
-/// applications has a monitor of its own; questions go through another connection.
+/// applications has a monitor of its own; questions go through another connection. It is there before an application is
+/// suspended, and stays when that runs again because it is needed: a call that was not answered in time is seen, too.
 final class CallWatch {
     private let address: String
     private let loop: EventLoop
@@ -15,6 +15,7 @@ final class CallWatch {
     private let needed: (_ pid: Int32, _ caller: Int32) -> Void
     private let proc = Proc()
     private var settled: ((Bool) -> Void)?
+    private var isRefused = false
     /// For questions; while there is something to ask.
     private var bus: Bus?
     /// The processes of connections. No name of a connection is given twice.
@@ -24,16 +25,24 @@ final class CallWatch {
     /// Questions whose a name in a call is, by their number.
     private var names: [UInt64: Slot] = [:]
     private var lastName: UInt64 = 0
-    private var suspended: Set<Int32> = []
+    private var resting: Set<Int32> = []
+    private var registered: Set<Int32> = []
     private var monitor: Monitor?
     private var next: Monitor?
-    /// The set has changed while the monitor for an earlier one was being made.
+    /// It has changed whom to watch while a monitor was being made.
     private var isStale = false
+    /// The first monitor has seen a call that no rule of it lets through.
+    private var isDeluged = false
+    private var retry: Timer?
+    private var delay = shortestDelay
 
     /// A bus may allow a connection only so many answers at once; of a session bus it is 50,000 with dbus-daemon.
     private static let mostConnections = 4_096
     /// Questions whose a name in a call is, at once.
     private static let mostNames = 64
+    /// Until a monitor that was lost, or could not be made, is made again; microseconds, doubled each time.
+    private static let shortestDelay: UInt64 = 1_000_000
+    private static let longestDelay: UInt64 = 60_000_000
 
     private final class Monitor {
         let bus: Bus
@@ -54,32 +63,38 @@ final class CallWatch {
     init(
         address: String, loop: EventLoop, journal: Journal, settled: @escaping (Bool) -> Void,
         needed: @escaping (_ pid: Int32, _ caller: Int32) -> Void
-    ) {
+    ) throws {
         self.address = address
         self.loop = loop
         self.journal = journal
         self.settled = settled
         self.needed = needed
+        retry = try loop.timer { [unowned self] in proceed() }
         // Of nobody: only whether we may.
         become([:])
     }
 
-    /// The processes of the suspended applications, each the main one.
-    func watch(_ suspended: Set<Int32>) {
-        guard suspended != self.suspended else { return }
-        self.suspended = suspended
+    /// Watches calls to applications, each known by its main process.
+    ///
+    /// - Parameters:
+    ///   - resting: those that are suspended or about to be.
+    ///   - registered: all that there are: what is registered is no part of another.
+    func watch(_ resting: Set<Int32>, among registered: Set<Int32>) {
+        (self.resting, self.registered) = (resting, registered)
         proceed()
     }
 
     // MARK: Who is connected
 
     private func proceed() {
+        // The bus shows its calls to nobody: names are watched instead.
+        if settled == nil, isRefused { return }
         guard next == nil, listing == nil, questions.isEmpty else {
             isStale = true
             return
         }
         isStale = false
-        guard !suspended.isEmpty else {
+        guard !resting.isEmpty else {
             monitor = nil
             return
         }
@@ -95,7 +110,13 @@ final class CallWatch {
             }
         } catch {
             journal.log(.debug, "\(error)")
+            tryAgain()
         }
+    }
+
+    private func tryAgain() {
+        retry?.arm(at: loop.now + delay)
+        delay = min(2 * delay, Self.longestDelay)
     }
 
     private func connection() throws(BusFailure) -> Bus {
@@ -106,6 +127,7 @@ final class CallWatch {
         try bus.onDisconnect { [unowned self] in
             (processes, questions, listing, names) = ([:], [:], nil, [:])
             (monitor, next) = (nil, nil)
+            tryAgain()
         }
         self.bus = bus
         return bus
@@ -127,9 +149,13 @@ final class CallWatch {
         if isStale { return proceed() }
         var targets: [String: Int32] = [:]
         for (name, pid) in processes {
-            targets[name] = application(of: pid, among: suspended)
+            targets[name] = application(of: pid)
         }
-        if targets.isEmpty { monitor = nil } else { become(targets) }
+        if targets.isEmpty {
+            monitor = nil
+        } else if targets != monitor?.targets {
+            become(targets)
+        }
     }
 
     // MARK: The monitor
@@ -140,6 +166,8 @@ final class CallWatch {
             let monitor = Monitor(bus, targets)
             next = monitor
             try bus.attach(to: loop)
+            // By the bus: it takes in too slowly what it is sent, say.
+            try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
             monitor.slots.append(
                 try bus.addFilter { [unowned self, unowned monitor] message in
                     if message.isMethodCall { heard(message, by: monitor) }
@@ -153,36 +181,76 @@ final class CallWatch {
             try message.append(strings: names.map { "type='method_call',destination='\($0)'" })
             try message.append(UInt32(0))
             monitor.slots.append(
-                try bus.callAsync(message) { [unowned self] reply in
-                    let error = reply.error
-                    if let error { journal.log(.notice, "calls on the session bus are not seen: \(error)") }
-                    haveBecome(error == nil)
+                try bus.callAsync(message) { [unowned self, unowned monitor] reply in
+                    if let error = reply.error {
+                        haveBecome(monitor, "\(error)")
+                    } else if settled != nil {
+                        probe(monitor)
+                    } else {
+                        haveBecome(monitor)
+                    }
                 })
         } catch {
-            journal.log(.notice, "calls on the session bus are not seen: \(error)")
-            haveBecome(false)
+            next.map { haveBecome($0, "\(error)") }
+            if next == nil { tryAgain() }
         }
     }
 
-    private func haveBecome(_ isMonitor: Bool) {
-        if isMonitor, let next, !next.targets.isEmpty { monitor = next }
+    /// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless.
+    private func probe(_ monitor: Monitor) {
+        func ask(_ times: Int) throws(BusFailure) {
+            let bus = try connection()
+            listing = try bus.callAsync(try bus.newDriverCall("GetId")) { [unowned self, unowned monitor] _ in
+                listing = nil
+                // By the second answer the bus has written what the first call had it show.
+                if times > 1, (try? ask(times - 1)) != nil { return }
+                while (try? monitor.bus.process()) == true {}
+                haveBecome(monitor, isDeluged ? "it shows all of them, whatever is asked for" : nil)
+            }
+        }
+        do throws(BusFailure) {
+            try ask(2)
+        } catch {
+            haveBecome(monitor, "\(error)")
+        }
+    }
+
+    /// - Parameter why: what is wrong with it; nil: nothing.
+    private func haveBecome(_ made: Monitor, _ why: String? = nil) {
+        guard next === made else { return }
         next = nil
-        settled?(isMonitor)
-        settled = nil
+        if let why { journal.log(.notice, "calls on the session bus are not seen: \(why)") }
+        if let settled {
+            self.settled = nil
+            isRefused = why != nil
+            settled(why == nil)
+        } else if why == nil {
+            monitor = made
+            delay = Self.shortestDelay
+        } else {
+            tryAgain()
+        }
         if isStale { proceed() }
+    }
+
+    private func lose(_ lost: Monitor) {
+        if monitor === lost { monitor = nil }
+        if next === lost { haveBecome(lost, "the connection is lost") } else { tryAgain() }
     }
 
     private func heard(_ message: borrowing Message, by monitor: Monitor) {
         guard let destination = message.destination else { return }
         let sender = message.sender
         if let pid = monitor.targets[destination] { return need(pid, sender) }
-        // A well-known name. With one application there is nothing to ask.
-        let pids = Set(monitor.targets.values)
-        if pids.count == 1, let pid = pids.first { return need(pid, sender) }
+        // Not one that is watched: the bus itself, say.
+        guard !destination.hasPrefix(":"), destination != Bus.driver else {
+            isDeluged = true
+            return
+        }
         identify(destination) { [unowned self] owner in
             // Where it cannot be asked whose the name is, any of them may be the one that is needed.
-            guard let owner else { return pids.forEach { need($0, sender) } }
-            if let pid = application(of: owner, among: pids) { need(pid, sender) }
+            guard let owner else { return Set(monitor.targets.values).forEach { need($0, sender) } }
+            if let pid = application(of: owner) { need(pid, sender) }
         }
     }
 
@@ -191,9 +259,19 @@ final class CallWatch {
         identify(caller) { [unowned self] in needed(pid, $0 ?? 0) }
     }
 
-    /// A helper's connection is its application's.
-    private func application(of pid: Int32, among mains: Set<Int32>) -> Int32? {
-        mains.contains(pid) ? pid : proc.lineage(of: pid).map(\.pid).first(where: mains.contains)
+    /// The application that rests and that a process belongs to: a descendant of its main process, or another process of
+    /// its unit, such as the proxy through which a Flatpak talks to the bus.
+    private func application(of pid: Int32) -> Int32? {
+        if resting.contains(pid) { return pid }
+        if let main = proc.lineage(of: pid).map(\.pid).first(where: registered.contains) {
+            return resting.contains(main) ? main : nil
+        }
+        guard let unit = unit(of: pid) else { return nil }
+        return resting.first { self.unit(of: $0) == unit }
+    }
+
+    private func unit(of pid: Int32) -> ApplicationUnit? {
+        (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }
     }
 
     /// Finds the process behind a name.

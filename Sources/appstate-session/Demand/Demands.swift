@@ -4,11 +4,23 @@ import Systemd
 
 /// Tells the daemon who needs an application that is suspended.
 final class Demands: DaemonSpeaker {
+    private let bus: Bus
+    private let loop: EventLoop
     private let line: DaemonLine
     private let journal: Journal
     private let log: ((String) -> Void)?
     /// What is still to be told, by the process that is needed: of several demands one is enough.
-    private var due: [Int32: (reason: DemandReason, by: Int32)] = [:]
+    private var due: [Int32: Demand] = [:]
+    /// When the daemon has taken one, by the process.
+    private var told: [Int32: UInt64] = [:]
+
+    private struct Demand: Equatable {
+        let reason: DemandReason
+        let other: Int32
+    }
+
+    /// Whoever is needed runs for a second, at least; half of it, in microseconds.
+    private static let leastGrace: UInt64 = 500_000
 
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
@@ -17,11 +29,14 @@ final class Demands: DaemonSpeaker {
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - log: gets a line for each demand that is told.
     init(
-        bus: Bus, deaf: @escaping (MethodError) -> Void, journal: Journal, log: ((String) -> Void)?
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        log: ((String) -> Void)?
     ) throws(BusFailure) {
+        self.bus = bus
+        self.loop = loop
         self.journal = journal
         self.log = log
-        line = try DaemonLine(bus: bus, deaf: deaf, journal: journal)
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
     }
 
@@ -29,30 +44,63 @@ final class Demands: DaemonSpeaker {
     ///
     /// - Parameter other: the process that does; 0: not known.
     func report(_ pid: Int32, _ reason: DemandReason, by other: Int32) {
-        due[pid] = (reason, other)
+        // It cannot have been suspended since.
+        if let told = told[pid], loop.now < told + Self.leastGrace { return }
+        due[pid] = Demand(reason: reason, other: other)
         line.proceed()
     }
 
+    /// The same, where nothing else can be done before it is: the answer is not waited for.
+    func urge(_ pid: Int32, _ reason: DemandReason) {
+        do {
+            let message = try bus.newCall(ReporterMethod.reportDemand)
+            try message.append(UInt32(pid))
+            try message.append(reason.rawValue)
+            try message.append(UInt32(0))
+            try bus.send(message)
+            try bus.flush()
+        } catch {
+            // The connection is gone, which somebody else is told of.
+            journal.log(.debug, "\(error)")
+        }
+    }
+
     func speak() throws {
+        told = told.filter { loop.now < $0.value + Self.leastGrace }
         for (pid, demand) in due.prefix(Self.mostCalls) {
-            due[pid] = nil
             try line.call(
                 ReporterMethod.reportDemand,
                 { message in
                     try message.append(UInt32(pid))
                     try message.append(demand.reason.rawValue)
-                    try message.append(UInt32(demand.by))
+                    try message.append(UInt32(demand.other))
                 },
-                // It has ended, or is no application any more.
-                refused: { [journal] in
-                    journal.log(.debug, "\(ReporterMethod.reportDemand.rawValue) \(pid): \($0)")
+                refused: { [unowned self] in refused(pid, demand, $0) },
+                answered: { [unowned self] _ in
+                    settle(pid, demand)
+                    told[pid] = loop.now
                 })
             log?(
-                "\(ReporterMethod.reportDemand.rawValue) pid \(pid): \(demand.reason.rawValue) by pid \(demand.by)"
+                "\(ReporterMethod.reportDemand.rawValue) pid \(pid): \(demand.reason.rawValue) by pid \(demand.other)"
             )
         }
     }
 
-    /// The next daemon finds for itself who is needed then.
-    func forget() { due = [:] }
+    private func settle(_ pid: Int32, _ demand: Demand) {
+        if due[pid] == demand { due[pid] = nil }
+    }
+
+    private func refused(_ pid: Int32, _ demand: Demand, _ error: MethodError) {
+        switch ErrorName(rawValue: error.name) {
+        case .noSuchProcess?, .noSuchApplication?:
+            // It has ended, or is no application any more.
+            settle(pid, demand)
+            journal.log(.debug, "\(ReporterMethod.reportDemand.rawValue) \(pid): \(error)")
+        default:
+            if !line.tryAgain("is not told who needs process \(pid)", error) { settle(pid, demand) }
+        }
+    }
+
+    /// The next daemon is told what this one has not answered.
+    func forget() { told = [:] }
 }

@@ -18,15 +18,18 @@ final class StartWatch {
     private var timer: Timer?
     /// By the number that inotify has given: applications may run the same program.
     private var programs: [Int32: Program] = [:]
-    /// Those whose file was opened, and how often it was looked since.
-    private var opened: [Int32: Int] = [:]
+    /// Those whose file was opened.
+    private var opened: [Int32: Opening] = [:]
+    /// Not before, there is a look.
+    private var nextLook: UInt64 = 0
 
     private struct Program {
-        let path: String
-        let isScript: Bool
-        var pids: Set<Int32>
+        let file: File
+        /// Its path, where it is a script.
+        let script: String?
+        var pids: Set<Int32> = []
         /// Those that ran it when it was looked last.
-        var known: Set<Int32>
+        var known: Set<Int32> = []
     }
 
     /// When it is looked after the file was opened, in microseconds: at first the kernel has not exchanged the program yet.
@@ -54,52 +57,63 @@ final class StartWatch {
         timer = try loop.timer { [unowned self] in look() }
     }
 
-    /// The processes of the suspended applications, each the main one.
-    func watch(_ suspended: Set<Int32>) {
+    /// Watches the programs of applications that are suspended, or about to be, each known by its main process.
+    func watch(_ resting: Set<Int32>) {
         for (watch, program) in programs {
-            programs[watch]?.pids.formIntersection(suspended)
-            guard program.pids.isDisjoint(with: suspended) else { continue }
+            programs[watch]?.pids.formIntersection(resting)
+            guard program.pids.isDisjoint(with: resting) else { continue }
             programs[watch] = nil
             opened[watch] = nil
             inotify_rm_watch(inotify.rawValue, watch)
         }
-        let watched = Set(programs.values.flatMap(\.pids))
-        for pid in suspended.subtracting(watched) { add(pid) }
+        let new = resting.subtracting(programs.values.flatMap(\.pids))
+        let added = Set(new.compactMap(add))
+        guard !added.isEmpty else { return }
+        let running = Running(proc, scripts: added.contains { programs[$0]?.script != nil })
+        for watch in added {
+            if let program = programs[watch] { programs[watch]?.known = running.of(program) }
+        }
     }
 
-    private func add(_ pid: Int32) {
-        let script = Self.script(of: pid)
+    /// - Returns: the watch for its program; nil: nothing is watched.
+    private func add(_ pid: Int32) -> Int32? {
+        let script = script(of: pid)
         // What it runs is not known: `python3 -m module`, say.
         if script == nil, let name = try? proc.program(of: pid),
             Self.interpreters.contains(where: {
                 name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
             })
         {
-            return
+            return nil
         }
         let path = script ?? "/proc/\(pid)/exe"
         let watch = inotify_add_watch(inotify.rawValue, path, UInt32(IN_OPEN))
-        guard watch >= 0 else {
+        guard watch >= 0, let file = File(path) else {
             // Of a sandboxed one, say, which cannot be started by its file from without.
             journal.log(.debug, "\(path): \(String(cString: strerror(errno)))")
-            return
+            return nil
         }
-        if programs[watch] == nil {
-            programs[watch] = Program(path: path, isScript: script != nil, pids: [], known: [])
-        }
-        programs[watch]?.pids.insert(pid)
-        if let program = programs[watch] { programs[watch]?.known = running(program) }
+        programs[watch, default: Program(file: file, script: script)].pids.insert(pid)
+        return watch
     }
 
     /// The script that an interpreter runs: the kernel puts its path after the interpreter's own arguments (execve(2),
     /// "Interpreter scripts").
-    private static func script(of pid: Int32) -> String? {
-        guard let text = try? TextFile.read("/proc/\(pid)/cmdline") else { return nil }
-        return text.split(separator: "\0", omittingEmptySubsequences: false).dropFirst().prefix(mostArguments)
-            .first { $0.hasPrefix("/") && beginsAsScript(String($0)) }.map(String.init)
+    private func script(of pid: Int32) -> String? {
+        Self.arguments(of: pid).first(where: Self.beginsAsScript)
     }
 
+    /// Absolute paths among its first arguments.
+    private static func arguments(of pid: Int32) -> [String] {
+        guard let text = try? TextFile.read("/proc/\(pid)/cmdline") else { return [] }
+        return text.split(separator: "\0", omittingEmptySubsequences: false).dropFirst().prefix(mostArguments)
+            .filter { $0.hasPrefix("/") }.map(String.init)
+    }
+
+    /// Only a regular file is opened: opening a FIFO or a device may do something.
     private static func beginsAsScript(_ path: String) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return false }
         let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard number >= 0 else { return false }
         defer { close(number) }
@@ -120,44 +134,103 @@ final class StartWatch {
                 while place + 16 <= count {
                     let watch = bytes.loadUnaligned(fromByteOffset: place, as: Int32.self)
                     let length = bytes.loadUnaligned(fromByteOffset: place + 12, as: UInt32.self)
-                    // One that is opened all the time is not looked at all the time.
-                    if programs[watch] != nil, opened[watch] == nil { opened[watch] = 0 }
+                    if programs[watch] != nil { note(watch) }
                     place += 16 + Int(length)
                 }
             }
         }
-        if !opened.isEmpty { timer?.arm(at: loop.now + Self.looks[0]) }
+        arm()
+    }
+
+    private func note(_ watch: Int32) {
+        if opened[watch] == nil {
+            opened[watch] = Opening(due: loop.now + Self.looks[0])
+        } else {
+            // One that is opened all the time is not looked at all the time.
+            opened[watch]?.isRepeated = true
+        }
+    }
+
+    private func arm() {
+        guard let due = opened.values.map(\.due).min() else { return }
+        timer?.arm(at: max(due, nextLook))
     }
 
     private func look() {
-        for (watch, count) in opened {
+        let begin = Clock.monotonicMicroseconds
+        let due = opened.filter { $0.value.due <= begin }
+        // One walk for all that are due.
+        let running = Running(proc, scripts: due.keys.contains { programs[$0]?.script != nil })
+        for (watch, opening) in due {
             guard let program = programs[watch] else {
                 opened[watch] = nil
                 continue
             }
-            let present = running(program)
-            let new = present.subtracting(program.known)
+            let present = running.of(program)
+            let new = present.subtracting(program.known).filter { pid in
+                // A process that another instance has started for itself needs nobody.
+                !proc.lineage(of: pid).dropFirst().contains { present.contains($0.pid) }
+            }
             programs[watch]?.known = present
             if let other = new.min() {
                 for pid in program.pids { needed(pid, other) }
             }
-            opened[watch] = new.isEmpty && count + 1 < Self.looks.count ? count + 1 : nil
+            opened[watch] = opening.next(hasFound: !new.isEmpty, after: begin)
         }
-        if let least = opened.values.min() { timer?.arm(at: loop.now + Self.looks[least]) }
+        // Whoever opens programs all the time gets a tenth of a processor for it.
+        let end = Clock.monotonicMicroseconds
+        nextLook = end + 9 * (end - min(begin, end))
+        arm()
     }
 
-    /// Our user's processes that run a program.
-    private func running(_ program: Program) -> Set<Int32> {
-        guard let pids = try? proc.processes(), let file = File(program.path) else { return [] }
-        return Set(
-            pids.filter { pid in
-                guard program.isScript else { return File("/proc/\(pid)/exe") == file }
-                return Self.script(of: pid).map { File($0) == file } ?? false
-            })
+    /// A file that was opened, and the looks that are due for that.
+    private struct Opening {
+        var due: UInt64
+        var count = 0
+        /// It was opened anew since.
+        var isRepeated = false
+
+        /// The next look; nil: there is none.
+        func next(hasFound: Bool, after now: UInt64) -> Opening? {
+            var next = self
+            next.count += 1
+            if hasFound || next.count == StartWatch.looks.count {
+                guard isRepeated else { return nil }
+                next = Opening(due: 0)
+            }
+            next.due = now + StartWatch.looks[next.count]
+            return next
+        }
     }
 
-    /// Which file a path leads to. Other users' processes do not say what they run.
-    private struct File: Equatable {
+    /// Our user's processes, and what they run.
+    private struct Running {
+        private var programs: [File: Set<Int32>] = [:]
+        private var scripts: [(pid: Int32, path: String)] = []
+
+        init(_ proc: Proc, scripts isScripts: Bool) {
+            for pid in (try? proc.processes()) ?? [] {
+                // Other users' processes do not say what they run.
+                guard let file = File("/proc/\(pid)/exe") else { continue }
+                programs[file, default: []].insert(pid)
+                guard isScripts else { continue }
+                for path in StartWatch.arguments(of: pid) { scripts.append((pid, path)) }
+            }
+        }
+
+        func of(_ program: Program) -> Set<Int32> {
+            guard let script = program.script else { return programs[program.file] ?? [] }
+            // Whatever else stands in an argument is not looked at: it may be on a file system that hangs.
+            let name = script.split(separator: "/").last
+            let same = scripts.filter {
+                $0.path.split(separator: "/").last == name && File($0.path) == program.file
+            }
+            return Set(same.map(\.pid))
+        }
+    }
+
+    /// Which file a path leads to.
+    private struct File: Hashable {
         let device: UInt
         let inode: UInt
 

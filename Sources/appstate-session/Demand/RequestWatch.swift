@@ -1,0 +1,43 @@
+import AppStateBus
+import AppStateContract
+import Windows
+
+/// Tells that somebody asks the window manager of an X11 session to close or to raise a suspended application's window.
+final class RequestWatch {
+    private let observer: RequestObserver
+    private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
+    private var source: Source?
+    private var isListening = false
+
+    /// - Parameter needed: gets a process whose window it is; it may be suspended or not.
+    init(
+        loop: EventLoop, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void
+    ) throws {
+        self.needed = needed
+        observer = try RequestObserver()
+        source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
+    }
+
+    func onStall(_ handler: @escaping (_ times: Int) -> Void) { observer.onStall(handler) }
+
+    /// Listens while an application is suspended, or about to be.
+    func watch(_ resting: Set<Int32>) {
+        guard isListening == resting.isEmpty else { return }
+        isListening = !resting.isEmpty
+        observer.listen(isListening)
+    }
+
+    /// An application was suspended: it may have had the X server to itself just then.
+    func noteSuspension() { observer.ping() }
+
+    private func dispatch() {
+        do throws(ObserverFailure) {
+            for (request, processes) in try observer.dispatch() {
+                for pid in processes { needed(pid, request == .close ? .close : .activate) }
+            }
+        } catch {
+            // The X server has ended, which the observer of windows is told of too.
+            source?.cancel()
+        }
+    }
+}
