@@ -93,7 +93,7 @@ public final class Daemon {
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
         // Whoever runs appstated --release by hand lets nobody go under our hands.
         _ = state?.lock(alone: false)
-        connections = Connections(inquiries: inquiries, proc: proc, journal: journal)
+        connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
