@@ -49,14 +49,15 @@ let package = Package(
         .systemLibrary(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
+        .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",
-            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows"],
+            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
             dependencies: [
-                "AppStateContract", "AppStateBus",
+                "AppStateContract", "AppStateBus", "Linux", "SessionRules",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: settings),
@@ -88,8 +89,9 @@ let package = Package(
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "Linux", "AppStateBus", "Systemd", "AppStateContract", "TestSupport", "appstated",
-                "appstate-session",
+                "Windows", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
+                "TestSupport",
+                "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",
             ],
             swiftSettings: settings),
@@ -104,7 +106,8 @@ let package = Package(
             name: "LifeCycleTests", dependencies: ["LifeCycle", "AppStateContract", "TestSupport"],
             swiftSettings: coreSettings),
         .testTarget(
-            name: "appstatectlTests", dependencies: ["TestSupport", "appstated", "appstatectl"],
+            name: "appstatectlTests",
+            dependencies: ["AppStateBus", "TestSupport", "appstated", "appstatectl"],
             swiftSettings: settings),
         .testTarget(
             name: "DaemonTests",

@@ -9,6 +9,15 @@ public enum RegisterOption: String, Sendable, CaseIterable {
     case adopted
 }
 
+/// The keys that `Configure` takes in a rule.
+public enum RuleKey: String, Sendable, CaseIterable {
+    case rule
+    case suspension
+    case reclaimable
+    case backgroundGrace = "background-grace"
+    case keepWhile = "keep-while"
+}
+
 /// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.
 public enum WindowKeyName: String, Sendable, CaseIterable {
     case focused

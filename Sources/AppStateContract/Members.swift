@@ -73,6 +73,7 @@ public enum ApplicationMethod: String, MethodName {
     case beginBackgroundTask = "BeginBackgroundTask"
     case endBackgroundTask = "EndBackgroundTask"
     case backgroundTimeRemaining = "BackgroundTimeRemaining"
+    case configure = "Configure"
     case suspend = "Suspend"
     case resume = "Resume"
     case canSuspend = "CanSuspend"

@@ -19,6 +19,7 @@ extension Application {
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
         for mode in requestedModes { record.add("background-mode", mode) }
+        record.add("rule", ifPresent: rule?.fields)
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
@@ -50,6 +51,7 @@ extension Application {
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
         requestedModes = try record.all("background-mode") { $0.text() }
+        rule = try record.optional("rule") { Rule(&$0) }
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }

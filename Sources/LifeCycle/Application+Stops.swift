@@ -47,16 +47,23 @@ extension Application {
         // An acknowledgement that is still awaited ends this one, too.
         var serial: UInt64?
         if case .running(let awaited, _) = grace { serial = awaited }
-        grace = .running(serial: serial, Countdown(span.map { max($0, Self.leastRetry) }, from: step.now))
+        grace = .running(
+            serial: serial, Countdown(ownGrace(span).map { max($0, Self.leastRetry) }, from: step.now))
     }
 
     /// Between two attempts to suspend what something speaks against, and while somebody needs it.
     static let leastRetry: Microseconds = 1_000_000
 
+    /// How long its grace is, where that of all others is `common`; nil: it does not end.
+    func ownGrace(_ common: Microseconds?) -> Microseconds? {
+        guard let own = rule?.backgroundGrace else { return common }
+        return own == .max ? nil : own
+    }
+
     mutating func apply(_ settings: Settings) {
         let override = settings.applications[id.rawValue]
-        suspension = override?.suspension ?? requestedSuspension
-        reclaimable = override?.reclaimable ?? requestedReclaimable
+        suspension = override?.suspension ?? rule?.suspension ?? requestedSuspension
+        reclaimable = override?.reclaimable ?? rule?.reclaimable ?? requestedReclaimable
         backgroundModes = requestedModes.filter { override?.backgroundModes.contains($0) == true }
     }
 

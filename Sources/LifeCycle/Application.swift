@@ -34,6 +34,8 @@ public struct Application: Equatable, Sendable {
     public internal(set) var wouldBeSuspended = false
     /// What spoke against the last suspension that policy or pressure wanted.
     public internal(set) var objection: String?
+    /// What its user says of it.
+    public internal(set) var rule: Rule?
     /// Who needed it when it was suspended last, and what for.
     public internal(set) var demand: String?
     /// It is about to run because somebody needs it: its grace is no shorter than it takes to answer.
@@ -157,11 +159,17 @@ public struct Application: Equatable, Sendable {
     /// What keeps policy from suspending it once its grace is over.
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
-            + reportedReasons.map { "reported \($0)" }
+            + countedReasons.map { "reported \($0)" }
+    }
+
+    /// What reporters say, as far as the user's rule has it count.
+    private var countedReasons: [String] {
+        guard let counting = rule?.keepWhile else { return reportedReasons }
+        return reportedReasons.filter(counting.contains)
     }
 
     /// Something without a limit keeps policy from suspending it.
-    var isExemptForNow: Bool { !backgroundModes.isEmpty || !reportedReasons.isEmpty }
+    var isExemptForNow: Bool { !backgroundModes.isEmpty || !countedReasons.isEmpty }
 
     /// CLOCK_MONOTONIC of the end of the grace; nil where none runs.
     public var graceDeadline: Microseconds? {

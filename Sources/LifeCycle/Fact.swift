@@ -157,6 +157,8 @@ public enum Request: Equatable, Sendable {
     case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
     case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
+    /// nil: no rule of the user is about it any more.
+    case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
     case resume(ApplicationNumber, holder: String)
     case terminate(ApplicationNumber, force: Bool)

@@ -249,7 +249,7 @@ extension Application {
         let least = isNeeded ? Self.leastRetry : 0
         isNeeded = false
         grace = .running(
-            serial: serial, Countdown(settings.backgroundGrace.map { max($0, least) }, from: now))
+            serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }
 
     /// When it will be suspended at the latest if nothing changes; nil: it will not be.

@@ -188,6 +188,13 @@ public struct Machine: Equatable, Sendable {
                 throw .noSuchTask(task)
             }
             update(number, .request) { $0.tasks.removeAll { $0.id == task } }
+        case .configure(let number, let rule):
+            try require(number)
+            let settings = settings
+            update(number, .configuration) {
+                $0.rule = rule
+                $0.apply(settings)
+            }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
             update(number, .request) { $0.hold(.request, holder) }

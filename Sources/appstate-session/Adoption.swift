@@ -2,11 +2,12 @@ import AppStateBus
 import AppStateContract
 import Glibc
 import Linux
+import SessionRules
 import Systemd
 import Windows
 
 /// Registers the applications of windows that nobody has registered, as far as the configuration names them
-/// (`[Session] Adopt=`).
+/// (`[Session] Adopt=`, or a rule).
 ///
 /// Who is adopted stays so until its process ends or somebody unregisters it, with or without windows, and with or
 /// without us: a registration is nobody's. What somebody else unregisters is not adopted again. Both outlast the connection
@@ -44,6 +45,7 @@ final class Adoption {
         let entry: Registry.Entry
         /// From the window's process to the application's.
         let lineage: [Int32]
+        let traits: Traits
     }
 
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Others of
@@ -67,7 +69,14 @@ final class Adoption {
     }
 
     /// Whether it must be known who is registered.
-    var isWanted: Bool { !configuration.adopt.isEmpty || !adopted.isEmpty }
+    var isWanted: Bool { isAsked || !adopted.isEmpty }
+
+    private var isAsked: Bool { !configuration.adopt.isEmpty || !configuration.rules.isEmpty }
+
+    /// A rule wants those that it is about to be applications.
+    private func wants(_ id: String, _ traits: Traits) -> Bool {
+        configuration.adopt.matches(id) || !configuration.rules(for: traits).isEmpty
+    }
 
     /// Takes the windows that there are; those that may be somebody else's make nobody an application.
     ///
@@ -121,14 +130,14 @@ final class Adoption {
     // MARK: Adopting
 
     private func adopt() {
-        guard let bus, let registered, !configuration.adopt.isEmpty else { return }
+        guard let bus, let registered, isAsked else { return }
         let unseen = windows.subtracting(seen)
         if !unseen.isEmpty {
             seen = windows
             let desktop = DesktopProcesses(desktop, proc: proc)
             queue += unseen.filter { registered[$0.pid] == nil }.compactMap { sight in
                 Candidate(windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc)
-            }.filter { configuration.adopt.matches($0.id.rawValue) }
+            }.filter { wants($0.id.rawValue, $0.traits) }
             queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }
         for candidate in queue { attend(to: candidate, registered, over: bus) }
@@ -155,13 +164,15 @@ final class Adoption {
             // Opened first, then asked who it is: one that took the number before has another start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
+            let rule = Rule.combined(configuration.rules(for: candidate.traits).map(\.rule))
+            let suspension = rule?.suspension ?? configuration.suspension
             let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
-                (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
+                (RegisterOption.suspension.rawValue, .string(suspension.rawValue)),
                 // It has not asked to be treated as an application: the configuration may say so.
-                (RegisterOption.reclaimable.rawValue, .bool(false)),
+                (RegisterOption.reclaimable.rawValue, .bool(rule?.reclaimable ?? false)),
                 (RegisterOption.adopted.rawValue, .bool(true)),
             ])
             calls[process] = try bus.callAsync(message) { [unowned self] reply in
@@ -179,7 +190,8 @@ final class Adoption {
         guard let path = try? reply.readObjectPath() else { return }
         let main = candidate.lineage.prefix { $0 != candidate.process } + [candidate.process]
         let entry = Registry.Entry(name: candidate.id.rawValue, path: path)
-        adopted[candidate.process] = Adopted(entry: entry, lineage: main.map(\.pid))
+        adopted[candidate.process] = Adopted(
+            entry: entry, lineage: main.map(\.pid), traits: candidate.traits)
         log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
         journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
         // The daemon tells of it only after this answer, and of others it may have told before.
@@ -215,7 +227,7 @@ final class Adoption {
     /// Unregisters who was adopted and should not be any more; as soon as it is known who is registered.
     private func letGo() {
         guard registered != nil else { return }
-        for (process, application) in adopted where !configuration.adopt.matches(application.entry.name) {
+        for (process, application) in adopted where !wants(application.entry.name, application.traits) {
             unregister(process, application.entry)
             released.insert(process.pid)
         }

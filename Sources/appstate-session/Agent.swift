@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import SessionRules
 import Systemd
 import Windows
 
@@ -33,8 +34,12 @@ final class Agent {
     private var selections: Selections?
     private var requests: RequestWatch?
     private var registry: Registry?
+    private var rules: RuleKeeper?
+    /// Those that are registered, as far as it is known.
+    private var entries: [Int32: Registry.Entry] = [:]
     private let adoption: Adoption
     private var configuration: Configuration
+    private var configurationWatch: ConfigurationWatch?
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
     private var signals: [Source] = []
@@ -62,6 +67,7 @@ final class Agent {
         }
         signals.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         complain()
+        watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
         try watch(Desktop.observer())
         isSilent = isBlind
@@ -196,6 +202,7 @@ final class Agent {
         }
         reporter?.report(windows ?? [])
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
+        if registry?.isKnown == true { rules?.apply(configuration, to: entries, with: windows ?? []) }
     }
 
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
@@ -205,6 +212,7 @@ final class Agent {
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
+        self.entries = entries
         registered = Set(entries.keys)
         observer?.learn(names: entries.mapValues(\.name))
         adoption.learn(registry?.isKnown == true ? entries : nil)
@@ -221,9 +229,11 @@ final class Agent {
         if !new.isEmpty { requests?.noteSuspension() }
     }
 
-    /// One of those that are suspended may have the X server to itself, most likely the last.
+    /// One of those that are suspended may have the X server to itself, most likely the last. They are let run in turn
+    /// until the server answers: nothing else is heard of them meanwhile.
     private func unstall(_ times: Int) {
-        guard let pid = suspended.dropLast(times - 1).last else { return }
+        guard !suspended.isEmpty else { return }
+        let pid = suspended[suspended.count - 1 - (times - 1) % suspended.count]
         demands?.urge(pid, .grab)
     }
 
@@ -244,6 +254,7 @@ final class Agent {
             bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) },
             resting: { [unowned self] in follow($0, $1) })
+        rules = try RuleKeeper(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus
@@ -270,6 +281,7 @@ final class Agent {
         exemptions = nil
         registry = nil
         demands = nil
+        rules = nil
         follow([], [])
         adoption.use(nil)
         bus = nil
@@ -289,13 +301,27 @@ final class Agent {
 
     // MARK: Configuration
 
+    private func watchConfiguration() {
+        do {
+            configurationWatch = try ConfigurationWatch(options.configuration, loop: loop) { [unowned self] in
+                configure()
+            }
+        } catch {
+            journal.log(.notice, "changes of the configuration are not seen: \(error)")
+        }
+    }
+
     private func reload() {
         Service.notifyReloading(at: loop.now)
+        configure()
+        Service.notify("READY=1")
+    }
+
+    private func configure() {
         configuration = Configuration(reading: options.configuration)
         complain()
         adoption.configure(configuration)
         report()
-        Service.notify("READY=1")
     }
 
     private func complain() {

@@ -1,3 +1,5 @@
+import SessionRules
+
 /// The command line: nothing in normal use.
 enum Arguments: Equatable {
     case run(Options)

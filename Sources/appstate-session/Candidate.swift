@@ -1,6 +1,7 @@
 import AppStateContract
 import Glibc
 import Linux
+import SessionRules
 
 /// Whom a window makes an application: its application's main process, and under which id.
 struct Candidate: Equatable {
@@ -9,6 +10,8 @@ struct Candidate: Equatable {
     /// From the window's process to the application's main process; further up where that has no unit of its own, so that
     /// the application may be part of another.
     let lineage: [ProcessIdentity]
+    /// What rules may know it by.
+    let traits: Traits
 
     /// Nil: it is the desktop's, or another user's, or nobody says what it is.
     ///
@@ -40,6 +43,9 @@ struct Candidate: Equatable {
         self.process = main
         self.id = id
         lineage = unit == nil ? line : Array(members)
+        var traits = Traits(of: main.pid, id: id.rawValue, proc: proc)
+        traits[.windowClass] = [appID]
+        self.traits = traits
     }
 
     /// Where session managers put what makes up the desktop (systemd.special(7)).

@@ -65,18 +65,19 @@ final class DaemonLine {
         }
     }
 
-    /// Calls a method of the daemon's root object. Several may be called in one go.
+    /// Calls a method of one of the daemon's objects. Several may be called in one go.
     ///
     /// - Parameters:
     ///   - write: appends the arguments.
     ///   - refused: gets the error.
     ///   - answered: gets the reply.
     func call<Name: MethodName>(
-        _ method: Name, _ write: (borrowing Message) throws -> Void = { _ in },
+        _ method: Name, at path: String = BusNames.root,
+        _ write: (borrowing Message) throws -> Void = { _ in },
         refused: @escaping (MethodError) -> Void,
         answered: @escaping (borrowing Message) -> Void = { _ in }
     ) throws {
-        let message = try bus.newCall(method)
+        let message = try bus.newCall(method, at: path)
         try write(message)
         let slot = try bus.callAsync(message) { [unowned self] reply in
             awaited -= 1

@@ -9,7 +9,7 @@ final class Playback {
     private let loop: EventLoop
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
-    private let watch: SocketWatch
+    private let watch: PathWatch
     private var watchSource: Source?
     private var observer: PlaybackObserver?
     private var source: Source?
@@ -32,7 +32,7 @@ final class Playback {
         self.loop = loop
         self.journal = journal
         self.tell = tell
-        watch = try SocketWatch(path: path)
+        watch = try PathWatch(path: path)
         watchSource = try loop.watch(watch.descriptor) { [unowned self] _ in
             watch.dispatch()
             delay = Self.shortestDelay

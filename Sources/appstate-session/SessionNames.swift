@@ -30,7 +30,7 @@ final class SessionNames {
     private var delay = shortestDelay
     private var begin: UInt64 = 0
     /// Tells that the bus's socket may have come; while there is no bus.
-    private var arrival: (watch: SocketWatch, source: Source)?
+    private var arrival: (watch: PathWatch, source: Source)?
 
     /// A session has a few dozen.
     private static let mostNames = 512
@@ -111,7 +111,7 @@ final class SessionNames {
     private func awaitArrival() {
         guard arrival == nil, let path = Self.path(of: address) else { return }
         do {
-            let watch = try SocketWatch(path: path)
+            let watch = try PathWatch(path: path)
             let source = try loop.watch(watch.descriptor) { [unowned self] _ in
                 watch.dispatch()
                 guard isLost, access(path, F_OK) == 0 else { return }

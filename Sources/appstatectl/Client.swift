@@ -121,6 +121,11 @@ final class Client {
         return rows
     }
 
+    /// Why an application is in its state.
+    func explanation(of path: String) throws -> [(key: String, value: Variant)] {
+        try call(ApplicationMethod.explain, at: path).readDictionary()
+    }
+
     /// The object path of the application that a user means.
     func path(of name: String) throws -> String {
         if BusNames.applicationNumber(inPath: name) != nil { return name }

@@ -83,7 +83,7 @@ struct Explain: ParsableCommand {
     func run() throws {
         let client = try bus.connect()
         let path = try client.path(of: app)
-        let entries = try client.call(ApplicationMethod.explain, at: path).readDictionary()
+        let entries = try client.explanation(of: path)
         if output.json {
             Terminal.emit(
                 JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))

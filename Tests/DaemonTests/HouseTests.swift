@@ -26,8 +26,15 @@ struct HouseTests {
         ("Windows", ["CXCB", "CWayland", "Linux", "Glibc"]),
         ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Systemd", "Linux", "Glibc"]),
         ("appstated", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon", "Glibc"]),
-        ("appstate-session", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "Glibc"]),
-        ("appstatectl", ["AppStateContract", "AppStateBus", "ArgumentParser", "Glibc"]),
+        ("SessionRules", ["Linux", "Glibc"]),
+        (
+            "appstate-session",
+            ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Glibc"]
+        ),
+        (
+            "appstatectl",
+            ["AppStateContract", "AppStateBus", "Linux", "SessionRules", "ArgumentParser", "Glibc"]
+        ),
     ]
 
     /// What comes with the toolchain or the system, and is no dependency in the package.

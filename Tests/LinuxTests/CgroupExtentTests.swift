@@ -67,7 +67,7 @@ struct CgroupExtentTests {
         let family = [Self.main, process(12, parent: 11)]
         #expect(try judge(family, forebears: [process(11, parent: 10)]) == .own(remainder: []))
         #expect(
-            try judge(family, forebears: [process(11, parent: 1)])
+            try judge(family, at: "/anything", forebears: [process(11, parent: 1)])
                 == .refused(.stranger(identity(12), parent: 11, session: 10)))
     }
 
@@ -145,16 +145,33 @@ struct CgroupExtentTests {
 
     @Test("a stranger, an orphan, a child of a parent whose id was given again, a circle")
     func strangers() throws {
+        let orphan = process(20, parent: 1)
         #expect(
-            try judge([Self.main, process(20, parent: 1)])
+            try judge([Self.main, orphan], at: "/anything")
                 == .refused(.stranger(identity(20), parent: 1, session: 10)))
         let old = process(8, parent: 10)
         #expect(
-            try judge([old, Self.main]) == .refused(.stranger(identity(8), parent: 10, session: 10)))
+            try judge([old, Self.main], at: "/anything")
+                == .refused(.stranger(identity(8), parent: 10, session: 10)))
         let circle = [process(30, parent: 31, startTime: 5), process(31, parent: 30, startTime: 5)]
         #expect(
-            try judge([Self.main] + circle)
+            try judge([Self.main] + circle, at: "/anything")
                 == .refused(.stranger(circle[0].identity, parent: 31, session: 10)))
+        // In the application's own unit they are its own.
+        for path in [place, place + "/sub"] {
+            #expect(try judge([Self.main, orphan, old] + circle, at: path) == .own(remainder: []))
+        }
+    }
+
+    @Test("a unit is not the own one of what was started in it by somebody else", arguments: [false, true])
+    func terminal(throughAnother: Bool) throws {
+        let terminal = process(5, parent: 1)
+        let main = process(10, parent: throughAnother ? 7 : 5)
+        #expect(
+            try judge(
+                [terminal, main, process(11, parent: 10)],
+                forebears: throughAnother ? [process(7, parent: 5)] : [])
+                == .refused(.stranger(identity(5), parent: 1, session: 10)))
     }
 
     @Test("each reason is a sentence's end")

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Daemon
+@testable import Linux
 
 /// Time spans as systemd.time(7) writes them.
 @Suite("Time spans")

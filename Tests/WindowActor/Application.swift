@@ -94,6 +94,7 @@ final class Application {
                 throw Mistake(text: "activate")
             }
             for time in 0..<times { request("_NET_ACTIVE_WINDOW", windows[time % windows.count], 2) }
+        case "grab": xcb_grab_server(connection)
         case "register":
             let registration = try Registration(id: words.first ?? "")
             self.registration = registration

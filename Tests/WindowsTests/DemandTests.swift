@@ -5,6 +5,7 @@ import Glibc
 import Systemd
 import TestSupport
 import Testing
+import Windows
 
 @testable import appstate_session
 
@@ -181,7 +182,139 @@ struct DemandTests {
         #expect(starts.seen == [[first.pid, second.pid]])
     }
 
+    @Test("to look for a script opens neither it nor what others name in their arguments")
+    func opensNothing() throws {
+        let bus = try Self.sessionBus()
+        let (script, fifo) = (bus.directory + "/script", bus.directory + "/fifo")
+        try Child(
+            "sh", ["-c", "printf '#!/bin/sh\necho on\nsleep 1000\n' >\"$0\" && chmod 755 \"$0\"", script]
+        ).waitForExit()
+        #expect(mkfifo(fifo, 0o600) == 0)
+        let other = try Child("sh", ["-c", "echo on; sleep 1000", fifo])
+        try other.waitForLine(containing: "on")
+        let starts = try Starts()
+        let first = try Child(script, [])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        // Everything that is opened from here on is told of.
+        let watch = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
+        defer { close(watch) }
+        #expect(inotify_add_watch(watch, fifo, UInt32(IN_OPEN)) >= 0)
+        let second = try Child(script, [])
+        try starts.wait(for: [first.pid, second.pid])
+        let scripts = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
+        defer { close(scripts) }
+        try second.waitForLine(containing: "on")
+        #expect(inotify_add_watch(scripts, script, UInt32(IN_OPEN)) >= 0)
+        // Somebody opens it, and all looks that follow from that are done.
+        try Child("cat", [script]).waitForExit()
+        for _ in 0..<50 { try starts.loop.runOnce(timeout: 20_000) }
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        #expect(read(watch, &buffer, buffer.count) == -1 && errno == EAGAIN)
+        // One event: the one by cat.
+        #expect(read(scripts, &buffer, buffer.count) == 16)
+    }
+
     // MARK: The real agent and daemon
+
+    /// An X11 application of which the only window is minimized, and which policy has suspended.
+    private final class Minimized {
+        let display: Display
+        let station: Station
+        let application: WindowApp
+        let window: UInt32
+        let path: String
+
+        /// - Parameter prepare: has it do something before it is minimized, so that it is not suspended.
+        init(prepare: ((WindowApp, UInt32) throws -> Void)? = nil) throws {
+            display = try Display(try #require(WindowManager.present.first))
+            station = try Station(configuration: DemandTests.impatient)
+            try station.startAgent(environment: display.environment)
+            // A program of its own: others start theirs once more all the time.
+            let program = station.bus.directory + "/WindowActor"
+            try Child("cp", [#require(Programs.built("WindowActor")), program]).waitForExit()
+            application = try WindowApp(environment: display.environment, program: program)
+            window = try application.open("Alpha")
+            path = try station.register("org.example.Alpha", application.pid, suspension: "automatic")
+            try prepare?(application, window)
+            try minimize(until: prepare == nil ? "suspended" : "background")
+        }
+
+        func minimize(until state: String = "suspended") throws {
+            try display.run("xdotool", ["windowminimize", "\(window)"])
+            try station.wait(for: path, toBe: state)
+        }
+    }
+
+    @Test(
+        "what clients ask the window manager to do with others' windows, while somebody listens",
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func observer() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let (alpha, beta) = (try display.app(), try display.app())
+        let window = try alpha.open("Alpha")
+        let observer = try RequestObserver(display: display.name)
+        var seen: [RequestObserver.Request: Set<Int32>] = [:]
+        func wait(for request: RequestObserver.Request) throws {
+            let isSeen = try eventually {
+                seen.merge(try observer.dispatch()) { $0.union($1) }
+                return seen[request] != nil
+            }
+            #expect(isSeen && seen == [request: [alpha.pid]])
+            seen = [:]
+        }
+        // Nobody listens yet.
+        try beta.ask("activate 1 \(window)")
+        #expect(try observer.dispatch() == [:])
+        observer.listen(true)
+        observer.ping()
+        try beta.ask("activate 1 \(window)")
+        try wait(for: .activate)
+        try display.run("wmctrl", ["-i", "-c", "\(window)"])
+        try wait(for: .close)
+    }
+
+    @Test(
+        "a request to close its window",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: Programs.inPath("wmctrl") != nil, "needs wmctrl"))
+    func requests() throws {
+        let scene = try Minimized()
+        try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
+        try scene.station.wait("the need") { try scene.station.lastDemand(of: scene.path) == "close" }
+        // It has a second; on a loaded machine it may need more than one.
+        try scene.station.wait("the end of the window") {
+            try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
+            return try scene.station.explain(scene.path, "windows") == .strings([])
+        }
+    }
+
+    @Test(
+        "whose window another client destroys runs, and learns of it",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func destroyed() throws {
+        let scene = try Minimized()
+        try scene.display.run("xdotool", ["windowclose", "\(scene.window)"])
+        try scene.station.wait("the need") {
+            try scene.station.lastDemand(of: scene.path) == "window closed"
+        }
+    }
+
+    @Test(
+        "who was stopped with the X server to itself runs, and everybody is answered",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func grabbed() throws {
+        let scene = try Minimized { try $0.ask("own \($1) CLIPBOARD") }
+        // Who owns the clipboard is not suspended.
+        try scene.application.ask("grab")
+        try scene.application.ask("disown CLIPBOARD")
+        try scene.station.wait("the need") { try scene.station.lastDemand(of: scene.path) == "grab" }
+        scene.application.process.kill(SIGKILL)
+        _ = try scene.display.app()
+    }
 
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 

@@ -73,7 +73,7 @@ struct PlaybackTests {
         try server.end()
         #expect(throws: ObserverFailure.self) { try wait(observer, for: [1]) }
         #expect(throws: ObserverFailure.self) { _ = try PlaybackObserver(path: server.socket) }
-        let watch = try SocketWatch(path: server.socket)
+        let watch = try PathWatch(path: server.socket)
         try server.start()
         var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
         #expect(poll(&ready, 1, 300_000) == 1)

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-@testable import appstate_session
+@testable import SessionRules
 
 /// What the agent takes from `session.conf`.
 @Suite("The session agent's configuration")
@@ -124,5 +124,89 @@ struct SessionConfigurationTests {
         let taken = try read(lines.joined(separator: "\n"))
         #expect(complaints(taken) == [])
         #expect(taken.suspension == .manual)
+    }
+
+    // MARK: Rules
+
+    private func traits(_ id: String, _ windowClass: String = "", unit: String = "", program: String = "")
+        -> Traits
+    {
+        var traits = Traits()
+        traits[.id] = [id]
+        traits[.windowClass] = [windowClass]
+        traits[.unit] = [unit]
+        traits[.program] = [program]
+        return traits
+    }
+
+    @Test("a rule is found by id, class, unit and program, whatever the case")
+    func matches() throws {
+        let configuration = try read("[Application fire*]\nSuspension=automatic\n")
+        func kind(_ traits: Traits) -> Traits.Kind? { configuration.rules(for: traits).first?.by }
+        #expect(kind(traits("Firefox-esr", "firefox")) == .id)
+        #expect(kind(traits("org.mozilla.x", "Firefox")) == .windowClass)
+        #expect(kind(traits("x", "y", unit: "firefox", program: "firefox")) == .unit)
+        #expect(kind(traits("x", "y", program: "firefox-bin")) == .program)
+        #expect(kind(traits("x", "y", unit: "z", program: "chromium")) == nil)
+    }
+
+    @Test(
+        "of several rules the last word on each key counts, also of the user's file after the administrator's"
+    )
+    func ruleLayers() throws {
+        let configuration = try read(
+            """
+            [Application *]
+            Suspension=automatic
+            BackgroundGraceSec=1min
+            KeepWhile=audio
+
+            [Application gimp*]
+            Suspension=never
+            """,
+            "[Application *]\nKeepWhile=none\nReclaimable=yes\n")
+        let rules = configuration.rules(for: traits("gimp-2.10")).map(\.rule)
+        #expect(rules.map(\.pattern) == ["*", "gimp*"])
+        let all = try #require(Rule.combined(rules))
+        #expect(
+            all.assignments == [
+                "Suspension=never", "Reclaimable=yes", "BackgroundGraceSec=60000000us", "KeepWhile=none",
+            ])
+        #expect(complaints(configuration) == [])
+    }
+
+    @Test("what a rule cannot say is a complaint")
+    func ruleComplaints() throws {
+        let configuration = try read(
+            "[Application x]\nSuspension=often\nBackgroundGraceSec=5 parsecs\nKeepWhile=Audio\nSuspend=no\n[Application]\n"
+        )
+        #expect(
+            complaints(configuration) == [
+                "0:6: [Application] is no section",
+                "0:2: Suspension=: \"often\" is none of manual, automatic, never",
+                "0:3: BackgroundGraceSec=: \"5 parsecs\" is no time span (5, 500ms, 1min 30s, infinity)",
+                "0:4: KeepWhile=: \"Audio\" is no list of words of a-z, 0-9 and -, nor none",
+                "0:5: Suspend=: no such key in [Application x]",
+            ])
+    }
+
+    @Test("a rule is written without touching anything else")
+    func writing() {
+        var file = RuleFile(
+            "# mine\n[Session]\nAdopt=x\n\n[Application a]\nSuspension=never\n# why\n\n[Application b]\n")
+        file.set([("Suspension", "automatic"), ("KeepWhile", "audio")], in: Rule("a"))
+        file.set([("Suspension", "never")], in: Rule("c"))
+        #expect(
+            file.text
+                == "# mine\n[Session]\nAdopt=x\n\n[Application a]\n# why\nSuspension=automatic\nKeepWhile=audio\n\n"
+                + "[Application b]\n\n[Application c]\nSuspension=never\n")
+        file.set([("KeepWhile", "")], in: Rule("a"))
+        #expect(!file.text.contains("KeepWhile"))
+        let removed = (file.remove(Rule("b")), file.remove(Rule("b")))
+        #expect(removed == (true, false))
+        #expect(!file.text.contains("Application b") && file.text.contains("# why"))
+        var empty = RuleFile("")
+        empty.set([("Suspension", "automatic")], in: Rule("x y"))
+        #expect(empty.text == "[Application x y]\nSuspension=automatic\n")
     }
 }

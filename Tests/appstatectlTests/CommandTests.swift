@@ -1,3 +1,4 @@
+import AppStateBus
 import Foundation
 import Glibc
 import TestSupport
@@ -32,6 +33,43 @@ struct CommandTests {
         #expect(try stage.state("1") == "inactive")
         #expect(try stage.run("unregister", "1").status == .exited(0))
         #expect(try stage.run("list", "--json").output == "[]\n")
+    }
+
+    @Test("rule writes, shows and takes out; rules says what each is about")
+    func rules() throws {
+        let stage = try Stage()
+        let own = stage.bus.directory + "/config"
+        func run(_ arguments: String...) throws -> (output: String, errors: String, status: Child.Ending) {
+            try stage.run(arguments, environment: ["XDG_CONFIG_HOME": own, "COLUMNS": nil])
+        }
+        #expect(try run("rules").errors.contains("There are no rules"))
+        let made = try run("rule", "sleep", "Suspension=automatic", "BackgroundGraceSec=2min")
+        #expect(made.status == .exited(0))
+        let text = try String(contentsOfFile: own + "/appstated/session.conf", encoding: .utf8)
+        #expect(text == "[Application sleep]\nSuspension=automatic\nBackgroundGraceSec=2min\n")
+        #expect(try run("rule", "sleep").output == "Suspension=automatic\nBackgroundGraceSec=120000000us\n")
+        #expect(try run("rules").output.contains("nothing that runs"))
+
+        // As the agent would.
+        let child = try Child("sleep", ["1000"])
+        let path = try stage.run("register", "org.example.Sleep", "\(child.pid)").output
+            .trimmingCharacters(in: .newlines)
+        let bus = try Bus.open(address: stage.bus.address)
+        let message = try bus.newCall(
+            destination: "org.appstate1", path: path, interface: "org.appstate1.Application",
+            member: "Configure")
+        try message.appendDictionary([("rule", .string("sleep"))])
+        _ = try bus.call(message)
+        #expect(try run("rules").output.contains("org.example.Sleep (1), by its program"))
+
+        for wrong in ["Suspension=often", "Suspend=yes", "x", "KeepWhile=A"] {
+            #expect(try run("rule", "sleep", wrong).status == .exited(64))
+        }
+        #expect(try run("rule", "sleep", "BackgroundGraceSec=").status == .exited(0))
+        #expect(try run("rule", "sleep").output == "Suspension=automatic\n")
+        #expect(try run("rule", "--delete", "sleep").status == .exited(0))
+        #expect(try run("rule", "--delete", "sleep").status == .exited(1))
+        #expect(try run("rule", "sleep").status == .exited(1))
     }
 
     @Test("terminate ends the process")

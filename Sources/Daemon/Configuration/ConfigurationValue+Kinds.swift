@@ -1,28 +1,6 @@
 import LifeCycle
 import Linux
 
-extension ConfigurationValue where Value == Microseconds? {
-    /// A span of time; nil is `infinity`.
-    static var span: Self {
-        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
-            switch TimeSpan.parse(text) {
-            case .microseconds(let span)?: .some(span)
-            case .infinity?: .some(nil)
-            case nil: nil
-            }
-        }
-    }
-}
-
-extension ConfigurationValue where Value == Microseconds {
-    /// A span of time that ends.
-    static var finiteSpan: Self {
-        Self("is no finite time span (5, 500ms, 1min 30s)") { text in
-            if case .microseconds(let span)? = TimeSpan.parse(text) { span } else { nil }
-        }
-    }
-}
-
 extension ConfigurationValue where Value == Int {
     /// Everything below a limit is bounded; a greater one would be none.
     static var count: Self { number(1...1_000_000) }

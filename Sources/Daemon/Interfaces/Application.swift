@@ -65,6 +65,13 @@ extension Daemon {
     /// For the application's user, root, and who manages it with polkit's consent.
     private func managingMethods() -> [Method] {
         [
+            Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
+                let entries = try call.message.readDictionary()
+                let rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
+                let (application, _) = try managedApplication(call)
+                try perform(.configure(application.number, rule))
+                try call.reply()
+            },
             Method(Name.suspend) { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
                 try checkRoomToWait(for: application.number)

@@ -165,11 +165,19 @@ extension Daemon {
         add("kill-deadline", application.killDeadline)
         add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
+        if let rule = application.rule { entries.append(("rule", .string(rule.name))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
         if let demand = application.demand { entries.append(("last-demand", .string(demand))) }
         if let registered = table[application.number] {
             let failures = registered.suspender.failures.map(\.description)
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
+            if registered.suspender.holdsAnybody {
+                let isFrozen = registered.suspender.frozen != nil
+                entries.append(("means", .string(isFrozen ? "freezer" : "signals")))
+                if !isFrozen, let why = registered.suspender.objection {
+                    entries.append(("freezer-objection", .string(why)))
+                }
+            }
             entries.append(("resources", .strings(resources.given(registered))))
             entries.append(("would-set", .strings(resources.wouldGive(registered))))
         }

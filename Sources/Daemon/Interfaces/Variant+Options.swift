@@ -8,6 +8,11 @@ extension Variant {
         return value
     }
 
+    func uint64(_ key: String) throws(MethodError) -> UInt64 {
+        guard case .uint64(let value) = self else { throw wrongType(key, "t") }
+        return value
+    }
+
     func string(_ key: String, limit: Int) throws(MethodError) -> String {
         guard case .string(let value) = self else { throw wrongType(key, "s") }
         guard value.utf8.count <= limit else {

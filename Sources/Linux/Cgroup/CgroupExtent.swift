@@ -6,8 +6,9 @@
 /// setuid child is never touched with the daemon's rights.* § 5: *the cgroup of the application's own unit
 /// (app-\*.scope, app-\*.service, or a cgroup that passes the extent rule).*
 ///
-/// § 5 names where to look and § 2 what must hold there, so that the name of a unit makes up for nothing: an
-/// orphan in `app-x.scope`, whose parents have all ended, is no descendant, and the cgroup is refused.
+/// What is in the application's own unit belongs to it, orphaned or not: a crash handler that has left its parents behind,
+/// for one. The unit is the application's own unless its process descends from another one in it: what is started in a
+/// terminal is no reason to freeze the terminal.
 public enum CgroupExtent {
     /// Whether a cgroup stands for an application.
     public enum Answer: Equatable, Sendable {
@@ -43,7 +44,7 @@ public enum CgroupExtent {
         /// A process in it belongs to another registered process (§ 2).
         case belowOtherApplication(ProcessIdentity, ProcessIdentity)
         /// A process in it does not descend from the registered process (§ 2), or no longer: its parents have
-        /// ended.
+        /// ended. The cgroup is not in the application's own unit.
         case stranger(ProcessIdentity, parent: Int32, session: Int32)
     }
 
@@ -66,6 +67,7 @@ public enum CgroupExtent {
             return .refused(.otherOwner(member.identity, member.owner, not: uid))
         }
         var lines = Lines(snapshot, main: main)
+        let isOwnUnit = snapshot.cgroup.applicationUnit != nil && !lines.isBelowMember
         for member in snapshot.members {
             switch lines.origin(of: member, isForeign) {
             case .main: continue
@@ -73,6 +75,8 @@ public enum CgroupExtent {
                 return .refused(.otherApplication(application))
             case .foreign(let application):
                 return .refused(.belowOtherApplication(member.identity, application))
+            case .elsewhere where isOwnUnit:
+                continue
             case .elsewhere:
                 return .refused(
                     .stranger(member.identity, parent: member.parent, session: member.session))
@@ -141,6 +145,8 @@ private struct Lines {
         case elsewhere
     }
 
+    /// Whether the main process descends from another one in the cgroup.
+    let isBelowMember: Bool
     private let main: ProcessIdentity
     private let processes: [Int32: CgroupSnapshot.Process]
     private var origins: [Int32: Origin] = [:]
@@ -151,6 +157,14 @@ private struct Lines {
         processes = Dictionary(
             (snapshot.members + snapshot.forebears).map { ($0.identity.pid, $0) },
             uniquingKeysWith: { first, _ in first })
+        let members = Set(snapshot.members.map(\.identity.pid))
+        var above = processes[main.pid].flatMap { [processes] in processes[$0.parent] }
+        // Torn facts could make a circle.
+        for _ in 0..<processes.count {
+            guard let process = above, !members.contains(process.identity.pid) else { break }
+            above = processes[process.parent]
+        }
+        isBelowMember = above.map { members.contains($0.identity.pid) } ?? false
     }
 
     /// Whom the process comes from: the nearest one upwards, itself included, that is `main` or foreign.

@@ -1,5 +1,5 @@
 /// Spans of time as systemd.time(7) writes them: `5`, `500ms`, `1min 30s`, `infinity`.
-enum TimeSpan {
+public enum TimeSpan {
     /// Microseconds of each unit that systemd.time(7) names for spans.
     private static let units: [(names: [String], microseconds: UInt64)] = [
         (["usec", "us", "µs", "μs"], 1),
@@ -14,13 +14,16 @@ enum TimeSpan {
         (["years", "year", "y"], 31_557_600_000_000),
     ]
 
-    enum Parsed: Equatable {
+    /// A span.
+    public enum Parsed: Equatable, Sendable {
+        /// One that ends.
         case microseconds(UInt64)
+        /// One that does not.
         case infinity
     }
 
     /// Takes a span; nil where it is none, or does not fit 64 bits of microseconds.
-    static func parse(_ text: String) -> Parsed? {
+    public static func parse(_ text: String) -> Parsed? {
         var rest = Substring(text).drop { $0.isWhitespace }
         if rest == "infinity" { return .infinity }
         guard !rest.isEmpty else { return nil }
@@ -66,4 +69,26 @@ enum TimeSpan {
 
 extension Character {
     fileprivate var isDecimalDigit: Bool { ("0"..."9").contains(self) }
+}
+
+extension ConfigurationValue where Value == UInt64? {
+    /// A span of time in microseconds; nil is `infinity`.
+    public static var span: Self {
+        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
+            switch TimeSpan.parse(text) {
+            case .microseconds(let span)?: .some(span)
+            case .infinity?: .some(nil)
+            case nil: nil
+            }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == UInt64 {
+    /// A span of time in microseconds that ends.
+    public static var finiteSpan: Self {
+        Self("is no finite time span (5, 500ms, 1min 30s)") { text in
+            if case .microseconds(let span)? = TimeSpan.parse(text) { span } else { nil }
+        }
+    }
 }

@@ -249,8 +249,8 @@ final class CallWatch {
         }
         identify(destination) { [unowned self] owner in
             // Where it cannot be asked whose the name is, any of them may be the one that is needed.
-            guard let owner else { return Set(monitor.targets.values).forEach { need($0, sender) } }
-            if let pid = application(of: owner) { need(pid, sender) }
+            let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
+            for pid in needed ?? Set(monitor.targets.values) { need(pid, sender) }
         }
     }
 

@@ -172,9 +172,7 @@ final class StartWatch {
                 !proc.lineage(of: pid).dropFirst().contains { present.contains($0.pid) }
             }
             programs[watch]?.known = present
-            if let other = new.min() {
-                for pid in program.pids { needed(pid, other) }
-            }
+            for other in new.sorted() { for pid in program.pids { needed(pid, other) } }
             opened[watch] = opening.next(hasFound: !new.isEmpty, after: begin)
         }
         // Whoever opens programs all the time gets a tenth of a processor for it.

@@ -224,11 +224,14 @@ final class Station {
     }
 
     /// Who needed it when it was suspended last, and what for.
-    func lastDemand(of path: String) throws -> String? {
+    func explain(_ path: String, _ key: String) throws -> Variant? {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Explain")
-        let entries = try connection.call(message, timeout: 300_000_000).readDictionary()
-        guard case .string(let why)? = entries.first(where: { $0.0 == "last-demand" })?.1 else { return nil }
+        return try connection.call(message, timeout: 300_000_000).readDictionary().first { $0.0 == key }?.1
+    }
+
+    func lastDemand(of path: String) throws -> String? {
+        guard case .string(let why)? = try explain(path, "last-demand") else { return nil }
         return why
     }
 

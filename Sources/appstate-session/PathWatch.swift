@@ -2,14 +2,20 @@ import Glibc
 import Linux
 import Windows
 
-/// Tells that a server's socket may have come to a directory, or its directory to the one above: inotify(7).
-final class SocketWatch {
+/// Tells that a file or a server's socket may have come to a directory, or its directory to the one above: inotify(7).
+final class PathWatch {
     private let inotify: Descriptor
     private let directories: [String]
 
-    /// - Parameter path: the socket, which need not be there, nor its directory.
+    private let events: UInt32
+
+    /// - Parameters:
+    ///   - path: the file or socket, which need not be there, nor its directory.
+    ///   - isFile: it is told, too, that it is written or goes away.
     /// - Throws: `unreachable` where the kernel gives nothing to watch with.
-    init(path: String) throws(ObserverFailure) {
+    init(path: String, isFile: Bool = false) throws(ObserverFailure) {
+        let arrivals = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
+        events = isFile ? arrivals | UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : arrivals
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
         guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
         inotify = Descriptor(owning: number)
@@ -30,9 +36,9 @@ final class SocketWatch {
 
     /// What is watched already stays so; what is not there is passed over.
     private func watch() {
-        for directory in directories {
-            inotify_add_watch(inotify.rawValue, directory, UInt32(IN_CREATE) | UInt32(IN_MOVED_TO))
-        }
+        // Much may be written in the one above, which is nothing to us.
+        inotify_add_watch(inotify.rawValue, directories[0], UInt32(IN_CREATE) | UInt32(IN_MOVED_TO))
+        inotify_add_watch(inotify.rawValue, directories[1], events)
     }
 
     private static func parent(of path: String) -> String {

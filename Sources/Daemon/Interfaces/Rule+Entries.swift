@@ -1,0 +1,34 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+extension Rule {
+    /// A rule of `Configure`, each key checked: an unknown one, or a wrong type, is named. nil: there is none, where no key
+    /// is there.
+    init?(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
+        if entries.isEmpty { return nil }
+        self.init()
+        var seen: Set<RuleKey> = []
+        for (key, value) in entries {
+            guard let known = RuleKey(rawValue: key) else {
+                throw MethodError(.invalidArgs, "Configure has no key \"\(key.shortened)\"")
+            }
+            guard seen.insert(known).inserted else {
+                throw MethodError(.invalidArgs, "The key \"\(key)\" is there twice")
+            }
+            switch known {
+            case .rule: name = try value.string(key, limit: min(limit, 255))
+            case .suspension: suspension = try value.choice(key)
+            case .reclaimable: reclaimable = try value.bool(key)
+            case .backgroundGrace: backgroundGrace = try value.uint64(key)
+            case .keepWhile:
+                let words = try value.strings(key, limit: limit)
+                for word in words where !ExemptionReason.isValid(word) {
+                    throw MethodError(
+                        .invalidArgs, "\(key): \"\(word.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
+                }
+                keepWhile = words
+            }
+        }
+    }
+}

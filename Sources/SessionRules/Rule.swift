@@ -1,0 +1,146 @@
+import Glibc
+public import Linux
+
+/// What a user says of some of their applications: `[Application PATTERN]`.
+public struct Rule: Equatable, Sendable {
+    /// As in fnmatch(3), whatever the case.
+    public let pattern: String
+    /// `Suspension=`
+    public var suspension: Configuration.Suspension?
+    /// `Reclaimable=`
+    public var reclaimable: Bool?
+    /// `BackgroundGraceSec=`, in microseconds; `.max`: infinite.
+    public var backgroundGrace: UInt64?
+    /// `KeepWhile=`: the reasons that keep it from being suspended; nil: all there are.
+    public var keepWhile: [String]?
+
+    /// One that says nothing yet.
+    public init(_ pattern: String) { self.pattern = pattern }
+
+    /// Between the patterns of several rules about one application.
+    public static let separator = ", "
+    private static let prefix = "Application "
+    private static let caseless: Int32 = 1 << 4
+
+    /// The name of its section, without the brackets.
+    public var section: String { Self.prefix + pattern }
+
+    /// The pattern of a section; nil where it is none for applications.
+    static func pattern(ofSection name: String) -> String? {
+        guard name.hasPrefix(prefix) else { return nil }
+        let pattern = String(name.dropFirst(prefix.count)).trimmed
+        return pattern.isEmpty ? nil : pattern
+    }
+
+    /// What its section may say.
+    static func rows(_ pattern: String) -> [ConfigurationRow<Configuration>] {
+        [
+            ConfigurationRow("Suspension", .choice, \.[rule: pattern].suspension),
+            ConfigurationRow("Reclaimable", .boolean, \.[rule: pattern].reclaimable),
+            ConfigurationRow("BackgroundGraceSec", .grace, \.[rule: pattern].backgroundGrace),
+            ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern].keepWhile),
+        ]
+    }
+
+    /// By what it matches an application; nil: it does not.
+    public func match(_ traits: Traits) -> Traits.Kind? {
+        Traits.Kind.allCases.first { kind in
+            traits[kind].contains { fnmatch(pattern, $0, Self.caseless) == 0 }
+        }
+    }
+
+    /// What it says, as a configuration writes it.
+    public var assignments: [String] {
+        var lines: [String] = []
+        if let suspension { lines.append("Suspension=\(suspension.rawValue)") }
+        if let reclaimable { lines.append("Reclaimable=\(reclaimable ? "yes" : "no")") }
+        if let backgroundGrace {
+            lines.append(
+                "BackgroundGraceSec=" + (backgroundGrace == .max ? "infinity" : "\(backgroundGrace)us"))
+        }
+        if let keepWhile {
+            lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
+        }
+        return lines
+    }
+
+    /// What several rules say together: of each key the last word.
+    public static func combined(_ rules: [Rule]) -> Rule? {
+        guard var all = rules.first else { return nil }
+        for rule in rules.dropFirst() {
+            all.suspension = rule.suspension ?? all.suspension
+            all.reclaimable = rule.reclaimable ?? all.reclaimable
+            all.backgroundGrace = rule.backgroundGrace ?? all.backgroundGrace
+            all.keepWhile = rule.keepWhile ?? all.keepWhile
+        }
+        return all
+    }
+}
+
+/// What an application may be known by.
+public struct Traits: Equatable, Sendable {
+    /// In the order in which they are compared.
+    public enum Kind: String, CaseIterable, Sendable {
+        /// Its application id.
+        case id
+        /// The class, or the application id, of its windows.
+        case windowClass = "window class"
+        /// Its unit, and the application that this is named after.
+        case unit
+        /// The file name of its program.
+        case program
+    }
+
+    private var values: [Kind: Set<String>] = [:]
+
+    /// Nothing is known of it.
+    public init() {}
+
+    /// What a process tells of its application, but for the windows.
+    ///
+    /// - Parameters:
+    ///   - pid: its main process.
+    ///   - id: the id that it is, or would be, registered with.
+    public init(of pid: Int32, id: String, proc: Proc = Proc()) {
+        self[.id] = [id]
+        if let unit = (try? proc.unifiedCgroup(of: pid)).flatMap({ ApplicationUnit(inPath: $0) }) {
+            let name = unit.path.split(separator: "/").last.map(String.init)
+            self[.unit] = Set([name, unit.application].compactMap(\.self))
+        }
+        if let program = try? proc.program(of: pid) { self[.program] = [program] }
+    }
+
+    /// What is known of this kind.
+    public subscript(_ kind: Kind) -> Set<String> {
+        get { values[kind] ?? [] }
+        set { values[kind] = newValue.subtracting([""]) }
+    }
+}
+
+extension ConfigurationValue where Value == UInt64 {
+    /// A span of time; `.max` is `infinity`.
+    fileprivate static var grace: Self {
+        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
+            switch TimeSpan.parse(text) {
+            case .microseconds(let span)?: span
+            case .infinity?: .max
+            case nil: nil
+            }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == [String] {
+    /// Words of a-z, 0-9 and -; `none`: no reason counts.
+    fileprivate static var reasons: Self {
+        Self("is no list of words of a-z, 0-9 and -, nor none") { text in
+            let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
+            if words == ["none"] { return [] }
+            let isValid = words.allSatisfy { word in
+                (1...64).contains(word.utf8.count)
+                    && word.utf8.allSatisfy { "abcdefghijklmnopqrstuvwxyz0123456789-".utf8.contains($0) }
+            }
+            return isValid && words.count <= 64 ? words : nil
+        }
+    }
+}

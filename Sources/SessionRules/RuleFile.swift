@@ -1,0 +1,65 @@
+import Linux
+
+/// The text of a configuration, in which one rule is changed and all else stays: comments, order, blanks.
+public struct RuleFile: Sendable {
+    private var lines: [String]
+
+    /// - Parameter text: of the file; empty where there is none.
+    public init(_ text: String) {
+        lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        if lines.last == "" { lines.removeLast() }
+    }
+
+    /// The text as it is now.
+    public var text: String { lines.map { $0 + "\n" }.joined() }
+
+    /// Sets keys of a rule, which is added where there is none.
+    ///
+    /// - Parameter assignments: the keys, and their values; an empty value takes the key out.
+    public mutating func set(_ assignments: [(key: String, value: String)], in rule: Rule) {
+        for (key, value) in assignments {
+            // A key may stand there twice, and in two sections of the same name.
+            for index in sections(of: rule).joined().reversed() where self.key(at: index) == key {
+                lines.remove(at: index)
+            }
+            guard !value.isEmpty else { continue }
+            if sections(of: rule).isEmpty {
+                if !lines.isEmpty { lines.append("") }
+                lines.append("[\(rule.section)]")
+            }
+            guard let section = sections(of: rule).last else { continue }
+            // Before what parts it from the next section.
+            var place = section.upperBound
+            while place > section.lowerBound + 1, lines[place - 1].trimmed.isEmpty { place -= 1 }
+            lines.insert("\(key)=\(value)", at: place)
+        }
+    }
+
+    /// Takes a rule out.
+    ///
+    /// - Returns: whether there was one.
+    public mutating func remove(_ rule: Rule) -> Bool {
+        let found = sections(of: rule)
+        for section in found.reversed() { lines.removeSubrange(section) }
+        while lines.last?.trimmed.isEmpty == true { lines.removeLast() }
+        return !found.isEmpty
+    }
+
+    /// The lines of each section of the rule, its name among them.
+    private func sections(of rule: Rule) -> [Range<Int>] {
+        let heads = lines.indices.filter { lines[$0].trimmed.hasPrefix("[") }
+        return heads.enumerated().compactMap { index, head in
+            guard lines[head].trimmed == "[\(rule.section)]" else { return nil }
+            return head..<(index + 1 < heads.count ? heads[index + 1] : lines.count)
+        }
+    }
+
+    private func key(at index: Int) -> String? {
+        let line = lines[index]
+        guard let first = line.trimmed.first, !"#;[".contains(first), let equals = line.firstIndex(of: "=")
+        else {
+            return nil
+        }
+        return String(line[..<equals]).trimmed
+    }
+}

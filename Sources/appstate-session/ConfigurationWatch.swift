@@ -1,0 +1,51 @@
+import AppStateBus
+import Glibc
+import SessionRules
+
+/// Tells that one of the files of the configuration is another.
+final class ConfigurationWatch {
+    private let paths: [String]
+    private let changed: () -> Void
+    private var stamps: [Stamp?]
+    private var watches: [(watch: PathWatch, source: Source)] = []
+
+    /// By what a file that was written anew is told from what it was.
+    private struct Stamp: Equatable {
+        let inode: UInt
+        let size: Int
+        let seconds: Int
+        let nanoseconds: Int
+
+        init?(_ path: String) {
+            var status = stat()
+            guard stat(path, &status) == 0 else { return nil }
+            inode = UInt(status.st_ino)
+            size = Int(status.st_size)
+            (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
+        }
+    }
+
+    /// - Parameter changed: called after a file was written, has come, or has gone.
+    init(_ configuration: Configuration.Source, loop: EventLoop, changed: @escaping () -> Void) throws {
+        paths =
+            switch configuration {
+            case .layers(let paths): paths
+            case .file(let path): [path]
+            }
+        self.changed = changed
+        stamps = paths.map(Stamp.init)
+        for path in paths {
+            let watch = try PathWatch(path: path, isFile: true)
+            let source = try loop.watch(watch.descriptor) { [unowned self] _ in dispatch(watch) }
+            watches.append((watch, source))
+        }
+    }
+
+    private func dispatch(_ watch: PathWatch) {
+        watch.dispatch()
+        let stamps = paths.map(Stamp.init)
+        guard stamps != self.stamps else { return }
+        self.stamps = stamps
+        changed()
+    }
+}

@@ -1,0 +1,135 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import SessionRules
+import Systemd
+import Windows
+
+/// Tells the daemon which of the user's rules are about which application (`[Application PATTERN]`), however it was
+/// registered, and whenever that is another.
+final class RuleKeeper: DaemonSpeaker {
+    private let line: DaemonLine
+    private let journal: Journal
+    private let log: ((String) -> Void)?
+    private let proc = Proc()
+    /// What the daemon has been told, by the application's object; nil: no rule.
+    private var told: [String: Told?] = [:]
+    private var wanted: [String: Told?] = [:]
+    /// Of those that are registered, by their objects, what does not change.
+    private var known: [String: (pid: Int32, traits: Traits)] = [:]
+
+    private var subject: Subject?
+
+    /// All that the rules of applications follow from.
+    private struct Subject: Equatable {
+        let rules: [Rule]
+        let entries: [Int32: Registry.Entry]
+        let sights: Set<Sight>
+    }
+
+    /// All rules about an application, in one.
+    private struct Told: Equatable {
+        let name: String
+        let rule: Rule
+    }
+
+    private struct Sight: Hashable {
+        let pid: UInt32
+        let appID: String
+    }
+
+    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    private static let mostCalls = 16
+
+    /// - Parameters:
+    ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - log: gets a line for each rule that is told.
+    init(
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
+        log: ((String) -> Void)?
+    ) throws(BusFailure) {
+        self.journal = journal
+        self.log = log
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
+        line.speaker = self
+    }
+
+    /// Finds the rules of all applications.
+    ///
+    /// - Parameters:
+    ///   - entries: those that are registered, by their main processes.
+    ///   - windows: all that there are.
+    func apply(
+        _ configuration: Configuration, to entries: [Int32: Registry.Entry], with windows: [Report.Window]
+    ) {
+        // Titles change all the time.
+        let sights = Set(windows.map { Sight(pid: $0.pid, appID: $0.observed.appID) })
+        let subject = Subject(rules: configuration.rules, entries: entries, sights: sights)
+        guard subject != self.subject else { return line.proceed() }
+        self.subject = subject
+        let paths = Set(entries.values.map(\.path))
+        known = known.filter { paths.contains($0.key) }
+        told = told.filter { paths.contains($0.key) }
+        for (pid, entry) in entries where known[entry.path] == nil {
+            // Another user's is that user's to rule.
+            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { continue }
+            known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
+        }
+        let classes = configuration.rules.isEmpty ? [:] : Self.classes(of: windows, among: entries, proc)
+        wanted = known.mapValues { pid, traits in
+            var traits = traits
+            traits[.windowClass] = classes[pid] ?? []
+            let rules = configuration.rules(for: traits).map(\.rule)
+            return Rule.combined(rules).map {
+                Told(name: rules.map(\.pattern).joined(separator: Rule.separator), rule: $0)
+            }
+        }
+        line.proceed()
+    }
+
+    private static func classes(
+        of windows: [Report.Window], among entries: [Int32: Registry.Entry], _ proc: Proc
+    ) -> [Int32: Set<String>] {
+        var classes: [Int32: Set<String>] = [:]
+        for window in windows where !window.observed.isShared {
+            guard let pid = Int32(exactly: window.pid),
+                let main = proc.lineage(of: pid).map(\.pid).first(where: { entries[$0] != nil })
+            else { continue }
+            classes[main, default: []].insert(window.observed.appID)
+        }
+        return classes
+    }
+
+    func speak() throws {
+        let due = wanted.filter { path, rule in told[path].map { $0 != rule } ?? true }
+        for (path, rule) in due.prefix(Self.mostCalls) {
+            try line.call(
+                ApplicationMethod.configure, at: path,
+                { try $0.appendDictionary(rule.map { $0.rule.entries(named: $0.name) } ?? []) },
+                refused: { [unowned self] error in
+                    // It has ended, as a rule.
+                    if !line.tryAgain("does not take the rule of \(path)", error) { told[path] = .some(rule) }
+                },
+                answered: { [unowned self] _ in told[path] = .some(rule) })
+            if let rule { log?("\(ApplicationMethod.configure.rawValue) \(path): \(rule.name)") }
+        }
+    }
+
+    /// Rules outlast a daemon, but this may be another, to which somebody else has spoken.
+    func forget() { told = [:] }
+}
+
+extension Rule {
+    /// As `Configure` takes it.
+    fileprivate func entries(named name: String) -> [(String, Variant)] {
+        var entries: [(String, Variant)] = [(RuleKey.rule.rawValue, .string(name))]
+        if let suspension { entries.append((RuleKey.suspension.rawValue, .string(suspension.rawValue))) }
+        if let reclaimable { entries.append((RuleKey.reclaimable.rawValue, .bool(reclaimable))) }
+        if let backgroundGrace {
+            entries.append((RuleKey.backgroundGrace.rawValue, .uint64(backgroundGrace)))
+        }
+        if let keepWhile { entries.append((RuleKey.keepWhile.rawValue, .strings(keepWhile))) }
+        return entries
+    }
+}

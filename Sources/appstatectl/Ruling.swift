@@ -1,0 +1,171 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+import Glibc
+import Linux
+import SessionRules
+
+struct RuleCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rule",
+        abstract: "Say how your applications are to be treated, from now on.",
+        discussion: """
+            PATTERN is an application's id, the class of its windows, its unit or its program, as in fnmatch(3), \
+            whatever the case. The rule is written to your session.conf, and counts at once for what runs. \
+            Without KEY=VALUE the rule is shown.
+
+              Suspension=automatic|manual|never
+              BackgroundGraceSec=SPAN   in the background, until it is suspended
+              KeepWhile=WORD…           what keeps it from being suspended: audio, clipboard, …; none
+              Reclaimable=yes|no        may be ended when memory is short
+
+            An empty value takes a key out again.
+            """)
+
+    @Flag(help: "Take the rule out.") var delete = false
+    @Argument(help: "The applications.") var pattern: String
+    @Argument(help: ArgumentHelp("What the rule says.", valueName: "key=value")) var assignments: [String] =
+        []
+
+    func run() throws {
+        let rule = Rule(pattern.trimmed)
+        guard !rule.pattern.isEmpty, !rule.pattern.contains(where: \.isNewline) else {
+            throw ValidationError("A rule needs a pattern, in one line.")
+        }
+        guard let path = Configuration.ownFile else {
+            throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
+        }
+        guard delete || !assignments.isEmpty else { return try show(rule) }
+        let pairs = try assignments.map(Self.pair)
+        for (key, value) in pairs {
+            let text = "[\(rule.section)]\n\(key)=\(value)\n"
+            if let complaint = Configuration(text: text, name: "").complaints.first {
+                throw ValidationError("\(key)=: \(complaint.problem)")
+            }
+        }
+        var file = RuleFile((try? TextFile.read(path)) ?? "")
+        if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
+        file.set(pairs, in: rule)
+        try UserFile.write(file.text, to: path)
+        // Its agents see that it is another.
+        if try SessionAgent.processes().isEmpty {
+            Terminal.warn(
+                "appstatectl: nobody applies it yet: the session agent does not run (systemctl --user start appstate-session)"
+            )
+        }
+    }
+
+    private static func pair(_ text: String) throws -> (key: String, value: String) {
+        guard let equals = text.firstIndex(of: "="), equals > text.startIndex,
+            !text.contains(where: \.isNewline)
+        else { throw ValidationError("\"\(text)\" is not KEY=VALUE.") }
+        return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
+    }
+
+    private func show(_ rule: Rule) throws {
+        guard let known = Configuration(reading: .system).rules.first(where: { $0.pattern == rule.pattern })
+        else {
+            throw Failure("there is no rule [\(rule.section)]")
+        }
+        for line in known.assignments { Terminal.emit(Line(line)) }
+    }
+}
+
+struct Rules: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Show your rules, and which of them is about which running application.")
+
+    @OptionGroup var bus: BusOptions
+
+    func run() throws {
+        let configuration = Configuration(reading: .system)
+        for complaint in configuration.complaints { Terminal.warn("\(complaint)") }
+        guard !configuration.rules.isEmpty else {
+            Terminal.warn("There are no rules; appstatectl help rule tells how to make one.")
+            return
+        }
+        let client = try bus.connect()
+        var uses: [String: [String]] = [:]
+        for row in try client.applications() where row.uid == getuid() {
+            // It may have ended meanwhile.
+            guard let facts = try? client.explanation(of: row.path),
+                case .string(let names)? = facts.first(where: { $0.key == "rule" })?.value
+            else { continue }
+            let patterns = names.components(by: Rule.separator)
+            let traits = Traits(of: Int32(row.pid), id: row.id)
+            for rule in configuration.rules where patterns.contains(rule.pattern) {
+                let kind = rule.match(traits) ?? .windowClass
+                uses[rule.pattern, default: []].append("\(row.id) (\(row.number)), by its \(kind.rawValue)")
+            }
+        }
+        var table = Table(["RULE", "SAYS", "ABOUT"], givingWay: [(2, 12), (1, 12), (0, 8)])
+        for rule in configuration.rules {
+            let says = rule.assignments.joined(separator: " ")
+            let about = uses[rule.pattern] ?? ["nothing that runs"]
+            for (index, use) in about.enumerated() {
+                table.add([Line(index == 0 ? rule.pattern : ""), Line(index == 0 ? says : ""), Line(use)])
+            }
+        }
+        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        if try SessionAgent.processes().isEmpty {
+            Terminal.warn("appstatectl: nobody applies them: the session agent does not run")
+        }
+    }
+}
+
+extension String {
+    fileprivate func components(by separator: String) -> [String] {
+        var rest = Substring(self)
+        var found: [String] = []
+        while let range = rest.firstRange(of: separator) {
+            found.append(String(rest[..<range.lowerBound]))
+            rest = rest[range.upperBound...]
+        }
+        return found + [String(rest)]
+    }
+}
+
+/// The agents of the caller's sessions.
+enum SessionAgent {
+    private static let program = "appstate-session"
+
+    static func processes() throws -> [Int32] {
+        let proc = Proc()
+        return try proc.processes().filter { pid in
+            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
+            return (try? proc.program(of: pid)) == program
+        }
+    }
+}
+
+/// A file of the user's.
+enum UserFile {
+    /// Replaces the file at once, or not at all; makes its directories. What is linked there stays linked.
+    static func write(_ text: String, to path: String) throws {
+        let target = realpath(path, nil).map { pointer in
+            defer { free(pointer) }
+            return String(cString: pointer)
+        }
+        let path = target ?? path
+        let directory = path.split(separator: "/").dropLast().reduce(into: "") { whole, part in
+            whole += "/" + part
+            mkdir(whole, 0o755)
+        }
+        let new = directory + "/.session.conf.\(getpid())"
+        let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
+        guard number >= 0 else { throw Failure("\(new) cannot be made: \(String(cString: strerror(errno)))") }
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(number, $0.baseAddress, $0.count) }
+            guard count > 0 else { break }
+            rest = rest.dropFirst(count)
+        }
+        let isWritten = rest.isEmpty && fsync(number) == 0
+        close(number)
+        guard isWritten, rename(new, path) == 0 else {
+            let failure = Failure("\(path) cannot be written: \(String(cString: strerror(errno)))")
+            unlink(new)
+            throw failure
+        }
+    }
+}

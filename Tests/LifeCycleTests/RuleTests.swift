@@ -1,0 +1,108 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What a user says of an application (`Configure`).
+@Suite("Rules of the user")
+struct RuleTests {
+    private static let second: Microseconds = 1_000_000
+
+    private func rule(_ change: (inout Rule) -> Void) -> Rule {
+        var rule = Rule()
+        rule.name = "edit*"
+        change(&rule)
+        return rule
+    }
+
+    @Test(
+        "a rule goes before the application's word, and behind the administrator's; without one that holds again"
+    )
+    func precedence() throws {
+        var settings = Settings()
+        var stage = try Stage.launched(suspension: .manual, settings)
+        let rule = rule {
+            $0.suspension = .automatic
+            $0.reclaimable = false
+        }
+        try stage.perform(.configure(stage.number, rule))
+        #expect(stage.application.suspension == .automatic && !stage.application.reclaimable)
+        settings.applications["org.example.Editor"] = Settings.Override()
+        settings.applications["org.example.Editor"]?.suspension = .never
+        stage.take(.configured(settings))
+        #expect(stage.application.suspension == .never && !stage.application.reclaimable)
+        stage.take(.configured(Settings()))
+        try stage.perform(.configure(stage.number, nil))
+        #expect(stage.application.suspension == .manual && stage.application.reclaimable)
+        #expect(throws: Refusal.self) { try stage.perform(.configure(ApplicationNumber(9), nil)) }
+    }
+
+    @Test("it counts at once: in the background it is suspended after a grace, and let go")
+    func atOnce() throws {
+        var stage = try Stage.launched(suspension: .manual)
+        try stage.minimize()
+        stage.pass(60 * Self.second)
+        #expect(stage.state == .background)
+        let rule = rule {
+            $0.suspension = .automatic
+            $0.backgroundGrace = 2 * Self.second
+        }
+        try stage.perform(.configure(stage.number, rule))
+        stage.pass(2 * Self.second - 1)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        try stage.perform(.configure(stage.number, nil))
+        stage.settle()
+        #expect(stage.state == .background)
+    }
+
+    @Test("a grace of its own, also an endless one", arguments: [0, 3_000_000, Microseconds.max])
+    func grace(_ span: Microseconds) throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = span }))
+        try stage.minimize()
+        let expected = span == .max ? nil : stage.now + span
+        #expect(stage.application.graceDeadline == expected || span == 0 && stage.holds == [.policy])
+    }
+
+    @Test(
+        "of what reporters say only that counts that it names",
+        arguments: [(nil, 2), (["audio"], 1), (["audio", "clipboard"], 2), ([], 0)] as [([String]?, Int)])
+    func keepWhile(_ words: [String]?, _ count: Int) throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        let told = ["audio", "clipboard"].map { ExemptionReport(process: stage.reported, reason: $0) }
+        try stage.perform(.replaceExemptions(told, stage.reporter))
+        try stage.perform(.configure(stage.number, rule { $0.keepWhile = words }))
+        #expect(stage.application.exemptions.count == count)
+        try stage.minimize()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect((stage.state == .suspended) == (count == 0))
+        // At once, too.
+        try stage.perform(.configure(stage.number, rule { $0.keepWhile = [] }))
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
+    @Test("the next daemon knows it")
+    func record() throws {
+        let rules = [
+            rule { _ in }, rule { $0.keepWhile = [] },
+            rule {
+                $0.suspension = .never
+                $0.reclaimable = true
+                $0.backgroundGrace = .max
+                $0.keepWhile = ["audio", "x"]
+            },
+        ]
+        for rule in rules {
+            var stage = try Stage.launched()
+            try stage.perform(.configure(stage.number, rule))
+            let record = try #require(stage.machine.record(of: stage.number))
+            #expect(try Application(record).rule == rule)
+        }
+    }
+}
