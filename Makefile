@@ -42,7 +42,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-system test-debian13 soak lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-apps test-system test-debian13 soak lint format bench \
     bench-windows bench-pressure install install-gnome install-kwin uninstall clean help
 
 build:
@@ -86,6 +86,12 @@ lint:
 
 format:
 	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
+
+# Real, unmodified applications, as root; writes docs/applications.md. APPS='firefox gimp' for some.
+test-apps:
+	@scripts/setup apps
+	$(release)
+	@scripts/test-apps $(APPS)
 
 # The package on real systems, in a container and a virtual machine: SYSTEM_FLAGS='container' for one; scripts/test-system -h tells.
 test-system: deb
@@ -211,6 +217,7 @@ help:
 	@echo 'make demo-shell  a shell on that bus, to try by hand'
 	@echo "make test        build and run the tests (TEST_FLAGS='--filter NAME')"
 	@echo 'make test-repeat the tests ten times, five beside four busy processes (RUNS=10 BUSY=4)'
+	@echo "make test-apps   real applications on a desktop without a screen, as root (APPS='firefox gimp')"
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'

@@ -5,6 +5,7 @@ import SessionRules
 /// Tells that one of the files of the configuration is another.
 final class ConfigurationWatch {
     private let paths: [String]
+    private let mayBeMissing: Bool
     private let changed: () -> Void
     private var stamps: [Stamp?]
     private var watches: [(watch: PathWatch, source: Source)] = []
@@ -27,11 +28,10 @@ final class ConfigurationWatch {
 
     /// - Parameter changed: called after a file was written, has come, or has gone.
     init(_ configuration: Configuration.Source, loop: EventLoop, changed: @escaping () -> Void) throws {
-        paths =
-            switch configuration {
-            case .layers(let paths): paths
-            case .file(let path): [path]
-            }
+        switch configuration {
+        case .layers(let paths): (self.paths, mayBeMissing) = (paths, true)
+        case .file(let path): (paths, mayBeMissing) = ([path], false)
+        }
         self.changed = changed
         stamps = paths.map(Stamp.init)
         for path in paths {
@@ -44,7 +44,8 @@ final class ConfigurationWatch {
     private func dispatch(_ watch: PathWatch) {
         watch.dispatch()
         let stamps = paths.map(Stamp.init)
-        guard stamps != self.stamps else { return }
+        // A file that has to be there is being replaced.
+        guard stamps != self.stamps, mayBeMissing || !stamps.contains(nil) else { return }
         self.stamps = stamps
         changed()
     }

@@ -11,11 +11,11 @@ final class PathWatch {
 
     /// - Parameters:
     ///   - path: the file or socket, which need not be there, nor its directory.
-    ///   - isFile: it is told, too, that it is written or goes away.
+    ///   - isFile: told when it has been written, rather than when it comes, and when it goes away.
     /// - Throws: `unreachable` where the kernel gives nothing to watch with.
     init(path: String, isFile: Bool = false) throws(ObserverFailure) {
-        let arrivals = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
-        events = isFile ? arrivals | UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : arrivals
+        events =
+            UInt32(IN_MOVED_TO) | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : UInt32(IN_CREATE))
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
         guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
         inotify = Descriptor(owning: number)

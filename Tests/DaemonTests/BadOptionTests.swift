@@ -40,6 +40,42 @@ struct BadOptionTests {
         }
     }
 
+    @Test("what a rule cannot say is refused, names its key, and changes nothing")
+    func rules() throws {
+        let stage = try Stage()
+        func configure(_ entries: [(String, Variant)]) throws {
+            try stage.client.call(stage.path, BusNames.application, "Configure") {
+                try $0.appendDictionary(entries)
+            }
+        }
+        try configure([("rule", .string("mine")), ("suspension", .string("never"))])
+        let wrong: [(RuleKey, Variant)] = [
+            (.rule, .bool(true)), (.suspension, .string("often")), (.suspension, .uint32(0)),
+            (.reclaimable, .string("yes")), (.backgroundGrace, .uint32(5)), (.backgroundGrace, .string("5")),
+            (.keepWhile, .string("audio")), (.keepWhile, .strings(["Audio"])), (.keepWhile, .strings([""])),
+        ]
+        #expect(Set(wrong.map(\.0)) == Set(RuleKey.allCases))
+        for (key, value) in wrong {
+            try stage.refuses(.invalidArgs, "\(key.rawValue)=\(value)") {
+                do {
+                    try configure([(key.rawValue, value)])
+                } catch let failure as BusFailure {
+                    #expect(failure.message?.contains(key.rawValue) == true, "\(failure)")
+                    throw failure
+                }
+            }
+        }
+        try stage.refuses(.invalidArgs, "unknown") { try configure([("colour", .bool(true))]) }
+        try stage.refuses(.limitsExceeded, "a long name") {
+            try configure([("rule", .string(String(repeating: "x", count: 256)))])
+        }
+        try stage.refuses(.limitsExceeded, "many words") {
+            try configure([("keep-while", .strings(Array(repeating: "x", count: 65)))])
+        }
+        #expect(try stage.client.explain(stage.path)["rule"] == .string("mine"))
+        #expect(try stage.client.explain(stage.path)["suspension"] == .string("never"))
+    }
+
     @Test(
         "an unknown option is InvalidArgs and is named", arguments: ["colour", "", "Delegate", "launch_mode"])
     func unknown(_ key: String) throws {

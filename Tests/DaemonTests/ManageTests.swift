@@ -37,7 +37,7 @@ struct ManageTests {
         let scene = try PolkitScene()
         let app = try scene.app()
         let missing = "\(BusNames.applications)/99"
-        for words in ["Suspend", "Resume", "CanSuspend", "Terminate b:true", "Unregister"] {
+        for words in ["Configure {}", "Suspend", "Resume", "CanSuspend", "Terminate b:true", "Unregister"] {
             for word in [PolkitStandIn.Word.no, .challenge] {
                 for path in [scene.path, missing] {
                     scene.polkit.forget()

@@ -67,8 +67,8 @@ extension Daemon {
         [
             Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
                 let entries = try call.message.readDictionary()
-                let rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
                 let (application, _) = try managedApplication(call)
+                let rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
                 try perform(.configure(application.number, rule))
                 try call.reply()
             },

@@ -173,7 +173,7 @@ final class StartWatch {
             }
             programs[watch]?.known = present
             for other in new.sorted() { for pid in program.pids { needed(pid, other) } }
-            opened[watch] = opening.next(hasFound: !new.isEmpty, after: begin)
+            opened[watch] = opening.next(after: begin)
         }
         // Whoever opens programs all the time gets a tenth of a processor for it.
         let end = Clock.monotonicMicroseconds
@@ -188,11 +188,12 @@ final class StartWatch {
         /// It was opened anew since.
         var isRepeated = false
 
-        /// The next look; nil: there is none.
-        func next(hasFound: Bool, after now: UInt64) -> Opening? {
+        /// The next look; nil: there is none. That one process was found is no reason to look no more: the kernel tells of
+        /// two that open the file as of one.
+        func next(after now: UInt64) -> Opening? {
             var next = self
             next.count += 1
-            if hasFound || next.count == StartWatch.looks.count {
+            if next.count == StartWatch.looks.count {
                 guard isRepeated else { return nil }
                 next = Opening(due: 0)
             }
