@@ -127,7 +127,8 @@ struct RegistrationTests {
         #expect(try client.state(path) == "suspended")
         try client.wait(for: path, toBe: "suspended")
         #expect(client.edges(of: path) == ["not-running→background", "background→suspended"])
-        #expect(try client.holds(path) == ["signal "])
+        // By whom, is known where the kernel's word of the signal comes only after the registration.
+        #expect(try client.holds(path).map { $0.hasPrefix("signal ") } == [true])
         client.forget()
         child.kill(SIGCONT)
         try client.wait(for: path, toBe: "inactive")
