@@ -237,7 +237,8 @@ struct KeptValueTests {
                     _ = try attacker.begin("\(BusNames.root) \(BusNames.manager) ListApplications")
                 }
             }
-            try attacker.ask("call \(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
+            // It has so many under way that this one may be refused.
+            _ = try? attacker.ask("call \(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
         }
         #expect(taken > 0)
         try client.call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
