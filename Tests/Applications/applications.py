@@ -379,11 +379,14 @@ def page(results, mode):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("freezer", "signals"), default="freezer")
-    parser.add_argument("--display", type=int, default=77)
+    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
     parser.add_argument("--table")
     parser.add_argument("applications", nargs="*")
     arguments = parser.parse_args()
-    desk = Desktop(arguments.mode, arguments.display)
+    number = arguments.display
+    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
+        number += 1
+    desk = Desktop(arguments.mode, number)
     bad, results = 0, []
     try:
         desk.start()
