@@ -118,25 +118,34 @@ final class LongCalls {
     ) throws(MethodError) -> Bool {
         caller = connection.user
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
-        let name = connection.name
-        let isBack = leavesLine(message, name)
+        let isBack = leavesLine(message, connection.name)
+        guard try mustHold(connection, isBack, size) else { return false }
+        hold(Held(message, size, connection.user, tally), isBack, of: connection.name)
+        return true
+    }
+
+    private func mustHold(
+        _ connection: Connection, _ isBack: Bool, _ size: Int
+    ) throws(MethodError) -> Bool {
+        if isBack { return isBusy(connection.name) || isOverdrawn(connection.user) }
+        guard waiting[connection.name] != nil || returning[connection.name] != nil
+            || isBusy(connection.name) || isOverdrawn(connection.user)
+        else { return false }
+        try checkRoom(for: size, from: connection)
+        return true
+    }
+
+    private func hold(_ held: Held, _ isBack: Bool, of name: ConnectionName) {
         if !isBack, waiting[name] == nil, returning[name] != nil {
             // Those that are on their way back came before it.
-            try checkRoom(for: size, from: connection)
-            giveBack(Held(message, size, connection.user, tally), of: name)
-            return true
+            return giveBack(held, of: name)
         }
-        let mustWait = isBusy(name) || isOverdrawn(connection.user)
-        guard mustWait || !isBack && waiting[name] != nil else { return false }
-        if !isBack { try checkRoom(for: size, from: connection) }
-        let held = Held(message, size, connection.user, tally)
         // Those that come back were the first, in the order in which they come.
         held.hasReturned = isBack
         let line = waiting[name] ?? []
         let place = isBack ? line.prefix(while: \.hasReturned).count : line.count
         waiting[name, default: []].insert(held, at: place)
         armShare()
-        return true
     }
 
     private func isBusy(_ name: ConnectionName) -> Bool {
