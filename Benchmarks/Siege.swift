@@ -251,6 +251,8 @@ enum Attack: String, CaseIterable {
     case reporters
     /// Registers, and unregisters, and asks for everything that can be asked for.
     case calls
+    /// Calls that want no answer, which no bus limits, and strangers whom the daemon has to look up.
+    case unanswered
 
     func run(_ address: String) throws -> Never {
         let besieger = try Besieger(address)
@@ -263,6 +265,7 @@ enum Attack: String, CaseIterable {
         case .windows: try besieger.windows()
         case .reporters: try besieger.reporters()
         case .calls: try besieger.calls()
+        case .unanswered: try besieger.unanswered()
         }
     }
 }
@@ -456,6 +459,24 @@ private final class Besieger {
                 call(path, BusNames.properties, "GetAll") { try $0.append(BusNames.application) }
                 call(path, BusNames.application, "Explain")
                 call(path, BusNames.application, "Unregister")
+            }
+        }
+    }
+    func unanswered() throws -> Never {
+        begin()
+        while true {
+            let stranger = try Bus.open(address: address)
+            for bus in [stranger, bus] {
+                for _ in 0..<500 {
+                    let message = try bus.newCall(
+                        destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+                        member: "ReportDemand")
+                    try message.append(UInt32(0))
+                    try message.append(String(repeating: "x", count: 1_000))
+                    try message.append(UInt32(0))
+                    try bus.send(message)
+                }
+                try bus.flush()
             }
         }
     }

@@ -227,20 +227,20 @@ struct ExtentTests {
                 """
                 import os, signal
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                for user in (-1, 0, os.getuid()):
+                for word, user in ('first', -1), ('then', 0), ('last', os.getuid()):
                     os.setresuid(-1, user, -1)
-                    print('effective', os.geteuid(), flush=True)
+                    print(word, os.geteuid(), flush=True)
                     signal.sigwait({signal.SIGUSR1})
                 """,
             ])
-        try process.waitForLine(containing: "effective \(App.nobody)")
+        try process.waitForLine(containing: "first \(App.nobody)")
         let path = try client.register("org.example.Tool", process.pid)
         process.kill(SIGUSR1)
-        try process.waitForLine(containing: "effective 0")
+        try process.waitForLine(containing: "then 0")
         #expect(
             errorName { try client.application(path, "Suspend") } == ErrorName.notSuspendable.rawValue)
         process.kill(SIGUSR1)
-        try process.waitForLine(containing: "effective \(App.nobody)")
+        try process.waitForLine(containing: "last \(App.nobody)")
         try client.application(path, "Suspend")
         #expect(try isStopped(process.pid))
         try client.application(path, "Resume")

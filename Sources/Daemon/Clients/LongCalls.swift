@@ -128,8 +128,9 @@ final class LongCalls {
         _ connection: Connection, _ isBack: Bool, _ size: Int
     ) throws(MethodError) -> Bool {
         if isBack { return isBusy(connection.name) || isOverdrawn(connection.user) }
-        guard waiting[connection.name] != nil || returning[connection.name] != nil
-            || isBusy(connection.name) || isOverdrawn(connection.user)
+        guard
+            waiting[connection.name] != nil || returning[connection.name] != nil
+                || isBusy(connection.name) || isOverdrawn(connection.user)
         else { return false }
         try checkRoom(for: size, from: connection)
         return true

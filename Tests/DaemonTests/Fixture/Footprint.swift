@@ -25,7 +25,10 @@ extension TestDaemon {
     /// Its own memory, in KiB, without what is mapped from files.
     func anonymousMemory() throws -> Int { try statusNumber("RssAnon") }
 
-    /// The same of the bus that it is on, which keeps what a connection does not read.
+    /// The most that it has had in memory since it began, in KiB.
+    func peakMemory() throws -> Int { try statusNumber("VmHWM") }
+
+    /// The memory of the bus that it is on, in KiB, without what is mapped from files: the bus keeps what a connection does not read.
     func anonymousMemoryOfBus() throws -> Int {
         let client = try client()
         let question = try client.bus.newCall(
