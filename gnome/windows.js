@@ -5,6 +5,7 @@ const NAME = 'org.appstate1.Shell';
 const PATH = '/org/appstate1/Shell';
 const INTERFACE = `<node><interface name="${NAME}">
 <method name="ListWindows"><arg name="windows" type="a(tussbbb)" direction="out"/></method>
+<method name="Minimize"><arg name="windows" type="at" direction="in"/></method>
 <signal name="Changed"/>
 </interface></node>`;
 
@@ -51,6 +52,14 @@ class WindowReport {
         const workspace = global.workspace_manager.get_active_workspace();
         const rows = [...this._windows].slice(0, MOST_WINDOWS).map(window => row(window, workspace));
         return new GLib.Variant('(a(tussbbb))', [rows]);
+    }
+
+    /** The method: puts windows away; those that are gone are passed over. */
+    Minimize(numbers) {
+        for (const window of this._windows) {
+            if (numbers.includes(window.get_id()))
+                window.minimize();
+        }
     }
 
     /** The signal is sent once, and again only after somebody has asked: nobody who does not read is flooded. */

@@ -58,6 +58,15 @@ extension Message {
         return strings
     }
 
+    /// Reads `at`.
+    public borrowing func readUInt64s() throws(BusFailure) -> [UInt64] {
+        guard try enter(.array, "t") else { throw mismatch("at", 0) }
+        var numbers: [UInt64] = []
+        while !atEnd { numbers.append(try readUInt64()) }
+        try exit()
+        return numbers
+    }
+
     /// Reads `h`: a duplicate, closed on exec, that the caller owns.
     public borrowing func readDescriptor() throws(BusFailure) -> Int32 {
         let borrowed: Int32 = try read("h", -1)

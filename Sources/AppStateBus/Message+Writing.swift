@@ -80,6 +80,13 @@ extension Message {
         try close()
     }
 
+    /// Appends `at`.
+    public borrowing func append(_ numbers: [UInt64]) throws(BusFailure) {
+        try open(.array, "t")
+        for number in numbers { try append(number) }
+        try close()
+    }
+
     /// Appends a container and what `body` appends to it.
     ///
     /// - Parameters:

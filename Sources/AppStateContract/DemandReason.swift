@@ -8,6 +8,8 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case close
     /// Somebody asks the window manager to bring a window of it to the front.
     case activate
+    /// The session manager asks whether the session may end.
+    case sessionEnd = "session-end"
     /// The X server answers nobody: this one may have it to itself.
     case grab
 }

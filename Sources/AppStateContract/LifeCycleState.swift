@@ -78,12 +78,14 @@ public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case request
     case pressure
     case signal
+    /// Asked for, until it gets the focus.
+    case toggle
 
     /// The daemon's own decision, which gives way to focus and to whatever speaks against it (§ 2).
     public var isDecision: Bool {
         switch self {
         case .policy, .pressure: true
-        case .request, .signal: false
+        case .request, .signal, .toggle: false
         }
     }
 }

@@ -14,6 +14,7 @@ public enum ManagerMethod: String, MethodName {
     case subscribe = "Subscribe"
     case unsubscribe = "Unsubscribe"
     case reloadConfig = "ReloadConfig"
+    case toggleFocused = "ToggleFocused"
     case getHistory = "GetHistory"
     case registerAgent = "RegisterAgent"
 
@@ -65,6 +66,18 @@ public enum ReporterMethod: String, MethodName {
     public static var interface: String { BusNames.reporter }
 }
 
+/// The signals of `org.appstate1.Reporter`, each to one reporter.
+public enum ReporterSignal: String, Sendable, CaseIterable {
+    case minimizeRequested = "MinimizeRequested"
+
+    /// Its arguments: their names and types.
+    public var arguments: [(name: String, type: String)] {
+        switch self {
+        case .minimizeRequested: [("windows", "at")]
+        }
+    }
+}
+
 /// The methods of `org.appstate1.Application`.
 public enum ApplicationMethod: String, MethodName {
     case finishLaunching = "FinishLaunching"
@@ -76,6 +89,7 @@ public enum ApplicationMethod: String, MethodName {
     case configure = "Configure"
     case suspend = "Suspend"
     case resume = "Resume"
+    case toggle = "Toggle"
     case canSuspend = "CanSuspend"
     case terminate = "Terminate"
     case unregister = "Unregister"
@@ -157,6 +171,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
 /// What GNOME Shell's extension has on the session bus: `org.appstate1.Shell`.
 public enum ShellMember: String, Sendable {
     case listWindows = "ListWindows"
+    case minimize = "Minimize"
     case changed = "Changed"
 }
 

@@ -203,7 +203,10 @@ public final class Daemon {
         }
         sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in makeWay() })
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
-        try logind.onSignal(Self.sleepRule) { [unowned self] in slept($0) }
+        try logind.onSignal(Self.rule("PrepareForSleep")) { [unowned self] in slept($0) }
+        try logind.onSignal(Self.rule("PrepareForShutdown")) { [unowned self] in
+            if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
+        }
         try sessions.start()
         try logind.start()
         try polkit.start()
@@ -264,9 +267,10 @@ public final class Daemon {
         sensor.rescan()
     }
 
-    /// logind's word before and after the machine's sleep (org.freedesktop.login1(5)).
-    private static let sleepRule =
-        "path='\(Logind.path)',interface='\(Logind.manager)',member='PrepareForSleep'"
+    /// For logind's word before and after something (org.freedesktop.login1(5)).
+    private static func rule(_ member: String) -> String {
+        "path='\(Logind.path)',interface='\(Logind.manager)',member='\(member)'"
+    }
 
     /// systemd freezes sessions for the sleep and thaws them after it, and with them what we had frozen
     /// ourselves: that is put back.
@@ -430,6 +434,7 @@ public final class Daemon {
         let until: Microseconds
         /// It was to suspend: that it could not be is an error.
         let wantsHold: Bool
+        let reply: (borrowing Message) throws -> Void
     }
 
     /// Those that wait for one application are few: none waits for longer than `longestWait`.
@@ -444,9 +449,12 @@ public final class Daemon {
     }
 
     /// Answers the call once the stop or continuation that was ordered has been seen.
-    func answer(_ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool) {
+    func answer(
+        _ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool,
+        _ reply: @escaping (borrowing Message) throws -> Void = { _ in }
+    ) {
         waiting[number, default: []].append(
-            Waiting(call: call, until: Self.now + Self.longestWait, wantsHold: wantsHold))
+            Waiting(call: call, until: Self.now + Self.longestWait, wantsHold: wantsHold, reply: reply))
         answerWaiting()
         arm()
     }
@@ -470,7 +478,7 @@ public final class Daemon {
                     let why = application.objection ?? "it was resumed meanwhile"
                     entry.call.fail(MethodError(.notSuspendable(number, why)))
                 } else {
-                    entry.call.reply()
+                    entry.call.reply(entry.reply)
                 }
             }
         }

@@ -140,6 +140,8 @@ final class Executor {
             lowMemory.warn(level)
         case .forget(let process):
             processes.forget(process)
+        case .minimize(let reporter, let windows):
+            announcer.minimizeRequested(windows, of: reporter)
         case .notice(let number, let notice):
             if let application = table[number] {
                 journal.log(notice, about: application)

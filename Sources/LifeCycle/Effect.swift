@@ -48,6 +48,8 @@ public enum Effect: Equatable, Sendable {
     case lowMemoryWarning(LowMemoryWarning)
     /// No fact about this process matters any longer: its pidfd may go.
     case forget(ProcessID)
+    /// A reporter is to have these of its windows minimized.
+    case minimize(ConnectionName, [UInt64])
     /// Worth a line in the journal.
     case notice(ApplicationNumber, Notice)
 }

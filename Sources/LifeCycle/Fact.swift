@@ -41,6 +41,8 @@ public enum Fact: Equatable, Sendable {
     case disconnected(ConnectionName)
     /// logind: the session is in front and unlocked, or not; and, in front or not, whether its screen is locked.
     case session(SessionKey, inFront: Bool, isLocked: Bool = false)
+    /// The machine is about to be shut down, or is not any more.
+    case shutdownPrepared(Bool)
     /// logind: there is no such session any more, so that nothing in it can be seen.
     case sessionEnded(SessionKey)
     /// The configuration was read.
@@ -161,6 +163,8 @@ public enum Request: Equatable, Sendable {
     case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
     case resume(ApplicationNumber, holder: String)
+    /// Suspends it until it gets the focus, with its windows put away if `minimizing`.
+    case suspendUntilFocused(ApplicationNumber, holder: String, minimizing: Bool)
     case terminate(ApplicationNumber, force: Bool)
     /// nil: no window has the focus.
     case setFocus(ReportedProcess?, ReporterIdentity)

@@ -84,6 +84,7 @@ extension Machine {
                 step.effects.append(.announce(next.number, missed, to: .delegate))
             }
         }
+        if next.isFocused, !before.isFocused { next.holds.removeAll { $0.reason == .toggle } }
         walk(&next, reason)
         decideReclaim(&next)
         decidePolicy(&next)
@@ -140,7 +141,7 @@ extension Machine {
             next.startGrace(settings, serial: nil, at: step.now)
         }
         guard next.grace == .over, next.protection == nil, next.exemptions.isEmpty, !hasLostReporter(next),
-            !next.isStopped, !isRelinquished
+            !next.isStopped, !isRelinquished, !isShuttingDown
         else {
             next.wouldBeSuspended = false
             return
@@ -164,10 +165,10 @@ extension Machine {
             && policySuspends(application)
     }
 
-    /// Whether policy suspends at all where this application is: not in `Mode=observe`, and not in a session that has
-    /// lost its lasting reporter.
+    /// Whether policy suspends at all where this application is: not in `Mode=observe`, not in a session that has
+    /// lost its lasting reporter, and not while the machine shuts down.
     private func policySuspends(_ application: Application) -> Bool {
-        settings.mode == .enforce && !hasLostReporter(application)
+        settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
 
     /// When what we hold breathes next; nil: it does not.

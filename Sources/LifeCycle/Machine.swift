@@ -44,6 +44,8 @@ public struct Machine: Equatable, Sendable {
     public internal(set) var lastNumber: UInt32 = 0
     /// Nothing is suspended any more.
     var isRelinquished = false
+    /// Everybody has a last word to say: policy suspends nobody.
+    var isShuttingDown = false
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
     /// The step that is being taken; between two there is none.
@@ -147,6 +149,12 @@ public struct Machine: Equatable, Sendable {
             sessions[key]?.lostReporter = false
             refreshAll(in: key, .session)
             tidy(key)
+        case .shutdownPrepared(let isShuttingDown):
+            guard self.isShuttingDown != isShuttingDown else { break }
+            self.isShuttingDown = isShuttingDown
+            let isFirst = stale.isEmpty
+            makeStale(applications.keys, Stale(reason: .session))
+            if isFirst { refreshStale() }
         case .configured(let settings):
             configured(settings)
         case .timePassed:
@@ -201,6 +209,11 @@ public struct Machine: Equatable, Sendable {
         case .resume(let number, let holder):
             try require(number)
             resume(number, holder)
+        case .suspendUntilFocused(let number, let holder, let minimizing):
+            let application = try require(number)
+            if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
+            if minimizing { minimize(application) }
+            update(number, .request) { $0.hold(.toggle, holder) }
         case .terminate(let number, let force):
             try require(number)
             terminate(number, force: force)
@@ -286,6 +299,7 @@ public struct Machine: Equatable, Sendable {
         if application.suspension == .never { reasons.append("suspension is never") }
         reasons += application.exemptions
         if application.protection != nil { reasons.append("protected data becomes unavailable") }
+        if isShuttingDown { reasons.append("the machine is shutting down") }
         if hasLostReporter(application) { reasons.append("the window reporter of its session is gone") }
         return reasons
     }

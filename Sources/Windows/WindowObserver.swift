@@ -18,6 +18,11 @@ public protocol WindowObserver: AnyObject {
     ///
     /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
     func dispatch() throws(ObserverFailure)
+    /// Has windows put away, as a taskbar would. Those that are gone are passed over.
+    ///
+    /// - Parameter windows: their numbers.
+    /// - Throws: `unsupported` where this display server lets nobody do that.
+    func minimize(_ windows: [UInt64]) throws(ObserverFailure)
     /// Has `handler` called while an X server does not answer what it was asked, with how often it was for this answer:
     /// every 100 ms. An application that was stopped while it had the server to itself keeps everybody waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
@@ -32,6 +37,9 @@ public protocol WindowObserver: AnyObject {
 
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
+    public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        throw .unsupported("\(subject) lets nobody else minimize windows")
+    }
     public var isBlind: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
     public var desktopProcesses: Set<Int32> { [] }
@@ -52,6 +60,11 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {
         UInt64(rawValue) << 48 | window.number
+    }
+
+    /// A window's own number; nil: it is another system's window.
+    public func window(numbered number: UInt64) -> UInt64? {
+        number >> 48 == UInt64(rawValue) ? number & (1 << 48 - 1) : nil
     }
 }
 

@@ -124,8 +124,8 @@ final class Agent {
         do {
             calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
                 if !isSeen { watchSessionNames(at: address) }
-            } needed: { [unowned self] pid, caller in
-                demands?.report(pid, .call, by: caller)
+            } needed: { [unowned self] pid, reason, caller in
+                demands?.report(pid, reason, by: caller)
             }
             calls?.watch(resting, among: registered)
         } catch {
@@ -205,6 +205,15 @@ final class Agent {
         if registry?.isKnown == true { rules?.apply(configuration, to: entries, with: windows ?? []) }
     }
 
+    private func minimize(_ windows: [UInt64]) {
+        guard let observer else { return }
+        do throws(ObserverFailure) {
+            try observer.minimize(windows.compactMap(observer.system.window(numbered:)))
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
         guard exempt[reason] ?? [] != processes else { return }
         exempt[reason] = processes
@@ -249,7 +258,7 @@ final class Agent {
         exemptions?.report(exempt)
         reporter = try Reporter(
             bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
-            log: log.map { log in { log("\($0)") } })
+            log: log.map { log in { log("\($0)") } }, minimize: { [unowned self] in minimize($0) })
         registry = try Registry(
             bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) },

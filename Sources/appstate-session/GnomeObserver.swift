@@ -56,6 +56,18 @@ final class GnomeObserver: WindowObserver {
         return notices
     }
 
+    func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        do throws(BusFailure) {
+            let message = try bus.newCall(
+                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
+                member: ShellMember.minimize.rawValue)
+            try message.append(windows)
+            try bus.send(message)
+        } catch {
+            throw .unreachable("\(error)")
+        }
+    }
+
     // MARK: The extension comes and goes
 
     /// First the changes, then what there is: what changes in between is seen twice rather than never.

@@ -10,6 +10,7 @@ final class Reporter: DaemonSpeaker {
     private let session: String?
     private let journal: Journal
     private let log: ((Report) -> Void)?
+    private var requests: Slot?
     /// What the windows are now.
     private var present: [Report.Window] = []
     /// What the daemon knows; nil where it knows nothing of us.
@@ -22,9 +23,10 @@ final class Reporter: DaemonSpeaker {
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - session: for SetSession; nil: not called.
     ///   - log: gets each report that is sent.
+    ///   - minimize: gets the numbers of windows that somebody wants put away.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
-        log: ((Report) -> Void)?
+        log: ((Report) -> Void)?, minimize: @escaping ([UInt64]) -> Void
     ) throws(BusFailure) {
         self.bus = bus
         self.session = session
@@ -32,6 +34,15 @@ final class Reporter: DaemonSpeaker {
         self.log = log
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
+        requests = try bus.match(
+            "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.reporter)',"
+                + "member='\(ReporterSignal.minimizeRequested.rawValue)'",
+            failed: deaf
+        ) { [unowned self] message in
+            // Anybody can send us a signal.
+            guard message.sender == line.daemon, let windows = try? message.readUInt64s() else { return }
+            minimize(windows)
+        }
     }
 
     /// The windows as they are now, of which the daemon learns as soon as it listens.

@@ -78,6 +78,42 @@ struct Resume: ParsableCommand {
     func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.resume, at: $1) } }
 }
 
+struct Toggle: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Suspend an application until it gets the focus, or resume one that is suspended.",
+        discussion: "For a key of your desktop: appstatectl toggle --focused --minimize")
+
+    @OptionGroup var bus: BusOptions
+    @Flag(help: "The application in front in your session.") var focused = false
+    @Flag(help: "Minimize its windows, too, when it is suspended.") var minimize = false
+    @Argument(help: "The application.", completion: .applications) var app: String?
+
+    func validate() throws {
+        guard focused != (app != nil) else {
+            throw ValidationError("Name an application, or say --focused.")
+        }
+    }
+
+    func run() throws {
+        let client = try bus.connect()
+        let options = minimize ? [("minimize", Variant.bool(true))] : []
+        if let app {
+            let reply = try client.call(ApplicationMethod.toggle, at: try client.path(of: app)) {
+                try $0.appendDictionary(options)
+            }
+            show(app, isSuspended: try reply.readBool())
+        } else {
+            let reply = try client.call(ManagerMethod.toggleFocused) { try $0.appendDictionary(options) }
+            let path = try reply.readObjectPath()
+            show(path, isSuspended: try reply.readBool())
+        }
+    }
+
+    private func show(_ name: String, isSuspended: Bool) {
+        Terminal.emit(Line("\(name) \(isSuspended ? "is suspended until it gets the focus" : "runs")"))
+    }
+}
+
 struct Terminate: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "End an application: tell it, give it its seconds, then kill it.")

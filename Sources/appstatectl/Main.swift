@@ -29,7 +29,8 @@ struct AppStateCtl: ParsableCommand {
         version: "appstatectl \(Product.version)",
         subcommands: [
             List.self, Show.self, Explain.self, Monitor.self, Status.self, Register.self, Unregister.self,
-            Suspend.self, Resume.self, Terminate.self, Focus.self, Minimize.self, RuleCommand.self,
+            Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
+            RuleCommand.self,
             Rules.self, Reload.self,
         ],
         defaultSubcommand: List.self)

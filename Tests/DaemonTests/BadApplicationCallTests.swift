@@ -18,7 +18,8 @@ struct BadApplicationCallTests {
             ("BeginBackgroundTask", { try $0.append("upload") }),
             ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
             ("Configure", { try $0.appendDictionary([]) }),
-            ("Suspend", { _ in }), ("Resume", { _ in }), ("CanSuspend", { _ in }),
+            ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
+            ("CanSuspend", { _ in }),
             ("Terminate", { try $0.append(true) }), ("Unregister", { _ in }), ("Explain", { _ in }),
         ]
     }
@@ -124,8 +125,8 @@ struct BadApplicationCallTests {
         for call in [
             "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:x",
             "EndBackgroundTask t:1",
-            "BackgroundTimeRemaining", "Configure {}", "Suspend", "Resume", "CanSuspend", "Terminate b:true",
-            "Unregister",
+            "BackgroundTimeRemaining", "Configure {}", "Suspend", "Resume", "Toggle {}", "CanSuspend",
+            "Terminate b:true", "Unregister",
             "Explain", "LoadState", "LoadStateFile",
         ] {
             try stage.refuses(.noSuchApplication, call) { try nobody.application(stage.path, call) }

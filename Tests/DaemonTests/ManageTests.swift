@@ -37,7 +37,9 @@ struct ManageTests {
         let scene = try PolkitScene()
         let app = try scene.app()
         let missing = "\(BusNames.applications)/99"
-        for words in ["Configure {}", "Suspend", "Resume", "CanSuspend", "Terminate b:true", "Unregister"] {
+        for words in [
+            "Configure {}", "Suspend", "Resume", "Toggle {}", "CanSuspend", "Terminate b:true", "Unregister",
+        ] {
             for word in [PolkitStandIn.Word.no, .challenge] {
                 for path in [scene.path, missing] {
                     scene.polkit.forget()

@@ -5,11 +5,38 @@ import Linux
 import TestSupport
 import Testing
 
-/// systemd freezes and thaws whole sessions around the machine's sleep.
+/// What logind tells of the machine's sleep and end.
 @Suite(
-    "Sleep", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    "Sleep and shutdown", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct SleepTests {
+    @Test(
+        "before a shutdown policy lets all go on and suspends nobody; who was asked to be suspended stays so")
+    func shutdown() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n", policy: LoginStandIn.policy)
+        let client = try daemon.subscriber()
+        let logind = try LoginStandIn(daemon, client)
+        let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try children.prefix(2).map {
+            try client.register("org.example.App", $0.pid, [("suspension", .string("automatic"))])
+        }
+        for path in paths { try client.wait(for: path, toBe: "suspended") }
+        try client.application(paths[1], "Suspend")
+
+        try logind.prepareForShutdown(true)
+        try client.wait(for: paths[0], toBe: "background")
+        #expect(try !isStopped(children[0].pid))
+        #expect(try client.state(paths[1]) == "suspended" && isStopped(children[1].pid))
+        let late = try client.register(
+            "org.example.Late", children[2].pid, [("suspension", .string("automatic"))])
+        #expect(try client.canSuspend(late).contains("the machine is shutting down"))
+        #expect(try client.state(late) == "background")
+
+        try logind.prepareForShutdown(false)
+        for path in paths + [late] { try client.wait(for: path, toBe: "suspended") }
+    }
+
     @Test("what we had frozen and the wake-up has thawed is frozen again")
     func reasserted() throws {
         let daemon = try TestDaemon(policy: LoginStandIn.policy)

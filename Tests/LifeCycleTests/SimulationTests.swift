@@ -156,7 +156,13 @@ struct Simulation {
                 try world.take(.needed(number, "call"))
             }
         case 53..<58:
-            if let number { try request(.suspend(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
+            if let number {
+                let holder = "uid:\(generator.pick(Self.users) ?? 0)"
+                try request(
+                    generator.chance(30)
+                        ? .suspendUntilFocused(number, holder: holder, minimizing: generator.chance(50))
+                        : .suspend(number, holder: holder))
+            }
         case 58..<65:
             if let number { try request(.resume(number, holder: "uid:\(generator.pick(Self.users) ?? 0)")) }
         case 65..<68:

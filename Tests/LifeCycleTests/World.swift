@@ -218,7 +218,8 @@ struct World {
             )
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
-        case .changed, .focusChanged, .notice, .memoryPressureChanged, .lowMemoryWarning, .alarmMemory:
+        case .changed, .focusChanged, .notice, .memoryPressureChanged, .lowMemoryWarning, .alarmMemory,
+            .minimize:
             break
         case .sampleMemory(let source):
             pending.append(.memorySampled(source, memory))

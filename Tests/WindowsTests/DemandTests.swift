@@ -26,6 +26,7 @@ struct DemandTests {
         let loop: EventLoop
         let bus: PrivateBus
         private(set) var seen: [[Int32]] = []
+        private(set) var reasons: [DemandReason] = []
         private(set) var isSeen: Bool?
         private var watch: CallWatch?
 
@@ -36,7 +37,8 @@ struct DemandTests {
                 [unowned self] in
                 isSeen = $0
             } needed: { [unowned self] in
-                seen.append([$0, $1])
+                seen.append([$0, $2])
+                reasons.append($1)
             }
             try wait("whether calls are seen") { isSeen != nil }
         }
@@ -82,6 +84,29 @@ struct DemandTests {
         let before = calls.seen.count
         _ = try Bus.open(address: calls.bus.address).owner(of: "org.example.Files")
         #expect(calls.seen.count == before)
+    }
+
+    @Test("a session manager's question to one client, and no other signal")
+    func sessionEnd() throws {
+        let calls = try Calls(Self.sessionBus())
+        let (client, manager) = (
+            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
+        )
+        // The bus has said hello to it by then.
+        let name = client.uniqueName
+        calls.follow([getpid()])
+        func tell(_ interface: String) throws {
+            try manager.send(
+                manager.newSignal(path: "/client", interface: interface, member: "QueryEndSession", to: name))
+            try manager.flush()
+        }
+        // It is seen from when the monitor is there.
+        try calls.wait("the question") {
+            try tell("org.example.Other")
+            try tell("org.gnome.SessionManager.ClientPrivate")
+            return !calls.seen.isEmpty
+        }
+        #expect(Set(calls.reasons) == [.sessionEnd])
     }
 
     @Test("calls to others are not seen; the last set of many counts")

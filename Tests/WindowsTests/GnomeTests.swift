@@ -25,7 +25,7 @@ struct GnomeTests {
         #expect(try watch.window("Beta").process == beta.pid)
         try shell.press(.alt, .tab)
         try watch.wait(for: ["Alpha focused", "Beta"])
-        try shell.press(.windows, .h)
+        try watch.observer.minimize([try watch.window("Alpha").number])
         try watch.wait(for: ["Alpha minimized", "Beta focused"])
         try beta.ask("put-away 1")
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])

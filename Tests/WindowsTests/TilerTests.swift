@@ -67,7 +67,7 @@ struct TilerTests {
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
         try tiler.command("scratchpad show")
         try watch.wait(for: ["Alpha", "Beta focused"])
-        try tiler.command("scratchpad show")
+        try watch.observer.minimize([try watch.window("Beta").number])
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
     }
 

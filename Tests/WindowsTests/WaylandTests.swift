@@ -57,7 +57,7 @@ struct WaylandTests {
         let app = try compositor.app()
         _ = (try app.open("Alpha", "first"), try app.open("Beta", "second"))
         try watch.wait(for: ["Alpha", "Beta focused"])
-        try app.ask("bar minimize second")
+        try watch.observer.minimize([try watch.window("Beta").number])
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
         try app.ask("put-away 1")
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])

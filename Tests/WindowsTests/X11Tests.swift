@@ -61,7 +61,7 @@ struct X11Tests {
         let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
         try display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
         try watch.wait(for: ["Alpha", "Beta focused"])
-        try display.run("xdotool", ["windowminimize", "\(second)"])
+        try watch.observer.minimize([UInt64(second), 1 << 40])
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
         try display.run("xdotool", ["windowminimize", "\(first)"])
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])

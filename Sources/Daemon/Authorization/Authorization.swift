@@ -91,12 +91,19 @@ extension Daemon {
     func managedApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
-        try requireUnconfined(connection, call.member)
+        try requireManagement(of: application, connection, call.member)
+        return (application, connection)
+    }
+
+    /// Refuses who may not manage an application.
+    func requireManagement(
+        of application: Application, _ connection: Connection, _ member: String
+    ) throws(MethodError) {
+        try requireUnconfined(connection, member)
         try requireManagement(
             of: .application(application.number.rawValue), user: application.user, connection,
-            "User \(connection.user) may not \(call.member) application \(application.number) of user \(application.user)"
+            "User \(connection.user) may not \(member) application \(application.number) of user \(application.user)"
         )
-        return (application, connection)
     }
 
     /// The application of a call of the delegate's methods: by its own processes only, root's or not.

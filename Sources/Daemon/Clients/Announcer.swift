@@ -142,6 +142,12 @@ final class Announcer {
         managerChanged(.memoryPressure) { $0.followsManager || $0.isSubscribed }
     }
 
+    /// Each reporter is told of its own windows alone.
+    func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
+        guard let connection = connections[reporter] else { return }
+        delivery.send(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
+    }
+
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
         manager(.applicationReclaimed, about: application) { message in
             try message.append(bytes)

@@ -84,6 +84,14 @@ extension Daemon {
                 try perform(.resume(application.number, holder: connection.holder))
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: false)
             },
+            Method(Name.toggle, in: [("options", "a{sv}")], out: [("suspended", "b")]) {
+                [unowned self] call in
+                let options = try ToggleOptions(try call.message.readDictionary())
+                let (application, connection) = try managedApplication(call)
+                try toggle(application, options, by: connection, call.deferred()) { message, isSuspended in
+                    try message.append(isSuspended)
+                }
+            },
             Method(Name.canSuspend, out: [("objections", "as")]) { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
                 answer(call.deferred(), lookingAt: application, for: connection) {

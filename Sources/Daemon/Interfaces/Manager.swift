@@ -59,6 +59,19 @@ extension Daemon {
                     reload()
                     try call.reply()
                 },
+                Method(
+                    Name.toggleFocused, in: [("options", "a{sv}")],
+                    out: [("application", "o"), ("suspended", "b")]
+                ) { [unowned self] call in
+                    let options = try ToggleOptions(try call.message.readDictionary())
+                    let (application, connection) = try focusedApplication(call)
+                    try toggle(application, options, by: connection, call.deferred()) {
+                        message, isSuspended in
+                        let number = application.number.rawValue
+                        try message.append(objectPath: BusNames.path(ofApplication: number))
+                        try message.append(isSuspended)
+                    }
+                },
                 notSupported(Name.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]),
                 notSupported(Name.registerAgent, in: [("session", "s")]),
             ],
@@ -118,6 +131,20 @@ extension Daemon {
         guard count < limit else {
             throw MethodError(.limitsExceeded, "More than \(limit) subscribers of user \(connection.user)")
         }
+    }
+
+    /// The application in front in the caller's session, which the caller may manage.
+    private func focusedApplication(
+        _ call: borrowing Call
+    ) throws(MethodError) -> (Application, Connection) {
+        let connection = try caller()
+        guard let number = machine.focusedApplication(in: session(of: connection)),
+            let application = machine.applications[number], maySee(application, connection)
+        else {
+            throw MethodError(.noSuchApplication, "No registered application has the focus in your session")
+        }
+        try requireManagement(of: application, connection, call.member)
+        return (application, connection)
     }
 
     /// `/` where none has the focus, or one that the reader may not see.

@@ -73,6 +73,13 @@ public final class PlasmaObserver: WindowObserver {
         windows = Array(desk.picture.prefix(ObservedWindow.mostWindows))
     }
 
+    public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        let flag = wl_argument(u: CWAYLAND_PLASMA_WINDOW_MINIMIZED.rawValue)
+        for (window, client) in desk.clients where windows.contains(client.number) {
+            connection.ask(CWAYLAND_PLASMA_WINDOW_SET_STATE.rawValue, of: window, [flag, flag])
+        }
+    }
+
     // MARK: Windows
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {

@@ -6,6 +6,7 @@ import Linux
 final class IPCConnection {
     /// The types of messages that are sent, and of their answers.
     enum Kind: UInt32 {
+        case runCommand = 0
         case subscribe = 2
         case getTree = 4
     }
@@ -35,7 +36,7 @@ final class IPCConnection {
     /// Who listens.
     var process: Int32? { LocalSocket.process(of: descriptor) }
 
-    /// Sends a message. They are small: there is always room for them, as only one is unanswered at a time.
+    /// Sends a message. They are small, and few are unanswered at a time: there is always room for them.
     func send(_ kind: Kind, _ payload: String = "") throws(ObserverFailure) {
         var bytes = Self.magic
         withUnsafeBytes(of: UInt32(payload.utf8.count)) { bytes += $0 }

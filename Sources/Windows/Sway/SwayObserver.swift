@@ -80,6 +80,14 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
+    /// To the scratchpad: nothing else is out of sight there.
+    public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        let criterion = system == .i3 ? "id" : "con_id"
+        let commands = windows.map { "[\(criterion)=\($0)] move scratchpad" }
+        if commands.isEmpty { return }
+        try connection.send(.runCommand, commands.joined(separator: "; "))
+    }
+
     private func take(_ message: IPCConnection.Message) throws(ObserverFailure) {
         switch message {
         case .event: isStale = true

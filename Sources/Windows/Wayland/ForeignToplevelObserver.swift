@@ -72,6 +72,12 @@ public final class ForeignToplevelObserver: WindowObserver {
         show()
     }
 
+    public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        for (handle, toplevel) in toplevels where windows.contains(toplevel.number) {
+            connection.ask(CWAYLAND_TOPLEVEL_SET_MINIMIZED.rawValue, of: handle)
+        }
+    }
+
     private func show() {
         attribute()
         windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))

@@ -108,6 +108,14 @@ final class WaylandConnection {
             object, request, interface, wl_proxy_get_version(object), 0, &arguments)
     }
 
+    /// Asks something of an object, at once.
+    func ask(_ request: UInt32, of object: OpaquePointer, _ arguments: [wl_argument] = []) {
+        var arguments = arguments
+        wl_proxy_marshal_array_flags(
+            object, request, nil, wl_proxy_get_version(object), 0, &arguments)
+        wl_display_flush(display)
+    }
+
     /// Lets go of an object that the compositor has let go of already, or cannot be told about.
     func drop(_ object: OpaquePointer) {
         listeners[object] = nil

@@ -15,6 +15,8 @@ enum AtomName: String, CaseIterable {
     case netName = "_NET_WM_NAME"
     case name = "WM_NAME"
     case windowClass = "WM_CLASS"
+    // Messages.
+    case changeState = "WM_CHANGE_STATE"
     // Values.
     case hidden = "_NET_WM_STATE_HIDDEN"
     case typeDesktop = "_NET_WM_WINDOW_TYPE_DESKTOP"

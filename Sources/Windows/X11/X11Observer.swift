@@ -38,6 +38,13 @@ public final class X11Observer: WindowObserver {
 
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
+    public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        for window in windows.compactMap(xcb_window_t.init(exactly:)) where desk.clients[window] != nil {
+            connection.iconify(window, by: atoms[.changeState])
+        }
+        connection.flush()
+    }
+
     public func dispatch() throws(ObserverFailure) {
         takeEvents()
         // Reading takes a round trip, in which more may come: window managers say that nothing is active before they

@@ -105,6 +105,21 @@ final class XConnection {
         xcb_change_window_attributes(pointer, window, XCB_CW_EVENT_MASK.rawValue, &mask)
     }
 
+    /// Asks the window manager to have a window put away: ICCCM 4.1.4, "Changing Window State".
+    func iconify(_ window: xcb_window_t, by changeState: xcb_atom_t) {
+        let iconicState: UInt32 = 3
+        var message = xcb_client_message_event_t()
+        message.response_type = UInt8(XCB_CLIENT_MESSAGE)
+        message.format = 32
+        message.window = window
+        message.type = changeState
+        message.data.data32.0 = iconicState
+        let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
+        withUnsafeBytes(of: &message) { bytes in
+            _ = xcb_send_event(pointer, 0, root, mask, bytes.bindMemory(to: CChar.self).baseAddress)
+        }
+    }
+
     // MARK: Answers
 
     /// Called while an answer does not come, with how often it was for this one: every `longestAnswer`. Whoever has the

@@ -1,4 +1,5 @@
 import AppStateBus
+import AppStateContract
 import Linux
 import Systemd
 
@@ -12,7 +13,7 @@ final class CallWatch {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal
-    private let needed: (_ pid: Int32, _ caller: Int32) -> Void
+    private let needed: (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     private let proc = Proc()
     private var settled: ((Bool) -> Void)?
     private var isRefused = false
@@ -38,6 +39,9 @@ final class CallWatch {
 
     /// A bus may allow a connection only so many answers at once; of a session bus it is 50,000 with dbus-daemon.
     private static let mostConnections = 4_096
+    /// By this GNOME's session manager asks each client, with signals to it alone, whether the session may end, and
+    /// tells it that it does.
+    private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
     /// Questions whose a name in a call is, at once.
     private static let mostNames = 64
     /// Until a monitor that was lost, or could not be made, is made again; microseconds, doubled each time.
@@ -59,10 +63,10 @@ final class CallWatch {
     /// - Parameters:
     ///   - address: of the session bus.
     ///   - settled: called once: whether the bus lets us see calls.
-    ///   - needed: gets the process that was called, and the caller's, 0 where that is not known.
+    ///   - needed: gets the process that was called, why, and the caller's, 0 where that is not known.
     init(
         address: String, loop: EventLoop, journal: Journal, settled: @escaping (Bool) -> Void,
-        needed: @escaping (_ pid: Int32, _ caller: Int32) -> Void
+        needed: @escaping (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     ) throws {
         self.address = address
         self.loop = loop
@@ -170,7 +174,7 @@ final class CallWatch {
             try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
             monitor.slots.append(
                 try bus.addFilter { [unowned self, unowned monitor] message in
-                    if message.isMethodCall { heard(message, by: monitor) }
+                    if message.isMethodCall || message.isSignal { heard(message, by: monitor) }
                     return false
                 })
             let message = try bus.newCall(
@@ -178,7 +182,13 @@ final class CallWatch {
                 interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
             // Without a rule it would see all.
             let names = targets.isEmpty ? [":0.0"] : targets.keys.sorted()
-            try message.append(strings: names.map { "type='method_call',destination='\($0)'" })
+            try message.append(
+                strings: names.flatMap { name in
+                    [
+                        "type='method_call',destination='\(name)'",
+                        "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
+                    ]
+                })
             try message.append(UInt32(0))
             monitor.slots.append(
                 try bus.callAsync(message) { [unowned self, unowned monitor] reply in
@@ -241,7 +251,13 @@ final class CallWatch {
     private func heard(_ message: borrowing Message, by monitor: Monitor) {
         guard let destination = message.destination else { return }
         let sender = message.sender
-        if let pid = monitor.targets[destination] { return need(pid, sender) }
+        if message.isSignal {
+            guard let pid = monitor.targets[destination], message.interface == Self.sessionClient else {
+                return
+            }
+            return need(pid, .sessionEnd, sender)
+        }
+        if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
         // Not one that is watched: the bus itself, say.
         guard !destination.hasPrefix(":"), destination != Bus.driver else {
             isDeluged = true
@@ -250,13 +266,13 @@ final class CallWatch {
         identify(destination) { [unowned self] owner in
             // Where it cannot be asked whose the name is, any of them may be the one that is needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
-            for pid in needed ?? Set(monitor.targets.values) { need(pid, sender) }
+            for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
     }
 
-    private func need(_ pid: Int32, _ caller: String?) {
-        guard let caller else { return needed(pid, 0) }
-        identify(caller) { [unowned self] in needed(pid, $0 ?? 0) }
+    private func need(_ pid: Int32, _ reason: DemandReason, _ caller: String?) {
+        guard let caller else { return needed(pid, reason, 0) }
+        identify(caller) { [unowned self] in needed(pid, reason, $0 ?? 0) }
     }
 
     /// The application that rests and that a process belongs to: a descendant of its main process, or another process of

@@ -141,9 +141,14 @@ final class LoginStandIn {
     }
 
     /// The machine is about to sleep, or has woken up.
-    func prepareForSleep(_ begins: Bool) throws {
+    func prepareForSleep(_ begins: Bool) throws { try prepare("PrepareForSleep", begins) }
+
+    /// The machine is about to be shut down, or is not any more.
+    func prepareForShutdown(_ begins: Bool) throws { try prepare("PrepareForShutdown", begins) }
+
+    private func prepare(_ member: String, _ begins: Bool) throws {
         let signal = try bus.newSignal(
-            path: Self.path, interface: "org.freedesktop.login1.Manager", member: "PrepareForSleep")
+            path: Self.path, interface: "org.freedesktop.login1.Manager", member: member)
         try signal.append(begins)
         try bus.send(signal)
     }

@@ -1,0 +1,98 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// A key that suspends what is in front, on real desktops: appstatectl asks, the daemon suspends, the agent minimizes.
+@Suite(
+    "Toggle, in the session", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
+    .enabled(if: Station.isAvailable, Station.whatIsMissing))
+struct ToggleTests {
+    private func toggle(_ station: Station, _ arguments: [String] = []) throws -> Child {
+        let program = try #require(Programs.built("appstatectl"))
+        let child = try Child(
+            program, ["toggle", "--focused"] + arguments, environment: station.bus.environment)
+        _ = try child.waitForExit()
+        return child
+    }
+
+    @Test(
+        "what is in front is suspended and put away, and runs when it comes back",
+        arguments: WindowManager.present)
+    func minimized(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let station = try Station()
+        try station.startAgent(environment: display.environment)
+        let app = try display.app()
+        let path = try station.register("org.example.Alpha", app.pid)
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+
+        let key = try toggle(station, ["--minimize"])
+        #expect(key.output == "\(path) is suspended until it gets the focus\n", "\(key.errors)")
+        #expect(try station.state(of: path) == "suspended")
+        try station.wait("it is minimized") {
+            try station.property("Minimized", of: path) == .bool(true)
+        }
+        #expect(try station.state(of: path) == "suspended")
+        // Nobody is in front now.
+        let again = try toggle(station)
+        #expect(again.errors.contains("No registered application has the focus"), "\(again.output)")
+
+        try display.run("xdotool", ["windowactivate", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+        #expect(try station.property("SuspendHolds", of: path) == .array("(ss)", []))
+    }
+
+    @Test("what stays in front runs again with the same key")
+    func stays() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station()
+        try station.startAgent(environment: display.environment)
+        let app = try display.app()
+        let path = try station.register("org.example.Alpha", app.pid)
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+        for _ in 0..<3 {
+            #expect(try toggle(station).output.hasSuffix("is suspended until it gets the focus\n"))
+            #expect(try station.state(of: path) == "suspended")
+            #expect(try toggle(station).output == "\(path) runs\n")
+            try station.wait(for: path, toBe: "active")
+        }
+    }
+
+    @Test("nobody can have the agent minimize windows but the daemon")
+    func forged() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station()
+        try station.startAgent(environment: display.environment)
+        let app = try display.app()
+        let path = try station.register("org.example.Alpha", app.pid)
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+        let forger = try Bus.open(address: station.bus.address)
+        let names = try forger.call(
+            forger.newCall(
+                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+                interface: "org.freedesktop.DBus", member: "ListNames")
+        ).readStrings()
+        for name in names where name.hasPrefix(":") {
+            let signal = try forger.newSignal(
+                path: BusNames.root, interface: BusNames.reporter,
+                member: ReporterSignal.minimizeRequested.rawValue, to: name)
+            try signal.append([1 << 48 | UInt64(window)])
+            try forger.send(signal)
+        }
+        _ = try forger.owner(of: BusNames.service)
+        // What the daemon asks of the agent comes after that.
+        let other = try app.open("Beta")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(other)"])
+        try station.wait("the second is told of") { try station.property("Focused", of: path) == .bool(true) }
+        #expect(try station.property("Minimized", of: path) == .bool(false))
+        #expect(station.walk(of: path).last == "inactive→active")
+    }
+}
