@@ -32,6 +32,9 @@
 #ifndef __NR_pidfd_open
 #define __NR_pidfd_open 434
 #endif
+#ifndef __NR_pidfd_getfd
+#define __NR_pidfd_getfd 438
+#endif
 #ifndef __NR_process_madvise
 #define __NR_process_madvise 440
 #endif
@@ -50,6 +53,11 @@ static inline int clinux_result(long result) {
 // Since Linux 5.3; glibc wraps it only since 2.36, in a header outside its module map.
 static inline int clinux_pidfd_open(int pid, unsigned int flags) {
     return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
+}
+
+// Since Linux 5.6: a copy of a process's descriptor, close-on-exec.
+static inline int clinux_pidfd_getfd(int pidfd, int number) {
+    return clinux_result(clinux_syscall(__NR_pidfd_getfd, pidfd, number, 0));
 }
 
 // To a thread of a process; signal 0 asks whether it is one.

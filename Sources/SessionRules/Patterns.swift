@@ -57,9 +57,9 @@ public struct Patterns: Equatable {
         return true
     }
 
-    /// Whether an id is let in, and not taken out.
-    public func matches(_ id: String) -> Bool {
-        func matches(_ pattern: String) -> Bool { fnmatch(pattern, id, 0) == 0 }
+    /// Whether an application is let in by one of its names, and taken out by none.
+    public func matches(anyOf names: Set<String>) -> Bool {
+        func matches(_ pattern: String) -> Bool { names.contains { fnmatch(pattern, $0, 0) == 0 } }
         return included.contains(where: matches) && !excluded.contains(where: matches)
     }
 }

@@ -18,6 +18,7 @@ final class Adoption {
     private let journal: Journal
     private let log: ((String) -> Void)?
     private let proc = Proc()
+    private var entries = DesktopEntries()
     private var configuration: Configuration
     /// All that are registered, by pid; nil: the daemon has not told yet.
     private var registered: [Int32: Registry.Entry]?
@@ -75,7 +76,8 @@ final class Adoption {
 
     /// A rule wants those that it is about to be applications.
     private func wants(_ id: String, _ traits: Traits) -> Bool {
-        configuration.adopt.matches(id) || !configuration.rules(for: traits).isEmpty
+        configuration.adopt.matches(anyOf: traits[.windowClass].union([id]))
+            || !configuration.rules(for: traits).isEmpty
     }
 
     /// Takes the windows that there are; those that may be somebody else's make nobody an application.
@@ -136,7 +138,9 @@ final class Adoption {
             seen = windows
             let desktop = DesktopProcesses(desktop, proc: proc)
             queue += unseen.filter { registered[$0.pid] == nil }.compactMap { sight in
-                Candidate(windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc)
+                Candidate(windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc) {
+                    entries.id(ofClass: $0, program: $1)
+                }
             }.filter { wants($0.id.rawValue, $0.traits) }
             queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }

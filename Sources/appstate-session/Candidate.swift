@@ -21,7 +21,11 @@ struct Candidate: Equatable {
     /// - Parameters:
     ///   - process: the window's.
     ///   - appID: as the window has it.
-    init?(windowOf process: Int32, appID: String, on desktop: DesktopProcesses, proc: Proc = Proc()) {
+    ///   - entry: finds the desktop entry's id of a window's class and a program, where no unit says what it is.
+    init?(
+        windowOf process: Int32, appID: String, on desktop: DesktopProcesses, proc: Proc = Proc(),
+        entry: (_ appID: String, _ program: String?) -> String? = { _, _ in nil }
+    ) {
         let line = proc.lineage(of: process)
         guard !line.isEmpty, let path = try? proc.unifiedCgroup(of: process) ?? "/",
             !path.split(separator: "/").contains(Self.sessionSlice)
@@ -35,16 +39,17 @@ struct Candidate: Equatable {
         for pid in [process, main.pid] {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return nil }
         }
-        let names = [unit?.application, proc.flatpakApplication(of: process)]
-        guard let id = names.lazy.compactMap({ $0.flatMap(ApplicationID.init) }).first ?? Self.id(appID)
-        else {
+        let name =
+            unit?.application ?? proc.flatpakApplication(of: process)
+            ?? entry(appID, try? proc.program(of: main.pid))
+        guard let id = name.flatMap(ApplicationID.init) ?? Self.id(appID) else {
             return nil
         }
         self.process = main
         self.id = id
         lineage = unit == nil ? line : Array(members)
         var traits = Traits(of: main.pid, id: id.rawValue, proc: proc)
-        traits[.windowClass] = [appID]
+        traits[.windowClass] = Set([appID, Self.id(appID)?.rawValue].compactMap(\.self))
         self.traits = traits
     }
 

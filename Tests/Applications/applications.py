@@ -15,45 +15,50 @@ PDF = "/usr/share/doc/shared-mime-info/shared-mime-info-spec.pdf"
 PAGE = "<title>{0}</title><body style='background:linear-gradient(red,blue)'><h1>{0}</h1>" \
        "<script>onkeydown=e=>document.title='typed '+e.key</script>"
 
-# unit: the desktop entry's id. again: what a second start is given. served: what the title of a window says then; None:
+# unit: the desktop entry's id. again: what a second start is given, {n}: of which round. served: what the title of a window says then; None:
 # the second process ends by itself, or has a window of its own. keys: what is typed to see whether it takes input.
 APPLICATIONS = {
-    "mousepad": dict(unit="org.xfce.mousepad", argv=["mousepad", "one.txt"], again=["mousepad", "two.txt"],
-                     served="two", keys=["a", "b", "c", "d", "e", "f"]),
-    "gedit": dict(unit="org.gnome.gedit", argv=["gedit", "one.txt"], again=["gedit", "two.txt"],
-                  served="two", keys=["a", "b", "c", "d", "e", "f"]),
+    "mousepad": dict(unit="org.xfce.mousepad", argv=["mousepad", "one.txt"], again=["mousepad", "two{n}.txt"],
+                     served="two{n}", keys=["a", "b", "c", "d", "e", "f"]),
+    "gedit": dict(unit="org.gnome.gedit", argv=["gedit", "one.txt"], again=["gedit", "two{n}.txt"],
+                  served="two{n}", keys=["a", "b", "c", "d", "e", "f"]),
     "xfce4-terminal": dict(unit="xfce4-terminal", argv=["xfce4-terminal"],
-                           again=["xfce4-terminal", "--title=second"], served="second",
+                           again=["xfce4-terminal", "--title=second{n}"], served="second{n}",
                            keys=["a", "b", "c", "d", "e", "f"]),
     "evince": dict(unit="org.gnome.Evince", argv=["evince", "one.pdf"], again=["evince", "one.pdf"], served="",
                    keys=["Next"]),
     "galculator": dict(unit="galculator", argv=["galculator"], again=["galculator"], served="new",
                        keys=["7", "8", "9", "5"]),
-    "thunar": dict(unit="thunar", argv=["thunar", "."], again=["thunar", "/usr/share"], served="share",
+    "thunar": dict(unit="thunar", argv=["thunar", "."], again=["thunar", "two{n}"], served="two{n}",
                    keys=["alt+f"]),
-    "kate": dict(unit="org.kde.kate", argv=["kate", "one.txt"], again=["kate", "two.txt"], served="two",
+    "kate": dict(unit="org.kde.kate", argv=["kate", "one.txt"], again=["kate", "two{n}.txt"], served="two{n}",
                  keys=["a", "b", "c", "d", "e", "f"]),
     "firefox": dict(unit="firefox-esr", argv=["firefox-esr", "one.html"],
-                    again=["firefox-esr", "two.html"], served="two", keys=["a"], start=60),
+                    again=["firefox-esr", "two{n}.html"], served="two{n}", keys=["a"], start=60),
     "chromium": dict(unit="chromium", argv=["chromium", "--no-first-run", "--password-store=basic", "one.html"],
-                     again=["chromium", "two.html"], served="two", keys=["a"], start=60),
-    "gimp": dict(unit="gimp", argv=["gimp", "--no-splash", "one.png"], again=["gimp", "two.png"], served="two",
+                     again=["chromium", "two{n}.html"], served="two{n}", keys=["a"], start=60),
+    "gimp": dict(unit="gimp", argv=["gimp", "--no-splash", "one.png"], again=["gimp", "two{n}.png"], served="two{n}",
                  keys=["alt+f"], start=90),
 }
 
 
 class Trial:
-    def __init__(self, desk, name):
+    def __init__(self, desk, name, rounds):
         self.desk, self.name, self.what = desk, name, APPLICATIONS[name]
         self.result = {"application": name, "mode": desk.mode}
         self.failures = []
+        self.rounds = rounds
 
     # ---- telling
 
     def tell(self, key, value, good=True):
         if isinstance(value, float):
             value = round(value, 2)
-        self.result[key] = value
+        # Of several rounds the worst is kept.
+        before = self.result.get(key)
+        if key not in self.failures and not (
+                good and isinstance(before, float) and isinstance(value, float) and before > value):
+            self.result[key] = value
         print(f"{self.name:15} {'ok  ' if good else 'FAIL'} {key}: {value}", flush=True)
         if not good:
             self.failures.append(key)
@@ -146,7 +151,9 @@ class Trial:
         self.objects()
         self.call()
         self.restore()
-        self.again()
+        self.key()
+        for turn in range(self.rounds):
+            self.again(turn)
         self.shut()
         self.terminate()
         self.end()
@@ -229,13 +236,34 @@ class Trial:
         self.timed("(5) takes input", seconds, 3)
         self.desk.run("xdotool", "key", "Escape")
 
-    def again(self):
+    def is_hidden(self, window):
+        return "_NET_WM_STATE_HIDDEN" in self.desk.run("xprop", "-id", window, "_NET_WM_STATE")
+
+    def key(self):
+        """What a desktop does at one key: what is in front is suspended and put away; it runs once it is in front again."""
+        windows = list(self.own())
+        if not windows:
+            return self.tell("(8) key", "no window is left", False)
+        self.desk.run("xdotool", "windowactivate", "--sync", windows[-1])
+        if wait_for(lambda: self.state() == "active", 5) is None:
+            return self.tell("(8) key", f"it is {self.state()}, not in front", False)
+        start = time.monotonic()
+        said = self.desk.run("appstatectl", "toggle", "--focused", "--minimize").strip()
+        self.tell("(8) key", (time.monotonic() - start) * 1000 if "is suspended" in said else said,
+                  "is suspended" in said and self.state() == "suspended")
+        hidden = wait_for(lambda: all(map(self.is_hidden, windows)), 3)
+        self.tell("(8) put away", hidden if hidden is not None else "never", hidden is not None)
+        self.desk.run("xdotool", "windowactivate", windows[-1])
+        self.timed("(8) runs in front", wait_for(lambda: self.state() == "active", 5), 1)
+
+    def again(self, turn):
         if self.freeze() is None:
             return self.tell("(1) suspended before", "no", False)
         time.sleep(0.5)
         before, pids = self.own(), self.processes()
         start = time.monotonic()
-        process = self.desk.spawn(self.what["again"], f"{self.name}-again", unit=self.what["unit"])
+        again = [word.format(n=turn) for word in self.what["again"]]
+        process = self.desk.spawn(again, f"{self.name}-again", unit=self.what["unit"])
         thawed = ended = served = None
         while time.monotonic() - start < 15 and (thawed is None or served is None or ended is None):
             now = time.monotonic() - start
@@ -245,7 +273,7 @@ class Trial:
                 ended = now
             if served is None:
                 windows = self.own()
-                word = self.what["served"]
+                word = self.what["served"].format(n=turn)
                 if word == "new":
                     good = len(windows) > len(before)
                 elif word == "":
@@ -274,8 +302,7 @@ class Trial:
                 process.kill()
         state = self.state()
         self.tell("(7) state after second start", state)
-        if any("_NET_WM_STATE_HIDDEN" not in self.desk.run("xprop", "-id", window, "_NET_WM_STATE")
-               for window in self.own()):
+        if not all(map(self.is_hidden, self.own())):
             self.minimize()
         self.timed("(7) again suspended after start", wait_for(lambda: self.state() == "suspended", 12, 0.05), 6)
 
@@ -338,12 +365,12 @@ class Trial:
 COLUMNS = [
     ("Id", "id"), ("Held by", "held by"), ("Suspended after", "suspended"), ("Ticks in 3 s", "ticks"),
     ("Call answered", "(2) call"), ("Second start served", "(1) served"), ("Runs after restore", "(5) thawed"),
-    ("Repainted", "(5) repainted"), ("Closed, or asks", "(3) closed or asks"), ("Ended by SIGTERM", "(4) gone by SIGTERM"),
+    ("Repainted", "(5) repainted"), ("One key, in ms", "(8) key"), ("Closed, or asks", "(3) closed or asks"), ("Ended by SIGTERM", "(4) gone by SIGTERM"),
     ("Suspended again", "(7) again suspended after start"),
 ]
 
 
-def page(results, mode):
+def page(results, mode, rounds):
     """What was seen, as a page of the documentation."""
     release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
     lines = [
@@ -352,8 +379,8 @@ def page(results, mode):
         "Unmodified applications under one rule, `appstatectl rule '*' Suspension=automatic`, with "
         "`BackgroundGraceSec=2`.",
         f"`make test-apps` writes this page. {release['PRETTY_NAME'].strip(chr(34))}, Linux {platform.release()}, "
-        f"{os.cpu_count()} processors, Xvfb, xfwm4; means: {mode}. Times are in seconds; each was measured once, "
-        "with steps of 0.05 s.",
+        f"{os.cpu_count()} processors, Xvfb, xfwm4; means: {mode}. Times are in seconds, "
+        f"with steps of 0.05 s; the second start is the worst of {rounds}, all else was measured once.",
         "",
         "| Application | " + " | ".join(title for title, _ in COLUMNS) + " |",
         "| --- " * (len(COLUMNS) + 1) + "|",
@@ -370,6 +397,8 @@ def page(results, mode):
         "- Bold: not as it should be. A dash: it has no name on the session bus, or it did not come to that.",
         "- \"Closed, or asks\" is a request from a taskbar (`wmctrl -c`) while the application was suspended, \"Ended by SIGTERM\" a",
         "  signal; \"Second start served\" is until the running instance shows what the second one was started with.",
+        "- \"One key\" is the time that `appstatectl toggle --focused --minimize` takes; then the application stands, and its",
+        "  windows were seen to be minimized. It runs once one of them is in front again.",
         "- \"Repainted\" is from the request to restore the window until its picture is what it was.",
         "",
     ]
@@ -380,6 +409,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("freezer", "signals"), default="freezer")
     parser.add_argument("--display", type=int, default=77, help="the first that is tried")
+    parser.add_argument("--rounds", type=int, default=1, help="of a second start")
     parser.add_argument("--table")
     parser.add_argument("applications", nargs="*")
     arguments = parser.parse_args()
@@ -391,18 +421,19 @@ def main():
     try:
         desk.start()
         files = desk.directory / "files"
-        for name in ("one", "two"):
+        for name in ["one"] + [f"two{turn}" for turn in range(arguments.rounds)]:
             (files / f"{name}.txt").write_text(f"{name}\n")
             (files / f"{name}.html").write_text(PAGE.format(name))
             (files / f"{name}.pdf").write_bytes(pathlib.Path(PDF).read_bytes())
             subprocess.run(["convert", "-size", "200x200", "gradient:red-blue", f"{files}/{name}.png"], check=True)
+            (files / name).mkdir()
         for path in files.iterdir():
             os.chown(path, desktop.UID, desktop.UID)
         for name in arguments.applications or APPLICATIONS:
             if not shutil.which(APPLICATIONS[name]["argv"][0]):
                 print(f"{name:15} skipped: not installed", flush=True)
                 continue
-            trial = Trial(desk, name)
+            trial = Trial(desk, name, arguments.rounds)
             trial.main = 0
             try:
                 trial.run()
@@ -412,7 +443,7 @@ def main():
             bad |= bool(trial.failures)
             results.append(trial)
             if arguments.table:
-                pathlib.Path(arguments.table).write_text(page(results, arguments.mode))
+                pathlib.Path(arguments.table).write_text(page(results, arguments.mode, arguments.rounds))
     finally:
         desk.close()
     return bad

@@ -58,8 +58,22 @@ kill -KILL "$pid"
 wait "$waiter"
 same 'who then gets it' 0 $?
 
-# It accepts when it runs: while it is suspended, for the moment that it is let run for what waits in its socket.
 install -d -o alice "$scratch/alice"
+start org.example.Server "exec perl -MIO::Socket::UNIX -e '
+    \$socket = IO::Socket::UNIX->new(Local => q($scratch/alice/server), Listen => 5);
+    open(F, q(>), q($scratch/alice/served)); syswrite(F, qq(listening\n));
+    while (\$caller = \$socket->accept) { syswrite(\$caller, qq(answered\n)); close(\$caller) }'"
+await "$scratch/alice/served" listening
+register org.example.Server "$pid" suspension s automatic
+check 'who listens on a socket is suspended' await "$told" 'org.example.Server .*background → suspended'
+same 'and answers who connects' answered \
+    "$(alice timeout "$patience" perl -MIO::Socket::UNIX -e 'print readline(IO::Socket::UNIX->new(Peer => shift) or die)' "$scratch/alice/server")"
+check 'because it was resumed' await "$told" 'org.example.Server .*suspended → background'
+same 'for the connection' yes "$(alice appstatectl explain "$app" | grep -q 'last-demand.*connection' && echo yes)"
+kill -KILL "$pid"
+check 'and its end is told' await "$told" 'org.example.Server .*ApplicationRemoved'
+
+# It accepts when it runs: while it is suspended, for the moment that it is let run for what waits in its socket.
 start org.example.Drained "exec perl -MIO::Socket::UNIX -e '
     \$socket = IO::Socket::UNIX->new(Local => q($scratch/alice/socket), Listen => 5);
     open(F, q(>), q($scratch/alice/told)); syswrite(F, qq(listening\n));

@@ -95,12 +95,15 @@ struct AdoptionOwnerTests {
         let terminal = try Child(
             "xterm", ["-e", "sh", "-c", script, actor], environment: display.environment)
         try watch.wait("both windows") { $0.count == 2 }
-        let station = try start(display, "[Session]\nAdopt=*\n")
-        let path = try station.wait(forApplication: "XTerm", terminal.pid)
+        var entries = DesktopEntries()
+        let id = entries.id(ofClass: "XTerm", program: "xterm") ?? "XTerm"
+        // By the class of its window, whatever desktop entry it has.
+        let station = try start(display, "[Session]\nAdopt=XTerm Marker\n")
+        let path = try station.wait(forApplication: id, terminal.pid)
         let marker = try display.app()
         _ = try marker.open("Marker")
         _ = try station.wait(forApplication: "Marker", marker.pid)
-        #expect(try station.applications().map(\.id) == ["XTerm", "Marker"])
+        #expect(try station.applications().map(\.id) == [id, "Marker"])
         let child = try watch.window("Child").number
         try display.run("xdotool", ["windowactivate", "--sync", "\(child)"])
         try station.wait(for: path, toBe: "active")

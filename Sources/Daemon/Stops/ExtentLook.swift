@@ -3,7 +3,8 @@ import Linux
 
 /// What `Looks` can be asked about.
 enum LookSubject: Hashable, Sendable {
-    case objections(ApplicationNumber)
+    /// `stands`: and what they listen on.
+    case objections(ApplicationNumber, stands: Bool)
     case unread(ApplicationNumber)
     case locks(user: UInt32)
 }
@@ -22,6 +23,8 @@ struct Objections: Sendable {
     var reasons: [String] = []
     /// The processes that were looked at.
     var pids: Set<Int32> = []
+    /// What they listen on, where that was asked.
+    var listening: [ListeningSocket] = []
 }
 
 /// How an application's processes are found, for a look from another thread.
@@ -34,7 +37,8 @@ struct ExtentLook: Sendable {
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
-    func objections() -> Objections {
+    /// - Parameter stands: whether what they listen on is wanted, too.
+    func objections(stands: Bool) -> Objections {
         var budget = LookBudget()
         var found = Objections(pids: pids { budget.rest() })
         do throws(LookLimit) {
@@ -48,6 +52,10 @@ struct ExtentLook: Sendable {
             }
         } catch {
             found.reasons.append(error.description)
+        }
+        if stands, found.reasons.isEmpty {
+            found.listening = ListeningSocket.of(
+                found.pids.sorted(), atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed)
         }
         return found
     }

@@ -14,6 +14,7 @@ final class ObjectionSensor {
     private let handed: HandedOver
     private let looks: Looks<LookSubject, LookFinding>
     private let locks: LockSensor
+    private let connections: ConnectionSensor
     /// The look whose answer is awaited, one for each application: the answer to an earlier one is discarded.
     private var awaited: [ApplicationNumber: UInt64] = [:]
     private var lastLook: UInt64 = 0
@@ -34,6 +35,7 @@ final class ObjectionSensor {
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
         }
+        connections = ConnectionSensor(loop: loop) { core.report(.needed($0, "connection")) }
     }
 
     /// The kernel's events are deaf on some CPU.
@@ -68,7 +70,7 @@ final class ObjectionSensor {
         let number = application.number
         let isAwaited = begin(number)
         look(
-            at: application, isUrgent: stands,
+            at: application, isUrgent: stands, stands: stands,
             within: stands ? Self.patience.after : Self.patience.before
         ) { [weak self] answer in
             guard let self, isAwaited() else { return }
@@ -79,6 +81,7 @@ final class ObjectionSensor {
             let stillStands = !stands || standings.stands(number) != false
             if stands, stillStands, case .success(.objections(let found)) = answer {
                 locks.watch(number, of: application.user, found.pids)
+                connections.watch(number, of: application.user, found.listening)
             }
             core.report(.checked(number, .clear(stands: stillStands)))
         }
@@ -88,19 +91,22 @@ final class ObjectionSensor {
     func forget(_ number: ApplicationNumber) {
         awaited[number] = nil
         locks.unwatch(number)
+        connections.unwatch(number)
     }
 
     /// What a look at its processes finds.
+    ///
+    /// - Parameter stands: whether what they listen on is wanted, too.
     func look(
-        at application: Registered, isUrgent: Bool, within span: Microseconds,
+        at application: Registered, isUrgent: Bool, stands: Bool = false, within span: Microseconds,
         _ answer: @escaping (Answer) -> Void
     ) {
         let number = application.number
         looks.ask(
-            .objections(number), of: application.user, isUrgent: isUrgent, within: span,
+            .objections(number, stands: stands), of: application.user, isUrgent: isUrgent, within: span,
             makeJob: { [weak self] in
                 guard let look = self?.extentLook(number) else { return nil }
-                return { .objections(look.objections()) }
+                return { .objections(look.objections(stands: stands)) }
             }, answer: answer)
     }
 

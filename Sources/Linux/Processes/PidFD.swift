@@ -55,6 +55,13 @@ public struct PidFD: ~Copyable {
         }
     }
 
+    /// A copy of one of the process's descriptors (pidfd_getfd(2)), close-on-exec. `EBADF`: it has none of that number;
+    /// `EPERM`: we may not trace it.
+    func copy(of number: Int32) throws(KernelFailure) -> Descriptor {
+        try Descriptor.taking(
+            clinux_pidfd_getfd(rawValue, number), "pidfd_getfd", "pid \(firstPID), \(number)")
+    }
+
     /// Whether the whole process has exited, threads and all; does not wait. A zombie has.
     public var hasExited: Bool {
         var look = pollfd(fd: rawValue, events: Int16(POLLIN), revents: 0)

@@ -52,8 +52,8 @@ public struct SocketClients {
         var left = Self.mostDescriptors
         for pid in (try? proc.processes()) ?? [] where left > 0 {
             // Others' open files are not ours to read.
-            guard let sockets = try? proc.sockets(of: pid, left: &left).inodes else { continue }
-            let held = sockets.intersection(ends)
+            guard let sockets = try? proc.sockets(of: pid, left: &left).numbers else { continue }
+            let held = ends.filter { sockets[$0] != nil }
             guard !held.isEmpty, let process = try? proc.identity(of: pid) else { continue }
             for end in held {
                 if let other = holders[end] ?? nil, other.startTime <= process.startTime { continue }

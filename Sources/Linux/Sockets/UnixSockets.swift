@@ -44,36 +44,36 @@ public enum UnixSockets {
     private static func sockets(
         of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver, _ left: inout Int
     ) throws(KernelFailure) -> Set<UInt32> {
-        let (sockets, isWhole) = try proc.sockets(of: process.pid, left: &left)
+        let (numbers, isWhole) = try proc.sockets(of: process.pid, left: &left)
         func failure(_ number: Int32) -> KernelFailure {
             KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
         // Asked afterwards: who has that start time now had it all the while.
         guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
         guard isWhole else { throw failure(E2BIG) }
-        if sockets.isEmpty { return [] }
+        if numbers.isEmpty { return [] }
         guard try proc.sharesNetwork(with: process.pid, handed) else { throw failure(EXDEV) }
-        return sockets
+        return Set(numbers.keys)
     }
 }
 
 extension Proc {
-    /// The inode numbers of the sockets among the process's open files; false where there are more files
-    /// than `left`, from which those looked at are taken.
+    /// The sockets among the process's open files: their inode numbers, and a descriptor of each; false where there are
+    /// more files than `left`, from which those looked at are taken.
     func sockets(
         of pid: Int32, left: inout Int
-    ) throws(KernelFailure) -> (inodes: Set<UInt32>, isWhole: Bool) {
+    ) throws(KernelFailure) -> (numbers: [UInt32: Int32], isWhole: Bool) {
         let numbers: [Int32]
         do throws(KernelFailure) {
             numbers = try Files.numbers(in: path(pid, "fd"), atMost: left + 1)
         } catch {
             throw failure(error.operation, pid, "fd", error.errno)
         }
-        var found: Set<UInt32> = []
+        var found: [UInt32: Int32] = [:]
         for number in numbers.prefix(left) {
             let name = "fd/\(number)"
             switch Self.socket(path(pid, name)) {
-            case .success(let inode): if let inode { found.insert(inode) }
+            case .success(let inode): if let inode { found[inode] = number }
             // Closed meanwhile; a process that is gone has no identity either.
             case .failure(let number) where number.value == ENOENT: continue
             case .failure(let number): throw failure("readlink", pid, name, number.value)
@@ -96,7 +96,7 @@ extension Proc {
         }
     }
 
-    fileprivate func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
+    func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
         // That of the socket by which the kernel is asked.

@@ -6,9 +6,12 @@ import Linux
 public struct DesktopEntries {
     private let directories: [String]
     private var commands: [String: String?] = [:]
+    private var index = Index()
 
     /// The most ids that are remembered at once.
     private static let mostEntries = 1_024
+    /// The most entries that are looked through.
+    private static let mostFiles = 4_096
     private static let suffix = ".desktop"
 
     /// Entries where the XDG Base Directory Specification has them, by this process's environment.
@@ -49,18 +52,103 @@ public struct DesktopEntries {
         return nil
     }
 
+    // MARK: By what windows and programs are called
+
+    /// One entry, as far as an application may be known by it; all but the id in lower case.
+    private struct Entry {
+        let id: String
+        /// `StartupWMClass`; empty where it says none.
+        let windowClass: String
+        let program: String
+        /// A person sees it among the applications.
+        let isShown: Bool
+    }
+
+    private struct Index {
+        var entries: [Entry] = []
+        /// The directories, as they were when they were read.
+        var versions: [String: timespec] = [:]
+    }
+
+    /// The id of the entry that a window, and its process, are of; nil where none is, or nobody can tell which.
+    ///
+    /// In this order, whatever the case: an id that is the window's class; `StartupWMClass`; an id that ends with the class
+    /// (`org.xfce.mousepad` and `Mousepad`); the program that `Exec` starts.
+    ///
+    /// - Parameters:
+    ///   - windowClass: the class of the window, or its Wayland application id.
+    ///   - program: the file name of the process's program.
+    public mutating func id(ofClass windowClass: String, program: String?) -> String? {
+        refresh()
+        let name = windowClass.lowercased()
+        let program = program?.lowercased()
+        let tests: [(Entry) -> Bool] = [
+            { $0.id.lowercased() == name }, { $0.windowClass == name },
+            { $0.id.lowercased().hasSuffix("." + name) }, { $0.program == program && $0.windowClass.isEmpty },
+        ]
+        for (number, isIt) in tests.enumerated() where !(name.isEmpty && number < tests.count - 1) {
+            var found = index.entries.filter(isIt)
+            // Those that a person starts, and of this program, go before others.
+            for isBetter in [{ $0.program == program }, \.isShown] as [(Entry) -> Bool] where found.count > 1
+            {
+                let better = found.filter(isBetter)
+                if !better.isEmpty { found = better }
+            }
+            if found.count == 1 { return found[0].id }
+        }
+        return nil
+    }
+
+    /// Reads all entries again where a directory has changed.
+    private mutating func refresh() {
+        var versions: [String: timespec] = [:]
+        for directory in directories {
+            var information = Glibc.stat()
+            guard stat("\(directory)/applications", &information) == 0 else { continue }
+            versions[directory] = information.st_mtim
+        }
+        guard
+            !versions.elementsEqual(
+                index.versions,
+                by: {
+                    $0.key == $1.key && $0.value.tv_sec == $1.value.tv_sec
+                        && $0.value.tv_nsec == $1.value.tv_nsec
+                })
+        else { return }
+        var entries: [String: Entry] = [:]
+        for directory in directories {
+            for name in TextFile.names(inDirectory: "\(directory)/applications")
+            where name.hasSuffix(Self.suffix) && entries.count < Self.mostFiles {
+                let id = String(name.dropLast(Self.suffix.count))
+                // The first directory that has it counts, also where it hides it.
+                guard entries[id] == nil, let text = try? TextFile.read("\(directory)/applications/\(name)")
+                else { continue }
+                entries[id] = Entry(
+                    id: id, windowClass: Self.value(of: "StartupWMClass", in: text)?.lowercased() ?? "",
+                    program: Self.command(in: text)?.lowercased() ?? "",
+                    isShown: ["NoDisplay", "Hidden"].allSatisfy { Self.value(of: $0, in: text) != "true" })
+            }
+        }
+        index = Index(entries: entries.values.sorted { $0.id < $1.id }, versions: versions)
+    }
+
     /// The program in `Exec` of the group `Desktop Entry`, without its directories; after `env`, what that starts.
     static func command(in text: String) -> String? {
+        let words = value(of: "Exec", in: text)?.split(separator: " ").drop { word in
+            word == "env" || word.hasSuffix("/env") || word.contains("=")
+        }
+        return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+    }
+
+    /// What a key of the group `Desktop Entry` says; nil: it is not there.
+    private static func value(of key: String, in text: String) -> Substring? {
         var isEntry = false
         for line in text.split(whereSeparator: \.isNewline) {
             if line.hasPrefix("[") { isEntry = line.hasPrefix("[Desktop Entry]") }
             guard isEntry, let equals = line.firstIndex(of: "="),
-                line[..<equals].split(separator: " ") == ["Exec"]
+                line[..<equals].split(separator: " ") == [Substring(key)]
             else { continue }
-            let words = line[line.index(after: equals)...].split(separator: " ").drop { word in
-                word == "env" || word.hasSuffix("/env") || word.contains("=")
-            }
-            return words.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+            return line[line.index(after: equals)...].drop { $0 == " " }
         }
         return nil
     }

@@ -1,0 +1,67 @@
+import Foundation
+import TestSupport
+import Testing
+import Windows
+
+/// Which desktop entry an application is, however it was started.
+@Suite("Desktop entries")
+struct DesktopEntryTests {
+    private final class Data {
+        let directory = NSTemporaryDirectory() + "entries.\(UUID().uuidString)"
+        var entries: DesktopEntries
+
+        init() throws {
+            for part in ["own", "system"] {
+                try FileManager.default.createDirectory(
+                    atPath: "\(directory)/\(part)/applications", withIntermediateDirectories: true)
+            }
+            entries = DesktopEntries(directories: ["\(directory)/own", "\(directory)/system"])
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: directory) }
+
+        func add(_ id: String, _ lines: String, _ part: String = "system") throws {
+            try "[Desktop Entry]\nType=Application\n\(lines)\n[Desktop Action new]\nExec=other\n".write(
+                toFile: "\(directory)/\(part)/applications/\(id).desktop", atomically: true, encoding: .utf8)
+        }
+    }
+
+    @Test(
+        "by its id, its class, the end of its id, and its program, in this order",
+        arguments: [
+            ("org.xfce.mousepad", nil, "org.xfce.mousepad"), ("Mousepad", nil, "org.xfce.mousepad"),
+            ("Gimp-2.10", nil, "gimp"),
+            // By their program only those that say no class.
+            ("", "gimp-2.10", "gimp-copy"), ("Unknown", "gimp-2.10", "gimp-copy"),
+            // Two entries have this program, and one of them is no application for a person.
+            ("Something", "mousepad", "org.xfce.mousepad"), ("Firefox-ESR", "firefox-esr", "firefox-esr"),
+            // The class of a window of one's own says more than the program.
+            ("crx_1", "chromium", "chrome-crx_1-Default"), ("Chromium", "chromium", "chromium"),
+            ("Nothing", "nothing", nil), ("", nil, nil), ("twins", nil, nil), ("a/b", "../x", nil),
+        ])
+    func identified(_ windowClass: String, _ program: String?, _ id: String?) throws {
+        let data = try Data()
+        try data.add("org.xfce.mousepad", "Exec=mousepad %U")
+        try data.add("org.xfce.mousepad-settings", "Exec=mousepad --preferences\nNoDisplay=true")
+        try data.add("gimp", "Exec=env A=1 /usr/bin/gimp-2.10 %U\nStartupWMClass=gimp-2.10")
+        try data.add("gimp-copy", "Exec=gimp-2.10 %U")
+        try data.add("firefox-esr", "Exec=/usr/lib/firefox-esr/firefox-esr %u\nStartupWMClass=Firefox-esr")
+        try data.add("chromium", "Exec=/usr/bin/chromium %U\nStartupWMClass=Chromium")
+        try data.add("chrome-crx_1-Default", "Exec=/usr/bin/chromium --app-id=1\nStartupWMClass=crx_1")
+        try data.add("one", "Exec=one\nStartupWMClass=twins")
+        try data.add("two", "Exec=two\nStartupWMClass=twins")
+        #expect(data.entries.id(ofClass: windowClass, program: program) == id)
+    }
+
+    @Test("what is installed later is found, and one's own entry takes the place of the system's")
+    func changed() throws {
+        let data = try Data()
+        #expect(data.entries.id(ofClass: "Editor", program: "editor") == nil)
+        try data.add("org.example.Editor", "Exec=editor")
+        #expect(data.entries.id(ofClass: "Editor", program: "editor") == "org.example.Editor")
+        #expect(data.entries.id(ofClass: "", program: "other") == nil)
+        try data.add("org.example.Editor", "Exec=other", "own")
+        #expect(data.entries.id(ofClass: "", program: "other") == "org.example.Editor")
+        #expect(data.entries.id(ofClass: "", program: "editor") == nil)
+    }
+}
