@@ -37,6 +37,13 @@ public final class PrivateBus {
                 directory: directory, policyDirectories: policyDirectories,
                 serviceDirectories: serviceDirectories, policy: policy
             ).write(toFile: configuration, atomically: false, encoding: .utf8)
+            // A pipe that nobody reads would fill, and the bus stand still.
+            let errors = "\(directory)/bus.log"
+            let log = open(errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
+            guard log >= 0 else {
+                throw Child.Failure(description: "cannot open \(errors): \(String(cString: strerror(errno)))")
+            }
+            defer { close(log) }
             let pipe = try PipeEnds()
             daemon = try Child(
                 "dbus-daemon",
@@ -46,9 +53,9 @@ public final class PrivateBus {
                 ],
                 environment: [
                     "DBUS_SYSTEM_BUS_ADDRESS": nil, "DBUS_SESSION_BUS_ADDRESS": nil, "NOTIFY_SOCKET": nil,
-                ], descriptors: [3: pipe.write])
+                ], descriptors: [2: log, 3: pipe.write])
             close(pipe.takeWrite())
-            address = try Self.line(from: pipe.read, of: daemon)
+            address = try Self.line(from: pipe.read, of: daemon, errors)
         } catch {
             try? FileManager.default.removeItem(atPath: directory)
             throw error
@@ -69,7 +76,7 @@ public final class PrivateBus {
     public var environment: [String: String?] { ["DBUS_SYSTEM_BUS_ADDRESS": address] }
 
     /// dbus-daemon prints its address when it listens, and ends when it cannot.
-    private static func line(from descriptor: Int32, of daemon: Child?) throws -> String {
+    private static func line(from descriptor: Int32, of daemon: Child?, _ errors: String) throws -> String {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -79,7 +86,8 @@ public final class PrivateBus {
             var byte: UInt8 = 0
             guard read(descriptor, &byte, 1) == 1 else {
                 try daemon?.waitForExit()
-                throw Child.Failure(description: "dbus-daemon ended: \(daemon?.errors ?? "")")
+                let errors = try? String(contentsOfFile: errors, encoding: .utf8)
+                throw Child.Failure(description: "dbus-daemon ended: \(errors ?? "")")
             }
             if byte == UInt8(ascii: "\n") {
                 return String(decoding: line, as: UTF8.self)
