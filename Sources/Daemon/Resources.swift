@@ -283,6 +283,11 @@ final class Resources {
     private var budget: Budget { isEnding ? .unlimited : turn.budget }
 
     private func settleLater(_ number: ApplicationNumber) {
+        // The pieces that are still to be written wait under the same key.
+        if underWay[number] != nil {
+            again.insert(number)
+            return
+        }
         guard let user = (applications[number] ?? leaving[number])?.user else { return }
         retries.work(on: number, of: user) { [weak self] in
             guard let self else { return .settled }

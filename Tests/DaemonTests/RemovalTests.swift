@@ -77,6 +77,22 @@ struct RemovalTests {
         try scene.expectNothingLeft()
     }
 
+    @Test("a state that changes while many processes are given their resources: all have those of the last")
+    func changed() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let family = try Family()
+        let own = try Niceness.read(family.pid)
+        let path = try client.register("org.example.Large", family.pid)
+        for given in [own + 7, own, own + 7, own] {
+            // In the middle of it.
+            #expect(try eventually { try Niceness.read(family.all[family.all.count / 2].pid) == given })
+            try client.setMinimized(family.pid, given == own)
+        }
+        try client.wait(for: path, toBe: "background")
+        try family.wait("the resources") { family.count(nice: own + 7) == family.all.count }
+    }
+
     @Test("so has the process of an application that registers itself anew before the end of it all")
     func registeredAnew() throws {
         let scene = try Scene()

@@ -53,9 +53,10 @@ public final class Child {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, output.write, STDOUT_FILENO)
         posix_spawn_file_actions_adddup2(&actions, errors.write, STDERR_FILENO)
-        for (number, descriptor) in descriptors {
-            posix_spawn_file_actions_adddup2(&actions, descriptor, number)
-        }
+        // Beyond the numbers that they get: what is put in its place must not be taken for another.
+        let copies = descriptors.mapValues { fcntl($0, F_DUPFD_CLOEXEC, 64) }
+        defer { for copy in copies.values where copy >= 0 { close(copy) } }
+        for (number, copy) in copies { posix_spawn_file_actions_adddup2(&actions, copy, number) }
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }

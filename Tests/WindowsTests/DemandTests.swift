@@ -333,7 +333,13 @@ struct DemandTests {
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func grabbed() throws {
         let scene = try Minimized { try $0.ask("own \($1) CLIPBOARD") }
-        // Who owns the clipboard is not suspended.
+        // Who owns the clipboard is not suspended. The agent asks the X server who that is, which answers nobody after that.
+        try scene.station.wait("the exemption") {
+            guard case .strings(let reasons)? = try scene.station.explain(scene.path, "exemptions") else {
+                return false
+            }
+            return reasons.contains("reported clipboard")
+        }
         try scene.application.ask("grab")
         try scene.application.ask("disown CLIPBOARD")
         try scene.station.wait("the need") { try scene.station.lastDemand(of: scene.path) == "grab" }
