@@ -16,6 +16,8 @@ public enum RuleKey: String, Sendable, CaseIterable {
     case reclaimable
     case backgroundGrace = "background-grace"
     case keepWhile = "keep-while"
+    case drainEvery = "drain-every"
+    case drainFor = "drain-for"
 }
 
 /// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.

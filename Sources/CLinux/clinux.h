@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/ioctl.h>
 #include <linux/netlink.h>
+#include <linux/inet_diag.h>
 #include <linux/perf_event.h>
 #include <linux/sock_diag.h>
 #include <linux/types.h>
@@ -245,6 +246,14 @@ struct clinux_unix_diag_request {
 };
 
 _Static_assert(sizeof(struct clinux_unix_diag_request) == 40, "no padding between the parts");
+
+// The same for sockets of the families AF_INET and AF_INET6.
+struct clinux_inet_diag_request {
+    struct nlmsghdr header;
+    struct inet_diag_req_v2 body;
+};
+
+_Static_assert(sizeof(struct clinux_inet_diag_request) == 72, "no padding between the parts");
 
 // Has a socket of NETLINK_KOBJECT_UEVENT hear from the kernel that a CPU is online, and nothing else. A message begins
 // with `online@/devices/system/cpu/`: seven words, loaded as the network has them. The numbers of the options are given:

@@ -114,9 +114,10 @@ public final class Daemon {
             handed: handed, standing: standings.standing)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
+        logind = BusPeer(Logind.name, bus: bus, journal: journal)
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
-            standings: standings, handed: handed)
+            standings: standings, handed: handed, inhibitors: Inhibitors(logind: logind, now: { Self.now }))
         self.objections = objections
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
@@ -139,7 +140,6 @@ public final class Daemon {
             loop: loop, proc: proc, handed: handed, journal: journal, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
-        logind = BusPeer(Logind.name, bus: bus, journal: journal)
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
@@ -208,6 +208,12 @@ public final class Daemon {
             if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
         }
         try sessions.start()
+        let sessionsFollow = logind.ownerChanged
+        logind.ownerChanged = { [unowned self] in
+            sessionsFollow()
+            // What another logind has said of a shutdown is void.
+            if logind.owner != nil { core.report(.shutdownPrepared(false)) }
+        }
         try logind.start()
         try polkit.start()
         try bus.attach(to: loop)

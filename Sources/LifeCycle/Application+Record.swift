@@ -20,6 +20,7 @@ extension Application {
         record.add("reclaimable", requestedReclaimable.digit)
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("rule", ifPresent: rule?.fields)
+        record.add("rule-drain", ifPresent: rule?.drain)
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
@@ -52,6 +53,12 @@ extension Application {
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
         requestedModes = try record.all("background-mode") { $0.text() }
         rule = try record.optional("rule") { Rule(&$0) }
+        let drain: Rule? = try record.optional("rule-drain") { fields in
+            var drain = Rule()
+            return drain.takeDrain(&fields).map { drain }
+        }
+        rule?.drainEvery = drain?.drainEvery
+        rule?.drainFor = drain?.drainFor
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }

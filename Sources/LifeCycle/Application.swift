@@ -168,6 +168,11 @@ public struct Application: Equatable, Sendable {
         return reportedReasons.filter(counting.contains)
     }
 
+    /// Whether work of this kind keeps policy from suspending it: all does, unless the user's rule says which.
+    public func counts(_ reason: ObjectionReason) -> Bool {
+        rule?.keepWhile?.contains(reason.rawValue) ?? true
+    }
+
     /// Something without a limit keeps policy from suspending it.
     var isExemptForNow: Bool { !backgroundModes.isEmpty || !countedReasons.isEmpty }
 

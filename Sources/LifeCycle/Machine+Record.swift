@@ -85,6 +85,7 @@ extension Machine {
         _ number: ApplicationNumber, isSignalled: Bool = true, at now: Microseconds
     ) -> [Effect] {
         step.now = now
+        step.isReasserting = true
         defer { step = Step() }
         guard let application = applications[number] else { return [] }
         let view = view(of: application)

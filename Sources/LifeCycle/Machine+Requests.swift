@@ -285,7 +285,7 @@ extension Machine {
         guard let application = applications[number], !application.holds.isEmpty else { return }
         switch application.stop.breath {
         case .due(let deadline) where deadline <= step.now:
-            let end = step.now.advanced(saturatingBy: settings.drainFor)
+            let end = step.now.advanced(saturatingBy: breath(of: application))
             updateAnnouncing(number, .policy) { $0.stop.take(.breathBegan(until: end), at: $1.now) }
             step.effects.append(.breathe(number))
         case .open(let deadline) where deadline <= step.now:

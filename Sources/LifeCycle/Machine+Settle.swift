@@ -66,10 +66,13 @@ extension Machine {
     }
 
     /// Policy and pressure give in to what speaks against their stop.
-    mutating func giveWay(_ number: ApplicationNumber, to why: String) {
+    ///
+    /// - Parameter isFound: a look has found it, and may find it again after each grace: work goes on for hours.
+    mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {
         let grace = settings.backgroundGrace
+        let isNew = !isFound || applications[number]?.objection != why
         updateAnnouncing(number, .policy) { $0.giveWay(to: why, grace: grace, &$1) }
-        step.effects.append(.notice(number, .objection(why)))
+        if isNew { step.effects.append(.notice(number, .objection(why))) }
     }
 
     private mutating func settle(
@@ -84,7 +87,9 @@ extension Machine {
                 step.effects.append(.announce(next.number, missed, to: .delegate))
             }
         }
-        if next.isFocused, !before.isFocused { next.holds.removeAll { $0.reason == .toggle } }
+        if next.isFocused, !before.isFocused, !step.isReasserting {
+            next.holds.removeAll { $0.reason == .toggle }
+        }
         walk(&next, reason)
         decideReclaim(&next)
         decidePolicy(&next)
@@ -172,9 +177,16 @@ extension Machine {
     }
 
     /// When what we hold breathes next; nil: it does not.
-    private var nextBreath: Microseconds? {
-        guard let every = settings.drainEvery, every > 0, settings.drainFor > 0 else { return nil }
+    private func nextBreath(of application: Application) -> Microseconds? {
+        guard let every = application.rule?.drainEvery ?? settings.drainEvery, every > 0, every < .max,
+            breath(of: application) > 0
+        else { return nil }
         return step.now.advanced(saturatingBy: every)
+    }
+
+    /// How long it breathes.
+    func breath(of application: Application) -> Microseconds {
+        application.rule?.drainFor ?? settings.drainFor
     }
 
     /// Brings the stop to what the holds want.
@@ -186,7 +198,7 @@ extension Machine {
             step.effects.append(.notice(next.number, .contested))
         }
         next.order(.wanted(next.wish, reason), &step)
-        next.stop.take(.breathDue(nextBreath), at: step.now)
+        next.stop.take(.breathDue(nextBreath(of: next)), at: step.now)
     }
 }
 

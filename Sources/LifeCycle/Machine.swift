@@ -107,8 +107,13 @@ public struct Machine: Equatable, Sendable {
             stopChanged(number, .lost)
         case .checked(let number, .clear(let stands)):
             stopChanged(number, .unobjected(stands: stands))
+            if stands, applications[number]?.objection != nil {
+                update(number, .policy) { $0.objection = nil }
+            }
         case .checked(let number, .objection(let why)):
-            if applications[number]?.stop.isBeingChecked == true { giveWay(number, to: why) }
+            if applications[number]?.stop.isBeingChecked == true {
+                giveWay(number, to: why, isFound: true)
+            }
         case .objected(let number, let why):
             giveWay(number, to: why)
         case .needed(let number, let why):
@@ -409,4 +414,6 @@ struct Step: Equatable, Sendable {
     var now: Microseconds = 0
     /// What is to be done about it, so far.
     var effects: [Effect] = []
+    /// A restored application is brought to rest: what is seen of it was so before.
+    var isReasserting = false
 }

@@ -9,13 +9,33 @@ public struct Rule: Equatable, Sendable {
     public var reclaimable: Bool?
     /// In place of `Settings.backgroundGrace`, microseconds; `.max`: infinite.
     public var backgroundGrace: Microseconds?
-    /// The reported reasons that keep it from being suspended (`ExemptionReason`); nil: all.
+    /// What keeps it from being suspended: reported reasons (`ExemptionReason`) and work (`ObjectionReason`); nil: all.
     public var keepWhile: [String]?
+    /// In place of `Settings.drainEvery`; `.max` and 0: it is not let run.
+    public var drainEvery: Microseconds?
+    /// In place of `Settings.drainFor`.
+    public var drainFor: Microseconds?
 
     public init() {}
 }
 
 extension Rule {
+    /// How often, and for how long, it is let run while it is held; nil: as all others.
+    var drain: [String]? {
+        guard drainEvery != nil || drainFor != nil else { return nil }
+        return [drainEvery, drainFor].map { $0.map { String($0) } ?? "" }
+    }
+
+    mutating func takeDrain(_ fields: inout Fields) -> Void? {
+        guard let every = fields.text(), let span = fields.text(),
+            every.isEmpty || Microseconds(every) != nil,
+            span.isEmpty || Microseconds(span) != nil
+        else { return nil }
+        drainEvery = Microseconds(every)
+        drainFor = Microseconds(span)
+        return ()
+    }
+
     var fields: [String] {
         [
             name, suspension?.rawValue ?? "", reclaimable?.digit ?? "",

@@ -24,6 +24,9 @@ public struct Settings: Equatable, Sendable {
     public var drainEvery: Microseconds? = 600_000_000
     /// How long one breath is; 0: none.
     public var drainFor: Microseconds = 1_000_000
+    /// Bytes per second over TCP from which an application counts as transferring something; nil: none does. A chat or a
+    /// mailbox that is kept open stays below it, a download does not.
+    public var networkRate: UInt64? = 16_384
     public var limits = Limits()
     public var pressure = PressureSettings()
     /// `[Application ID]`, by id.

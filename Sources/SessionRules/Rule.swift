@@ -14,6 +14,13 @@ public struct Rule: Equatable, Sendable {
     /// `KeepWhile=`: the reasons that keep it from being suspended; nil: all there are.
     public var keepWhile: [String]?
 
+    /// `DrainEverySec=`, in microseconds; `.max`: never.
+    public var drainEvery: UInt64?
+    /// `DrainForSec=`, in microseconds.
+    public var drainFor: UInt64?
+    /// `OnBattery=`: whether it counts on battery or on mains only; nil: always.
+    public var onBattery: Bool?
+
     /// One that says nothing yet.
     public init(_ pattern: String) { self.pattern = pattern }
 
@@ -39,8 +46,14 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("Reclaimable", .boolean, \.[rule: pattern].reclaimable),
             ConfigurationRow("BackgroundGraceSec", .grace, \.[rule: pattern].backgroundGrace),
             ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern].keepWhile),
+            ConfigurationRow("DrainEverySec", .grace, \.[rule: pattern].drainEvery),
+            ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
+            ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
         ]
     }
+
+    /// Whether it counts now.
+    public func counts(onBattery: Bool) -> Bool { self.onBattery.map { $0 == onBattery } ?? true }
 
     /// By what it matches an application; nil: it does not.
     public func match(_ traits: Traits) -> Traits.Kind? {
@@ -54,10 +67,13 @@ public struct Rule: Equatable, Sendable {
         var lines: [String] = []
         if let suspension { lines.append("Suspension=\(suspension.rawValue)") }
         if let reclaimable { lines.append("Reclaimable=\(reclaimable ? "yes" : "no")") }
-        if let backgroundGrace {
-            lines.append(
-                "BackgroundGraceSec=" + (backgroundGrace == .max ? "infinity" : "\(backgroundGrace)us"))
+        func add(_ key: String, _ span: UInt64?) {
+            if let span { lines.append("\(key)=" + (span == .max ? "infinity" : "\(span)us")) }
         }
+        add("BackgroundGraceSec", backgroundGrace)
+        add("DrainEverySec", drainEvery)
+        add("DrainForSec", drainFor)
+        if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
         if let keepWhile {
             lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
         }
@@ -72,6 +88,8 @@ public struct Rule: Equatable, Sendable {
             all.reclaimable = rule.reclaimable ?? all.reclaimable
             all.backgroundGrace = rule.backgroundGrace ?? all.backgroundGrace
             all.keepWhile = rule.keepWhile ?? all.keepWhile
+            all.drainEvery = rule.drainEvery ?? all.drainEvery
+            all.drainFor = rule.drainFor ?? all.drainFor
         }
         return all
     }

@@ -168,7 +168,9 @@ final class Adoption {
             // Opened first, then asked who it is: one that took the number before has another start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            let rule = Rule.combined(configuration.rules(for: candidate.traits).map(\.rule))
+            // What counts for a time only is no word of the application's own.
+            let rules = configuration.rules(for: candidate.traits).map(\.rule)
+            let rule = Rule.combined(rules.filter { $0.onBattery == nil })
             let suspension = rule?.suspension ?? configuration.suspension
             let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)

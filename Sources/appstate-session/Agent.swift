@@ -35,6 +35,8 @@ final class Agent {
     private var requests: RequestWatch?
     private var registry: Registry?
     private var rules: RuleKeeper?
+    /// nil: no rule asks for it.
+    private var power: PowerSource?
     /// Those that are registered, as far as it is known.
     private var entries: [Int32: Registry.Entry] = [:]
     private let adoption: Adoption
@@ -202,7 +204,10 @@ final class Agent {
         }
         reporter?.report(windows ?? [])
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
-        if registry?.isKnown == true { rules?.apply(configuration, to: entries, with: windows ?? []) }
+        if registry?.isKnown == true {
+            rules?.apply(
+                configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
+        }
     }
 
     private func minimize(_ windows: [UInt64]) {
@@ -267,7 +272,22 @@ final class Agent {
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus
+        watchPower()
         report()
+    }
+
+    private func watchPower() {
+        guard let bus, configuration.rules.contains(where: { $0.onBattery != nil }) else {
+            power = nil
+            return
+        }
+        if power != nil { return }
+        do throws(BusFailure) {
+            power = try PowerSource(bus: bus, journal: journal) { [unowned self] in report() }
+        } catch {
+            // The connection is gone, which somebody else is told of.
+            journal.log(.debug, "\(error)")
+        }
     }
 
     private func lose(_ why: String) {
@@ -291,6 +311,7 @@ final class Agent {
         registry = nil
         demands = nil
         rules = nil
+        power = nil
         follow([], [])
         adoption.use(nil)
         bus = nil
@@ -330,6 +351,7 @@ final class Agent {
         configuration = Configuration(reading: options.configuration)
         complain()
         adoption.configure(configuration)
+        watchPower()
         report()
     }
 

@@ -35,7 +35,9 @@ struct Candidate: Equatable {
             guard let unit else { return false }
             return (try? proc.unifiedCgroup(of: member.pid)).flatMap { ApplicationUnit(inPath: $0) } == unit
         }
-        guard let main = members.last ?? line.first, !desktop.lineage.contains(main.pid) else { return nil }
+        guard let main = members.last ?? line.first, !desktop.lineage.contains(main.pid),
+            unit != nil || !desktop.isDialog(line, proc)
+        else { return nil }
         for pid in [process, main.pid] {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return nil }
         }
@@ -69,14 +71,28 @@ struct DesktopProcesses {
     let lineage: Set<Int32>
     /// Applications' units that they are in, which are none of an application's own then.
     let units: Set<String>
+    private let processes: Set<Int32>
+
+    /// The programs by which window managers ask their user something, such as whether to kill what does not answer: xfwm4,
+    /// KWin, and metacity with its relatives; openbox shows errors by the last.
+    private static let dialogs: Set<String> = ["helper-dialog", "kwin_killer_helper", "zenity", "xmessage"]
 
     /// - Parameter processes: the desktop's, as observers know them.
     init(_ processes: Set<Int32>, proc: Proc = Proc()) {
         let all = processes.union([getpid()])
+        self.processes = processes
         lineage = all.reduce(into: all) { $0.formUnion(proc.lineage(of: $1).map(\.pid)) }
         units = Set(
             all.compactMap { pid in
                 (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }?.path
             })
+    }
+
+    /// Whether the first of a line is a dialog of the desktop's own.
+    func isDialog(_ line: [ProcessIdentity], _ proc: Proc) -> Bool {
+        guard line.count > 1, processes.contains(line[1].pid),
+            let program = try? proc.program(of: line[0].pid)
+        else { return false }
+        return Self.dialogs.contains(program)
     }
 }

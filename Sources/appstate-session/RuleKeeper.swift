@@ -26,6 +26,7 @@ final class RuleKeeper: DaemonSpeaker {
         let rules: [Rule]
         let entries: [Int32: Registry.Entry]
         let sights: Set<Sight>
+        let onBattery: Bool
     }
 
     /// All rules about an application, in one.
@@ -60,12 +61,15 @@ final class RuleKeeper: DaemonSpeaker {
     /// - Parameters:
     ///   - entries: those that are registered, by their main processes.
     ///   - windows: all that there are.
+    ///   - onBattery: whether the machine runs on it.
     func apply(
-        _ configuration: Configuration, to entries: [Int32: Registry.Entry], with windows: [Report.Window]
+        _ configuration: Configuration, to entries: [Int32: Registry.Entry], with windows: [Report.Window],
+        onBattery: Bool
     ) {
         // Titles change all the time.
         let sights = Set(windows.map { Sight(pid: $0.pid, appID: $0.observed.appID) })
-        let subject = Subject(rules: configuration.rules, entries: entries, sights: sights)
+        let subject = Subject(
+            rules: configuration.rules, entries: entries, sights: sights, onBattery: onBattery)
         guard subject != self.subject else { return line.proceed() }
         self.subject = subject
         let paths = Set(entries.values.map(\.path))
@@ -80,7 +84,9 @@ final class RuleKeeper: DaemonSpeaker {
         wanted = known.mapValues { pid, traits in
             var traits = traits
             traits[.windowClass] = classes[pid] ?? []
-            let rules = configuration.rules(for: traits).map(\.rule)
+            let rules = configuration.rules(for: traits).map(\.rule).filter {
+                $0.counts(onBattery: onBattery)
+            }
             return Rule.combined(rules).map {
                 Told(name: rules.map(\.pattern).joined(separator: Rule.separator), rule: $0)
             }
@@ -129,6 +135,8 @@ extension Rule {
         if let backgroundGrace {
             entries.append((RuleKey.backgroundGrace.rawValue, .uint64(backgroundGrace)))
         }
+        if let drainEvery { entries.append((RuleKey.drainEvery.rawValue, .uint64(drainEvery))) }
+        if let drainFor { entries.append((RuleKey.drainFor.rawValue, .uint64(drainFor))) }
         if let keepWhile { entries.append((RuleKey.keepWhile.rawValue, .strings(keepWhile))) }
         return entries
     }

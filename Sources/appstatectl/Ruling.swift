@@ -16,8 +16,11 @@ struct RuleCommand: ParsableCommand {
 
               Suspension=automatic|manual|never
               BackgroundGraceSec=SPAN   in the background, until it is suspended
-              KeepWhile=WORD…           what keeps it from being suspended: audio, clipboard, …; none
+              KeepWhile=WORD…           what keeps it from being suspended: audio, network, …; none
               Reclaimable=yes|no        may be ended when memory is short
+              DrainEverySec=SPAN        while it stays suspended, until it is let run for a moment
+              DrainForSec=SPAN          how long that moment is
+              OnBattery=yes|no          the rule counts on battery, or on mains, only
 
             An empty value takes a key out again.
             """)

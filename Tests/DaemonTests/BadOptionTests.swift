@@ -53,6 +53,7 @@ struct BadOptionTests {
             (.rule, .bool(true)), (.suspension, .string("often")), (.suspension, .uint32(0)),
             (.reclaimable, .string("yes")), (.backgroundGrace, .uint32(5)), (.backgroundGrace, .string("5")),
             (.keepWhile, .string("audio")), (.keepWhile, .strings(["Audio"])), (.keepWhile, .strings([""])),
+            (.drainEvery, .string("5")), (.drainFor, .uint32(1)),
         ]
         #expect(Set(wrong.map(\.0)) == Set(RuleKey.allCases))
         for (key, value) in wrong {

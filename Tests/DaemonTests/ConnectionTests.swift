@@ -23,8 +23,9 @@ struct ConnectionTests {
             end.listen()
             ends.append(end)
         print("listens", flush=True)
+        accepting = [ends[int(number)] for number in sys.argv[3:]] or ends
         while True:
-            for end in select.select(ends, [], [])[0]:
+            for end in select.select(accepting, [], [])[0]:
                 with end.accept()[0] as connection:
                     connection.sendall(str(ends.index(end)).encode())
         """
@@ -36,12 +37,14 @@ struct ConnectionTests {
         let server: Child
         var path = ""
 
-        init(_ sockets: Int) throws {
+        /// - Parameter accepting: on which of them; empty: all.
+        init(_ sockets: Int, accepting: [Int] = []) throws {
             try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
             daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n")
             client = try daemon.subscriber()
             server = try Child(
-                Scripts.python, ["-c", ConnectionTests.server, directory, "\(sockets)"])
+                Scripts.python,
+                ["-c", ConnectionTests.server, directory, "\(sockets)"] + accepting.map { "\($0)" })
             try server.waitForLine(containing: "listens")
         }
 
@@ -115,6 +118,19 @@ struct ConnectionTests {
         #expect(try scene.client.holds(scene.path).contains("request uid:0"))
         try scene.client.application(scene.path, "Resume")
         #expect(try caller.waitForExit() == .exited(0))
+    }
+
+    @Test("one that is never accepted wakes it once; others that come to other sockets do")
+    func leaked() throws {
+        let scene = try Scene(2, accepting: [1])
+        try scene.suspend()
+        let waiting = try scene.connect(0)
+        try scene.client.wait(for: scene.path, toBe: "background")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        try scene.client.wait("the other socket alone to be held") { try scene.held() == 1 }
+        #expect(try scene.connect(1).waitForExit() == .exited(0))
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(waiting.advance() == nil)
     }
 
     @Test("of many sockets few are held, and of one that is killed none")

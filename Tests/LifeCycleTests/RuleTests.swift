@@ -87,15 +87,44 @@ struct RuleTests {
         #expect(stage.state == .suspended)
     }
 
+    @Test(
+        "how often it is let run, and for how long, also never",
+        arguments: [
+            (nil, nil, 600, 1), (60, nil, 60, 1), (nil, 5, 600, 5), (60, 0, nil, 0), (.max, 5, nil, 0),
+        ]
+            as [(Microseconds?, Microseconds?, Microseconds?, Microseconds)])
+    func drain(
+        _ every: Microseconds?, _ span: Microseconds?, _ due: Microseconds?, _ length: Microseconds
+    ) throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        let rule = rule {
+            $0.drainEvery = every.map { $0 == .max ? .max : $0 * Self.second }
+            $0.drainFor = span.map { $0 * Self.second }
+        }
+        try stage.perform(.configure(stage.number, rule))
+        try stage.minimize()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        let begin = stage.now
+        #expect(stage.application.stop.breathDeadline == due.map { begin + $0 * Self.second })
+        guard let due else { return }
+        stage.pass(due * Self.second)
+        #expect(stage.application.stop.breathDeadline == stage.now + length * Self.second)
+    }
+
     @Test("the next daemon knows it")
     func record() throws {
         let rules = [
-            rule { _ in }, rule { $0.keepWhile = [] },
+            rule { _ in }, rule { $0.keepWhile = [] }, rule { $0.drainFor = 3 },
             rule {
                 $0.suspension = .never
                 $0.reclaimable = true
                 $0.backgroundGrace = .max
                 $0.keepWhile = ["audio", "x"]
+                $0.drainEvery = .max
+                $0.drainFor = 0
             },
         ]
         for rule in rules {

@@ -34,7 +34,7 @@ struct UnixSocketsTextTests {
     ) -> (reports: [SocketDiagnosis.Report], outcome: SocketReports.Outcome) {
         var reports: [SocketDiagnosis.Report] = []
         let outcome = bytes.withUnsafeBytes {
-            SocketReports(part: $0).each { report in
+            SocketReports(part: $0).each(SocketDiagnosis.Report.init) { report in
                 reports.append(report)
                 return reports.count < limit
             }

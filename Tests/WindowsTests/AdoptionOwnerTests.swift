@@ -1,4 +1,5 @@
 import AppStateContract
+import Foundation
 import Glibc
 import Linux
 import TestSupport
@@ -146,6 +147,7 @@ struct AdoptionOwnerTests {
         #expect(candidate(shell.pid, "Alpha", DesktopProcesses([sleeper])) == nil)
         #expect(candidate(sleeper, "Alpha", DesktopProcesses([sleeper])) == nil)
         #expect(candidate(sleeper, "Alpha", DesktopProcesses([shell.pid])) == sleeper)
+        try dialog(candidate)
         // Ourselves, and who started us.
         #expect(candidate(getpid(), "Alpha", nowhere) == nil)
         #expect(candidate(getppid(), "Alpha", nowhere) == nil)
@@ -157,6 +159,22 @@ struct AdoptionOwnerTests {
             try other.waitForLine(containing: "here")
             #expect(candidate(other.pid, "Alpha", nowhere) == nil)
         }
+    }
+
+    /// What the window manager asks its user is no application; the same program of somebody else is.
+    private func dialog(_ candidate: (Int32, String, DesktopProcesses) -> Int32?) throws {
+        let directory = NSTemporaryDirectory() + "dialog.\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let program = directory + "/helper-dialog"
+        try FileManager.default.copyItem(atPath: #require(Programs.inPath("sleep")), toPath: program)
+        let manager = try Child("sh", ["-c", "\"$0\" 1000 & echo dialog $!; wait", program])
+        let dialog = try #require(
+            Int32(try manager.waitForLine(containing: "dialog ").dropFirst("dialog ".count)))
+        defer { kill(dialog, SIGKILL) }
+        try #require(eventually { (try? Proc().program(of: dialog)) == "helper-dialog" })
+        #expect(candidate(dialog, "Helper-dialog", DesktopProcesses([manager.pid])) == nil)
+        #expect(candidate(dialog, "Helper-dialog", DesktopProcesses([])) == dialog)
     }
 }
 

@@ -38,6 +38,68 @@ struct RuleTests {
         #expect(try station.waitForRemoval(of: path) == "unregistered")
     }
 
+    /// A small UPower.
+    private final class PowerStandIn {
+        private let bus: Bus
+        private var slot: Slot?
+        private var onBattery = true
+        private static let name = "org.freedesktop.UPower"
+        static let policy =
+            "<policy user=\"\(getuid())\"><allow own=\"\(name)\"/></policy>"
+            + "<policy context=\"default\"><allow send_destination=\"\(name)\"/></policy>"
+
+        init(_ station: Station) throws {
+            bus = try Bus.open(address: station.bus.address)
+            try bus.attach(to: station.loop)
+            slot = try bus.add(
+                Interface(
+                    Self.name,
+                    properties: [
+                        Property("OnBattery", "b", emits: .change) { [unowned self] message, _ in
+                            try message.append(onBattery)
+                        }
+                    ]), at: "/org/freedesktop/UPower")
+            try bus.requestName(Self.name)
+        }
+
+        func leave() throws { try bus.releaseName(Self.name) }
+
+        func change(to onBattery: Bool) throws {
+            self.onBattery = onBattery
+            let signal = try bus.newSignal(
+                path: "/org/freedesktop/UPower", interface: "org.freedesktop.DBus.Properties",
+                member: "PropertiesChanged")
+            try signal.append(Self.name)
+            try signal.appendDictionary([("OnBattery", .bool(onBattery))])
+            try signal.append(strings: [])
+            try bus.send(signal)
+        }
+    }
+
+    @Test("a rule for the battery counts on battery only; what it is about is registered all the same")
+    func battery() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try Station(policy: PowerStandIn.policy)
+        let file = try station.configureAgent(Self.automatic + "OnBattery=yes\n")
+        try station.startAgent(["--verbose", "--config", file], environment: display.environment)
+        let alpha = try display.app()
+        let window = try alpha.open("Alpha")
+        let path = try station.wait(forApplication: "Alpha", alpha.pid)
+        try display.run("xdotool", ["windowminimize", "\(window)"])
+        try station.wait(for: path, toBe: "background")
+        #expect(try station.explain(path, "rule") == nil)
+        let power = try PowerStandIn(station)
+        try station.wait(for: path, toBe: "suspended")
+        #expect(try station.explain(path, "rule") == .string("ALPHA"))
+        try power.change(to: false)
+        try station.wait(for: path, toBe: "background")
+        try power.change(to: true)
+        try station.wait(for: path, toBe: "suspended")
+        // Without UPower the machine is on mains.
+        try power.leave()
+        try station.wait(for: path, toBe: "background")
+    }
+
     @Test("it goes before what an application says that registered itself, and the next daemon is told")
     func others() throws {
         let (display, station) = try start(Self.automatic)

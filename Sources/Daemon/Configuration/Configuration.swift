@@ -68,6 +68,7 @@ public struct Configuration {
                 Row("BackgroundTaskWarnSec", .finiteSpan, \.settings.backgroundTaskWarn),
                 Row("DrainEverySec", .span, \.settings.drainEvery),
                 Row("DrainForSec", .finiteSpan, \.settings.drainFor),
+                Row("NetworkRate", .rate, \.settings.networkRate),
                 Row("TerminateGraceSec", .span, \.settings.terminateGrace),
                 Row("LaunchTimeoutSec", .span, \.settings.launchTimeout),
             ]

@@ -29,6 +29,17 @@ extension ConfigurationValue where Value == PressureSettings.Amount {
     static var amount: Self { Self("is no amount of memory (5%, 256M, 1G, bytes)", read: Value.init) }
 }
 
+extension ConfigurationValue where Value == UInt64? {
+    /// Bytes per second; nil is `infinity`.
+    static var rate: Self {
+        Self("is no number of bytes per second (16K, 1M, infinity)") { text in
+            if text == "infinity" { return .some(nil) }
+            guard case .bytes(let bytes)? = PressureSettings.Amount(text) else { return nil }
+            return bytes
+        }
+    }
+}
+
 extension PressureSettings.Trigger {
     /// `some 70ms 1s`: whose stall, how much, within how much time.
     fileprivate init?(_ text: String) {

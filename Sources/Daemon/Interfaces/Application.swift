@@ -88,8 +88,10 @@ extension Daemon {
                 [unowned self] call in
                 let options = try ToggleOptions(try call.message.readDictionary())
                 let (application, connection) = try managedApplication(call)
-                try toggle(application, options, by: connection, call.deferred()) { message, isSuspended in
-                    try message.append(isSuspended)
+                let number = application.number
+                let wantsHold = try toggle(application, options, by: connection)
+                answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
+                    try $0.append(isSuspended(number))
                 }
             },
             Method(Name.canSuspend, out: [("objections", "as")]) { [unowned self] call in

@@ -65,11 +65,11 @@ extension Daemon {
                 ) { [unowned self] call in
                     let options = try ToggleOptions(try call.message.readDictionary())
                     let (application, connection) = try focusedApplication(call)
-                    try toggle(application, options, by: connection, call.deferred()) {
-                        message, isSuspended in
-                        let number = application.number.rawValue
-                        try message.append(objectPath: BusNames.path(ofApplication: number))
-                        try message.append(isSuspended)
+                    let number = application.number
+                    let wantsHold = try toggle(application, options, by: connection)
+                    answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
+                        try $0.append(objectPath: BusNames.path(ofApplication: number.rawValue))
+                        try $0.append(isSuspended(number))
                     }
                 },
                 notSupported(Name.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]),

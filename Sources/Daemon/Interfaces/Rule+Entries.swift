@@ -21,6 +21,8 @@ extension Rule {
             case .suspension: suspension = try value.choice(key)
             case .reclaimable: reclaimable = try value.bool(key)
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
+            case .drainEvery: drainEvery = try value.uint64(key)
+            case .drainFor: drainFor = try value.uint64(key)
             case .keepWhile:
                 let words = try value.strings(key, limit: limit)
                 for word in words where !ExemptionReason.isValid(word) {

@@ -21,16 +21,16 @@ extension Daemon {
     /// Suspends an application that runs until it gets the focus, and resumes one that is suspended, whoever has
     /// suspended it.
     ///
-    /// - Parameter reply: writes the answer, given whether it is suspended now.
+    /// - Returns: whether it is to be suspended.
     func toggle(
-        _ application: Application, _ options: ToggleOptions, by connection: Connection,
-        _ call: PendingCall, _ reply: @escaping (borrowing Message, Bool) throws -> Void
-    ) throws(MethodError) {
+        _ application: Application, _ options: ToggleOptions, by connection: Connection
+    ) throws(MethodError) -> Bool {
         let number = application.number
         try checkRoomToWait(for: number)
-        if application.isStopped || !application.allHolds.isEmpty {
+        // What policy is about to suspend still runs.
+        if application.isStopped || application.allHolds.contains(where: { !$0.reason.isDecision }) {
             try perform(.resume(number, holder: connection.holder))
-            return answer(call, whenAtRest: number, wantsHold: false) { try reply($0, false) }
+            return false
         }
         guard !connection.lineage.contains(application.process) else {
             throw MethodError(
@@ -38,6 +38,11 @@ extension Daemon {
         }
         try perform(
             .suspendUntilFocused(number, holder: connection.holder, minimizing: options.minimize))
-        answer(call, whenAtRest: number, wantsHold: true) { try reply($0, true) }
+        return true
+    }
+
+    /// What became of it: another user's hold may keep it suspended.
+    func isSuspended(_ number: ApplicationNumber) -> Bool {
+        machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false
     }
 }

@@ -15,16 +15,17 @@ extension BusPeer {
     /// Calls a method and goes on. Does not have the bus start logind: that would call off whoever stops it.
     ///
     /// - Parameters:
-    ///   - argument: the only one, of type `s`.
-    ///   - handler: gets the reply, or an error after at most 25 s.
+    ///   - argument: the only one, of type `s`; nil: there is none.
+    ///   - timeout: in microseconds; 0 for 25 s.
+    ///   - handler: gets the reply, or an error after that time.
     func call(
-        _ path: String, _ interface: String, _ member: String, _ argument: String,
+        _ path: String, _ interface: String, _ member: String, _ argument: String? = nil, timeout: UInt64 = 0,
         handler: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
         let message = try bus.newCall(
             destination: name, path: path, interface: interface, member: member)
         try message.forbidStart()
-        try message.append(argument)
-        return try bus.callAsync(message, handler: handler)
+        if let argument { try message.append(argument) }
+        return try bus.callAsync(message, timeout: timeout, handler: handler)
     }
 }

@@ -10,6 +10,10 @@ final class ConnectionSensor {
     private let found: (ApplicationNumber) -> Void
     private var watched: [ApplicationNumber: Watched] = [:]
     private var countByUser: [UInt32: Int] = [:]
+    /// On what somebody waits for a second time, by its inode: the application has run since, and has not accepted. It need
+    /// not run for that again.
+    private var ignored: [ApplicationNumber: Set<UInt32>] = [:]
+    private let isRegistered: (ApplicationNumber) -> Bool
 
     private struct Watched {
         let user: UInt32
@@ -22,9 +26,15 @@ final class ConnectionSensor {
     /// The most of one user: they are descriptors of ours.
     private static let mostOfUser = 128
 
-    /// - Parameter found: gets an application to which somebody connects; it is not watched over any longer then.
-    init(loop: EventLoop, found: @escaping (ApplicationNumber) -> Void) {
+    /// - Parameters:
+    ///   - isRegistered: whether there still is one.
+    ///   - found: gets an application to which somebody connects; it is not watched over any longer then.
+    init(
+        loop: EventLoop, isRegistered: @escaping (ApplicationNumber) -> Bool,
+        found: @escaping (ApplicationNumber) -> Void
+    ) {
         self.loop = loop
+        self.isRegistered = isRegistered
         self.found = found
     }
 
@@ -32,11 +42,17 @@ final class ConnectionSensor {
     func watch(_ number: ApplicationNumber, of user: UInt32, _ sockets: [ListeningSocket]) {
         unwatch(number)
         let room = Self.mostOfUser - countByUser[user, default: 0]
-        let kept = Array(sockets.prefix(max(room, 0)))
+        let full = Set(sockets.filter(\.isReadable).map(\.inode))
+        // What it has accepted from meanwhile counts again.
+        let former = ignored[number]?.intersection(full) ?? []
+        ignored[number] = former.isEmpty ? nil : former
+        let kept = Array(sockets.filter { !former.contains($0.inode) }.prefix(max(room, 0)))
         let sources = kept.compactMap { socket in
             try? loop.watch(socket.descriptor) { [weak self] _ in
                 guard let self, watched[number] != nil else { return }
                 unwatch(number)
+                ignored = ignored.filter { isRegistered($0.key) }
+                ignored[number, default: []].insert(socket.inode)
                 found(number)
             }
         }

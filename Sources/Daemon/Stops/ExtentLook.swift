@@ -1,12 +1,22 @@
+import AppStateContract
 import LifeCycle
 import Linux
 
 /// What `Looks` can be asked about.
 enum LookSubject: Hashable, Sendable {
-    /// `stands`: and what they listen on.
-    case objections(ApplicationNumber, stands: Bool)
+    case objections(ApplicationNumber, LookMoment)
     case unread(ApplicationNumber)
     case locks(user: UInt32)
+}
+
+/// When a look for objections is made.
+enum LookMoment: Hashable, Sendable {
+    /// Before a stop.
+    case before
+    /// The same, a moment after the first: what it has transferred meanwhile is known.
+    case measuring
+    /// Afterwards: what they listen on is wanted, too. What works is not asked: nothing does.
+    case standing
 }
 
 /// What comes of it.
@@ -25,20 +35,33 @@ struct Objections: Sendable {
     var pids: Set<Int32> = []
     /// What they listen on, where that was asked.
     var listening: [ListeningSocket] = []
+    /// What they transfer; empty where the rate is known, or nobody wants it.
+    var traffic = NetworkTraffic()
+}
+
+/// What counts as work of an application.
+struct Work: Sendable {
+    /// Those that count.
+    var kinds = Set(ObjectionReason.allCases)
+    /// Bytes per second from which it transfers something; nil: none does.
+    var networkRate: UInt64?
+    var inhibitors: [Inhibitors.Inhibitor] = []
+    /// An earlier look, since which the rate is taken.
+    var earlier: NetworkTraffic?
 }
 
 /// How an application's processes are found, for a look from another thread.
 struct ExtentLook: Sendable {
     let proc: Proc
     let main: ProcessIdentity
+    let owner: UInt32
     /// That of the stop under way or made, if there is one.
     let cgroup: Cgroup?
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
-    /// - Parameter stands: whether what they listen on is wanted, too.
-    func objections(stands: Bool) -> Objections {
+    func objections(_ moment: LookMoment, _ work: Work) -> Objections {
         var budget = LookBudget()
         var found = Objections(pids: pids { budget.rest() })
         do throws(LookLimit) {
@@ -50,14 +73,49 @@ struct ExtentLook: Sendable {
             {
                 found.reasons.append(waiter.words)
             }
+            if moment != .standing { try add(work, to: &found, &budget) }
         } catch {
             found.reasons.append(error.description)
         }
-        if stands, found.reasons.isEmpty {
+        if moment == .standing, found.reasons.isEmpty {
             found.listening = ListeningSocket.of(
-                found.pids.sorted(), atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed)
+                found.pids.sorted(), atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed,
+                rest: { budget.rest() })
         }
         return found
+    }
+
+    /// The words of what is found begin with the reason, as it is written in a rule.
+    private func add(
+        _ work: Work, to found: inout Objections, _ budget: inout LookBudget
+    ) throws(LookLimit) {
+        if work.kinds.contains(.terminalJob),
+            let job = try proc.foregroundJob(of: found.pids.sorted(), &budget)
+        {
+            found.reasons.append("\(ObjectionReason.terminalJob.rawValue): pid \(job) works in a terminal")
+        }
+        if work.kinds.contains(.inhibitor),
+            let inhibitor = work.inhibitors.first(where: { isOfUser($0, in: found.pids) })
+        {
+            found.reasons.append(
+                "\(ObjectionReason.inhibitor.rawValue): pid \(inhibitor.pid) inhibits \(inhibitor.what)")
+        }
+        guard work.kinds.contains(.network), let limit = work.networkRate else { return }
+        let traffic = NetworkTraffic(
+            of: found.pids.sorted(), owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
+        guard let earlier = work.earlier else {
+            found.traffic = traffic
+            return
+        }
+        if traffic.rate(since: earlier) >= limit {
+            found.reasons.append(
+                "\(ObjectionReason.network.rawValue): it transfers \(limit) bytes per second or more")
+        }
+    }
+
+    private func isOfUser(_ inhibitor: Inhibitors.Inhibitor, in pids: Set<Int32>) -> Bool {
+        pids.contains(inhibitor.pid)
+            && (try? proc.status(inhibitor.pid).owner.isWholly(inhibitor.user)) == true
     }
 
     /// True also where that cannot be told.

@@ -12,20 +12,30 @@ final class ObjectionSensor {
     private let table: ApplicationTable
     private let standings: Standings
     private let handed: HandedOver
+    private let loop: EventLoop
+    private let now: () -> Microseconds
+    private let inhibitors: Inhibitors
     private let looks: Looks<LookSubject, LookFinding>
     private let locks: LockSensor
     private let connections: ConnectionSensor
     /// The look whose answer is awaited, one for each application: the answer to an earlier one is discarded.
     private var awaited: [ApplicationNumber: UInt64] = [:]
     private var lastLook: UInt64 = 0
+    /// Until those that transfer something are looked at again.
+    private var pauses: [ApplicationNumber: Timer] = [:]
+    /// Over how long the rate is taken.
+    private static let measure: Microseconds = 1_000_000
 
     /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
     private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
 
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
-        table: ApplicationTable, standings: Standings, handed: HandedOver
+        table: ApplicationTable, standings: Standings, handed: HandedOver, inhibitors: Inhibitors
     ) throws {
+        self.loop = loop
+        self.now = now
+        self.inhibitors = inhibitors
         self.proc = proc
         self.core = core
         self.table = table
@@ -35,7 +45,8 @@ final class ObjectionSensor {
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
         }
-        connections = ConnectionSensor(loop: loop) { core.report(.needed($0, "connection")) }
+        connections = ConnectionSensor(
+            loop: loop, isRegistered: { table[$0] != nil }, found: { core.report(.needed($0, "connection")) })
     }
 
     /// The kernel's events are deaf on some CPU.
@@ -44,6 +55,7 @@ final class ObjectionSensor {
     /// There are no more looks: the daemon ends.
     func close() {
         awaited = [:]
+        pauses = [:]
         looks.close()
     }
 
@@ -54,6 +66,7 @@ final class ObjectionSensor {
         lastLook += 1
         let look = lastLook
         awaited[number] = look
+        pauses[number] = nil
         return { [weak self] in
             guard let self, awaited[number] == look else { return false }
             awaited[number] = nil
@@ -67,19 +80,29 @@ final class ObjectionSensor {
     ///   - stands: all of it were stopped.
     ///   - clear: called before it is reported that nothing speaks against it.
     func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
+        check(application, stands ? .standing : .before, since: nil, clear)
+    }
+
+    private func check(
+        _ application: Registered, _ moment: LookMoment, since earlier: NetworkTraffic?,
+        _ clear: @escaping () -> Void
+    ) {
         let number = application.number
+        let stands = moment == .standing
         let isAwaited = begin(number)
         look(
-            at: application, isUrgent: stands, stands: stands,
+            at: application, moment, since: earlier, isUrgent: stands,
             within: stands ? Self.patience.after : Self.patience.before
         ) { [weak self] answer in
             guard let self, isAwaited() else { return }
             if let why = Self.objection(in: answer) {
                 return core.report(.checked(number, .objection(why)))
             }
+            guard case .success(.objections(let found)) = answer else { return }
+            if !found.traffic.isEmpty, pause(application, found.traffic, clear) { return }
             clear()
             let stillStands = !stands || standings.stands(number) != false
-            if stands, stillStands, case .success(.objections(let found)) = answer {
+            if stands, stillStands {
                 locks.watch(number, of: application.user, found.pids)
                 connections.watch(number, of: application.user, found.listening)
             }
@@ -87,26 +110,62 @@ final class ObjectionSensor {
         }
     }
 
+    /// Looks again a moment later. Answers false where there is no timer to be had.
+    private func pause(
+        _ application: Registered, _ traffic: NetworkTraffic, _ clear: @escaping () -> Void
+    ) -> Bool {
+        let number = application.number
+        let isAwaited = begin(number)
+        let timer = try? loop.timer { [weak self] in
+            guard let self, isAwaited() else { return }
+            check(application, .measuring, since: traffic, clear)
+        }
+        guard let timer else { return false }
+        timer.arm(at: now() + Self.measure)
+        pauses[number] = timer
+        return true
+    }
+
     /// It is let go, or is no application any more: nothing of it is worth a look.
     func forget(_ number: ApplicationNumber) {
         awaited[number] = nil
+        pauses[number] = nil
         locks.unwatch(number)
         connections.unwatch(number)
     }
 
     /// What a look at its processes finds.
     ///
-    /// - Parameter stands: whether what they listen on is wanted, too.
+    /// - Parameter earlier: the traffic of an earlier look, for `measuring`.
     func look(
-        at application: Registered, isUrgent: Bool, stands: Bool = false, within span: Microseconds,
-        _ answer: @escaping (Answer) -> Void
+        at application: Registered, _ moment: LookMoment = .before, since earlier: NetworkTraffic? = nil,
+        isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
+    ) {
+        if moment == .standing {
+            return look(at: application, moment, Work(kinds: []), isUrgent, span, answer)
+        }
+        inhibitors.read { [weak self] list in
+            guard let self else { return }
+            var work = Work(
+                networkRate: core.machine.settings.networkRate, inhibitors: list, earlier: earlier)
+            if let known = core.application(application.number) {
+                // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
+                work.kinds = known.isStopped ? [] : work.kinds.filter(known.counts)
+            }
+            look(at: application, moment, work, isUrgent, span, answer)
+        }
+    }
+
+    private func look(
+        at application: Registered, _ moment: LookMoment, _ work: Work, _ isUrgent: Bool,
+        _ span: Microseconds, _ answer: @escaping (Answer) -> Void
     ) {
         let number = application.number
         looks.ask(
-            .objections(number, stands: stands), of: application.user, isUrgent: isUrgent, within: span,
+            .objections(number, moment), of: application.user, isUrgent: isUrgent, within: span,
             makeJob: { [weak self] in
                 guard let look = self?.extentLook(number) else { return nil }
-                return { .objections(look.objections(stands: stands)) }
+                return { .objections(look.objections(moment, work)) }
             }, answer: answer)
     }
 
@@ -127,7 +186,8 @@ final class ObjectionSensor {
     private func extentLook(_ number: ApplicationNumber) -> ExtentLook? {
         table[number].map {
             ExtentLook(
-                proc: proc, main: $0.process, cgroup: $0.suspender.frozen, foreign: table.foreign,
+                proc: proc, main: $0.process, owner: $0.user, cgroup: $0.suspender.frozen,
+                foreign: table.foreign,
                 handed: handed)
         }
     }

@@ -133,9 +133,9 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
-    /// Whether somebody must give memory back now: it is critical, and somebody waits for memory already or will
-    /// in a moment, or three fifths of what is critical are gone. Memory that only is low is worth nobody's end, and
-    /// neither is a stall alone: anybody can stall in a cgroup that he throttles himself.
+    /// Whether an application must give memory back now: memory is critical, and a process already waits for it or will
+    /// in a moment, or three fifths of the critical amount are gone. Low memory alone is no reason, nor is a stall alone: any
+    /// user can stall in a cgroup that they throttle themselves.
     ///
     /// - Parameters:
     ///   - promised: bytes that count as given back already.

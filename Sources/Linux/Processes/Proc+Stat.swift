@@ -48,8 +48,14 @@ extension Proc {
         public let state: State
         /// The parent's process id; 0 where it is outside the namespace.
         public let parent: Int32
+        /// The process group.
+        public let group: Int32
         /// The session.
         public let session: Int32
+        /// The device of the controlling terminal; 0: none.
+        public let terminal: Int32
+        /// The terminal's foreground process group; -1: none.
+        public let foreground: Int32
         /// The kernel's `PF_` flags (include/linux/sched.h).
         public let flags: UInt32
         /// Clock ticks since boot: field 22.
@@ -70,15 +76,19 @@ extension Proc {
                 let close = line.lastIndex(of: UInt8(ascii: ")")), close > open
             else { return nil }
             var tail = Bytes(UnsafeRawBufferPointer(rebasing: line[(close + 1)...]))
-            guard let letter = tail.byte(), let parent = tail.signed32(), tail.skip(fields: 1),
-                let session = tail.signed32(), tail.skip(fields: 2), let flags = tail.unsigned32(),
+            guard let letter = tail.byte(), let parent = tail.signed32(), let group = tail.signed32(),
+                let session = tail.signed32(), let terminal = tail.signed32(),
+                let foreground = tail.signed32(), let flags = tail.unsigned32(),
                 tail.skip(fields: 12), let startTime = tail.unsigned(), !tail.isEmpty
             else { return nil }
             self.pid = pid
             comm = String(decoding: line[(open + 1)..<close], as: UTF8.self)
             state = State(letter: letter)
             self.parent = parent
+            self.group = group
             self.session = session
+            self.terminal = terminal
+            self.foreground = foreground
             self.flags = flags
             self.startTime = startTime
         }

@@ -6,7 +6,19 @@ public final class ListeningSocket: Sendable {
     /// To be polled. Open while this value lives.
     public let descriptor: Int32
 
-    private init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor.release() }
+    /// Tells it from others for as long as it is open.
+    public let inode: UInt32
+
+    private init(_ descriptor: consuming Descriptor, _ inode: UInt32) {
+        self.descriptor = descriptor.release()
+        self.inode = inode
+    }
+
+    /// Whether a connection waits.
+    public var isReadable: Bool {
+        var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&look, 1, 0) > 0
+    }
 
     deinit { close(descriptor) }
 
@@ -16,42 +28,45 @@ public final class ListeningSocket: Sendable {
     /// - Parameters:
     ///   - limit: the most of them.
     ///   - files: the most open files that are looked at.
+    ///   - rest: called again and again.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, files: Int = UnixSockets.mostDescriptors,
-        proc: Proc = Proc(), handed: HandedOver = HandedOver()
+        proc: Proc = Proc(), handed: HandedOver = HandedOver(), rest: () -> Void = {}
     ) -> [ListeningSocket] {
-        guard var listening = try? listening(handed), !listening.isEmpty else { return [] }
         var left = files
-        var found: [ListeningSocket] = []
-        for pid in processes {
-            // Held first: its number cannot be another's from here on.
-            guard let process = try? PidFD(pid: pid), (try? proc.sharesNetwork(with: pid, handed)) == true,
+        // A process's own first: of others', any user can make more than are looked at.
+        var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
+        for pid in processes where left > 0 {
+            guard (try? proc.sharesNetwork(with: pid, handed)) == true,
                 let numbers = try? proc.sockets(of: pid, left: &left).numbers
             else { continue }
-            for (inode, number) in numbers where listening.contains(inode) {
-                guard found.count < limit else { return found }
-                guard let copy = try? process.copy(of: number), Self.inode(of: copy.rawValue) == inode else {
-                    continue
-                }
-                listening.remove(inode)
-                found.append(ListeningSocket(copy))
+            for (inode, number) in numbers where holders[inode] == nil { holders[inode] = (pid, number) }
+            rest()
+        }
+        if holders.isEmpty { return [] }
+        var listening: [UInt32] = []
+        var seen = 0
+        try? SocketDiagnosis(handed).ask(.unread) { report in
+            seen += 1
+            if report.isListening, report.isConnectionOriented, holders[report.inode] != nil {
+                listening.append(report.inode)
             }
-            if left <= 0 { break }
+            rest()
+            return seen < most
+        }
+        var found: [ListeningSocket] = []
+        for inode in listening where found.count < limit {
+            // What the number stands for by now is told by the copy.
+            guard let (pid, number) = holders[inode], let process = try? PidFD(pid: pid),
+                let copy = try? process.copy(of: number), Self.inode(of: copy.rawValue) == inode
+            else { continue }
+            found.append(ListeningSocket(copy, inode))
         }
         return found
     }
 
-    /// The inodes of all on which somebody listens.
-    private static func listening(_ handed: HandedOver) throws(KernelFailure) -> Set<UInt32> {
-        var found: Set<UInt32> = []
-        var seen = 0
-        try SocketDiagnosis(handed).ask(.unread) { report in
-            seen += 1
-            if report.isListening, report.isConnectionOriented { found.insert(report.inode) }
-            return seen <= UnixSockets.mostSockets
-        }
-        return found
-    }
+    /// Of the machine's sockets no more are looked at.
+    private static let most = 4 * UnixSockets.mostSockets
 
     private static func inode(of descriptor: Int32) -> UInt32? {
         var information = stat()

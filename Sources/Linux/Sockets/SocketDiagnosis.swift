@@ -1,9 +1,9 @@
 import CLinux
 import Glibc
 
-/// Questions about local sockets to the kernel: sock_diag(7), "UNIX domain sockets".
+/// Questions about sockets to the kernel: sock_diag(7).
 struct SocketDiagnosis: ~Copyable {
-    /// What is asked about every socket of our network namespace that is connected or listens.
+    /// What is asked about every local socket of our network namespace that is connected or listens.
     enum Question {
         /// What waits in them.
         case unread
@@ -11,7 +11,7 @@ struct SocketDiagnosis: ~Copyable {
         case names
     }
 
-    /// What the kernel says of one socket.
+    /// What the kernel says of one local socket.
     struct Report: Equatable {
         /// `SOCK_STREAM` and the like.
         let type: UInt8
@@ -28,6 +28,17 @@ struct SocketDiagnosis: ~Copyable {
         var peer: UInt32?
         /// What it is bound to, as in `sun_path` of unix(7).
         var name: String?
+    }
+
+    /// What the kernel says of one TCP connection.
+    struct Connection: Equatable {
+        let inode: UInt32
+        /// Whose socket it is.
+        let owner: UInt32
+        /// Sent and acknowledged, or received, since it was made.
+        let bytes: UInt64
+        /// Since it has sent or received any, in milliseconds.
+        let idle: UInt32
     }
 
     private let socket: Descriptor
@@ -63,21 +74,35 @@ struct SocketDiagnosis: ~Copyable {
     /// Calls `body` with each socket of the answer until it returns false. Nothing may be asked after that: the
     /// rest of the answer is still to come.
     func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
-        try send(question)
-        var isDone = false
-        while !isDone { isDone = try receive(body) }
+        try exchange(question.request, Report.init, body)
     }
 
-    private func send(_ question: Question) throws(KernelFailure) {
-        var request = question.request
-        let count = withUnsafeBytes(of: &request) {
+    /// The same with each TCP connection.
+    ///
+    /// - Parameter family: `AF_INET` or `AF_INET6`.
+    func askConnections(_ family: Int32, _ body: (Connection) -> Bool) throws(KernelFailure) {
+        try exchange(Self.connections(family), Connection.init, body)
+    }
+
+    private func exchange<Request, Answer>(
+        _ request: Request, _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
+    ) throws(KernelFailure) {
+        try send(request)
+        var isDone = false
+        while !isDone { isDone = try receive(parse, body) }
+    }
+
+    private func send<Request>(_ request: Request) throws(KernelFailure) {
+        let count = withUnsafeBytes(of: request) {
             Glibc.send(socket.rawValue, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
         }
         guard count >= 0 else { throw Self.failure("send", errno) }
     }
 
     /// Takes one part of the answer; true after the last.
-    private func receive(_ body: (Report) -> Bool) throws(KernelFailure) -> Bool {
+    private func receive<Answer>(
+        _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
+    ) throws(KernelFailure) -> Bool {
         let number = socket.rawValue
         let outcome = withUnsafeTemporaryAllocation(byteCount: Self.bufferSize, alignment: 8) { buffer in
             // The kernel has written each part before the call that asks for it returns: nothing to wait for.
@@ -85,7 +110,7 @@ struct SocketDiagnosis: ~Copyable {
             let count = recv(number, buffer.baseAddress, buffer.count, flags)
             guard count >= 0 else { return SocketReports.Outcome.failed(errno) }
             guard count <= buffer.count else { return .failed(EMSGSIZE) }
-            return SocketReports(part: UnsafeRawBufferPointer(rebasing: buffer[..<count])).each(body)
+            return SocketReports(part: UnsafeRawBufferPointer(rebasing: buffer[..<count])).each(parse, body)
         }
         switch outcome {
         case .more: return false
@@ -95,16 +120,14 @@ struct SocketDiagnosis: ~Copyable {
     }
 
     private static func failure(_ operation: String, _ number: Int32) -> KernelFailure {
-        KernelFailure(operation: operation, subject: "NETLINK_SOCK_DIAG about local sockets", errno: number)
+        KernelFailure(operation: operation, subject: "NETLINK_SOCK_DIAG", errno: number)
     }
 }
 
 extension SocketDiagnosis.Question {
     fileprivate var request: clinux_unix_diag_request {
         var request = clinux_unix_diag_request()
-        request.header.nlmsg_len = UInt32(MemoryLayout<clinux_unix_diag_request>.size)
-        request.header.nlmsg_type = UInt16(SOCK_DIAG_BY_FAMILY)
-        request.header.nlmsg_flags = UInt16(NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH)
+        request.header = SocketDiagnosis.header(of: clinux_unix_diag_request.self)
         request.body.sdiag_family = UInt8(AF_UNIX)
         request.body.udiag_states = 1 << SocketReports.established | 1 << SocketReports.listening
         request.body.udiag_show =
@@ -116,7 +139,28 @@ extension SocketDiagnosis.Question {
     }
 }
 
-/// One part of the kernel's answer: messages of netlink(7), each with a `struct unix_diag_msg` and attributes.
+extension SocketDiagnosis {
+    fileprivate static func connections(_ family: Int32) -> clinux_inet_diag_request {
+        var request = clinux_inet_diag_request()
+        request.header = header(of: clinux_inet_diag_request.self)
+        request.body.sdiag_family = UInt8(family)
+        request.body.sdiag_protocol = UInt8(IPPROTO_TCP)
+        request.body.idiag_states = 1 << SocketReports.established
+        // Bit n asks for attribute n + 1.
+        request.body.idiag_ext = UInt8(1 << (INET_DIAG_INFO - 1))
+        return request
+    }
+
+    fileprivate static func header<Request>(of request: Request.Type) -> nlmsghdr {
+        var header = nlmsghdr()
+        header.nlmsg_len = UInt32(MemoryLayout<Request>.size)
+        header.nlmsg_type = UInt16(SOCK_DIAG_BY_FAMILY)
+        header.nlmsg_flags = UInt16(NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH)
+        return header
+    }
+}
+
+/// One part of the kernel's answer: messages of netlink(7), each with a structure of the family and attributes.
 struct SocketReports {
     let part: UnsafeRawBufferPointer
 
@@ -134,7 +178,7 @@ struct SocketReports {
     static let established: UInt8 = 1
     static let listening: UInt8 = 10
 
-    func each(_ body: (SocketDiagnosis.Report) -> Bool) -> Outcome {
+    func each<Answer>(_ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool) -> Outcome {
         var rest = part[...]
         while !rest.isEmpty {
             // struct nlmsghdr: length, type, flags, sequence, port; 16 bytes.
@@ -148,7 +192,7 @@ struct SocketReports {
             case NLMSG_DONE: return .done
             case NLMSG_ERROR: return Self.error(payload)
             case SOCK_DIAG_BY_FAMILY:
-                guard let report = SocketDiagnosis.Report(payload) else { return .failed(EBADMSG) }
+                guard let report = parse(payload) else { return .failed(EBADMSG) }
                 if !body(report) { return .done }
             default: break
             }
@@ -165,6 +209,26 @@ struct SocketReports {
         return .failed(number < 0 && number > -4096 ? -number : EBADMSG)
     }
 
+    /// Calls `take` with the type and the value of each attribute behind the first `size` bytes of a message; false where
+    /// these are cut off.
+    static func attributes(
+        of message: UnsafeRawBufferPointer, after size: Int,
+        _ take: (_ type: Int, _ value: UnsafeRawBufferPointer) -> Void
+    ) -> Bool {
+        var rest = message[size...]
+        while !rest.isEmpty {
+            // struct nlattr: length with these four bytes, type.
+            let bytes = UnsafeRawBufferPointer(rebasing: rest)
+            guard bytes.count >= 4 else { return false }
+            let length = Int(bytes.loadUnaligned(as: UInt16.self))
+            let type = Int(bytes.loadUnaligned(fromByteOffset: 2, as: UInt16.self))
+            guard length >= 4, length <= bytes.count else { return false }
+            take(type, UnsafeRawBufferPointer(rebasing: bytes[4..<length]))
+            rest = rest.dropFirst(aligned(length))
+        }
+        return true
+    }
+
     /// NLMSG_ALIGN and NLA_ALIGN.
     static func aligned(_ length: Int) -> Int { (length + 3) & ~3 }
 }
@@ -177,17 +241,12 @@ extension SocketDiagnosis.Report {
         self.init(
             type: head.udiag_type, isListening: head.udiag_state == SocketReports.listening,
             inode: head.udiag_ino)
-        var rest = message[MemoryLayout<unix_diag_msg>.size...]
-        while !rest.isEmpty {
-            // struct nlattr: length with these four bytes, type.
-            let bytes = UnsafeRawBufferPointer(rebasing: rest)
-            guard bytes.count >= 4 else { return nil }
-            let length = Int(bytes.loadUnaligned(as: UInt16.self))
-            let type = Int(bytes.loadUnaligned(fromByteOffset: 2, as: UInt16.self))
-            guard length >= 4, length <= bytes.count else { return nil }
-            take(type, UnsafeRawBufferPointer(rebasing: bytes[4..<length]))
-            rest = rest.dropFirst(SocketReports.aligned(length))
+        var report = self
+        let isWhole = SocketReports.attributes(of: message, after: MemoryLayout<unix_diag_msg>.size) {
+            report.take($0, $1)
         }
+        guard isWhole else { return nil }
+        self = report
     }
 
     private mutating func take(_ type: Int, _ value: UnsafeRawBufferPointer) {
@@ -208,5 +267,32 @@ extension SocketDiagnosis.Report {
         guard let first = bytes.first else { return nil }
         if first == 0 { return String(decoding: bytes.map { $0 == 0 ? 0x40 : $0 }, as: UTF8.self) }
         return String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+    }
+}
+
+extension SocketDiagnosis.Connection {
+    /// Nil where it is too short, its attributes are, or the kernel says nothing of its traffic.
+    init?(_ message: UnsafeRawBufferPointer) {
+        guard message.count >= MemoryLayout<inet_diag_msg>.size else { return nil }
+        let head = message.loadUnaligned(as: inet_diag_msg.self)
+        var traffic: (bytes: UInt64, idle: UInt32) = (0, .max)
+        let isWhole = SocketReports.attributes(of: message, after: MemoryLayout<inet_diag_msg>.size) {
+            if $0 == Int(INET_DIAG_INFO) { traffic = Self.traffic($1) ?? traffic }
+        }
+        guard isWhole else { return nil }
+        self.init(inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle)
+    }
+
+    /// `struct tcp_info` (include/uapi/linux/tcp.h): `tcpi_last_data_sent` and `tcpi_last_data_recv`, then
+    /// `tcpi_bytes_acked` and `tcpi_bytes_received`, which are there since Linux 4.1.
+    private static func traffic(_ info: UnsafeRawBufferPointer) -> (bytes: UInt64, idle: UInt32)? {
+        guard info.count >= 136 else { return nil }
+        let sent = info.loadUnaligned(fromByteOffset: 44, as: UInt32.self)
+        let received = info.loadUnaligned(fromByteOffset: 52, as: UInt32.self)
+        let bytes = (
+            acknowledged: info.loadUnaligned(fromByteOffset: 120, as: UInt64.self),
+            received: info.loadUnaligned(fromByteOffset: 128, as: UInt64.self)
+        )
+        return (bytes.acknowledged &+ bytes.received, min(sent, received))
     }
 }

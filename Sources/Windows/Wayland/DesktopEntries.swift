@@ -108,11 +108,11 @@ public struct DesktopEntries {
             versions[directory] = information.st_mtim
         }
         guard
-            !versions.elementsEqual(
-                index.versions,
-                by: {
-                    $0.key == $1.key && $0.value.tv_sec == $1.value.tv_sec
-                        && $0.value.tv_nsec == $1.value.tv_nsec
+            versions.count != index.versions.count
+                || !versions.allSatisfy({ directory, time in
+                    index.versions[directory].map {
+                        $0.tv_sec == time.tv_sec && $0.tv_nsec == time.tv_nsec
+                    } ?? false
                 })
         else { return }
         var entries: [String: Entry] = [:]
@@ -137,8 +137,15 @@ public struct DesktopEntries {
         let words = value(of: "Exec", in: text)?.split(separator: " ").drop { word in
             word == "env" || word.hasSuffix("/env") || word.contains("=")
         }
-        return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+        let program = words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+        // It runs whatever it is given: its name says nothing.
+        return program.flatMap { interpreters.contains($0) || $0.hasPrefix("python") ? nil : $0 }
     }
+
+    private static let interpreters: Set<String> = [
+        "bash", "dash", "electron", "flatpak", "gjs", "java", "mono", "node", "perl", "ruby", "sh", "snap",
+        "wine",
+    ]
 
     /// What a key of the group `Desktop Entry` says; nil: it is not there.
     private static func value(of key: String, in text: String) -> Substring? {

@@ -29,6 +29,8 @@ final class LoginStandIn {
     private let client: Client
     private var sessions: [String: Session] = [:]
     private var slots: [Slot] = []
+    /// What they keep the machine from, how, and who.
+    var inhibitors: [(what: String, mode: String, pid: Int32)] = []
     /// It takes calls and answers none.
     var isSilent = false
     /// Calls that it has taken, answered or not.
@@ -54,7 +56,14 @@ final class LoginStandIn {
                         throw MethodError("org.freedesktop.login1.NoSuchSession", "No session '\(id)' known")
                     }
                     try call.reply { try $0.append(objectPath: session.path) }
-                }
+                },
+                Method("ListInhibitors", out: [("inhibitors", "a(ssssuu)")]) { [unowned self] call in
+                    try call.reply { message in
+                        try message.withContainer(.array, "(ssssuu)") {
+                            for inhibitor in inhibitors { try Self.append(inhibitor, to: message) }
+                        }
+                    }
+                },
             ])
         slots.append(try bus.add(manager, at: Self.path))
         for kind in ["sessions", "users"] {
@@ -62,6 +71,16 @@ final class LoginStandIn {
                 atPath: daemon.loginDirectory + "/" + kind, withIntermediateDirectories: true)
         }
         try come()
+    }
+
+    private static func append(
+        _ inhibitor: (what: String, mode: String, pid: Int32), to message: borrowing Message
+    ) throws(BusFailure) {
+        try message.open(.struct, "ssssuu")
+        for text in [inhibitor.what, "Somebody", "For a reason", inhibitor.mode] { try message.append(text) }
+        try message.append(UInt32(0))
+        try message.append(UInt32(inhibitor.pid))
+        try message.close()
     }
 
     /// Is there, and whoever watches knows.

@@ -52,7 +52,11 @@ final class Station {
     /// - Parameters:
     ///   - configuration: more of the daemon's.
     ///   - sessions: those of logind that the daemon sees, with the user of each; empty: those of the machine.
-    init(withDaemon: Bool = true, configuration: String = "", sessions: [String: UInt32] = [:]) throws {
+    ///   - policy: more of the bus's.
+    init(
+        withDaemon: Bool = true, configuration: String = "", sessions: [String: UInt32] = [:],
+        policy: String = ""
+    ) throws {
         self.sessions = sessions
         // The memory of the machine that runs the tests is not their subject.
         self.configuration =
@@ -61,7 +65,7 @@ final class Station {
             .deletingLastPathComponent().deletingLastPathComponent().path
         bus = try PrivateBus(
             policyDirectories: [root + "/dbus"],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
         loop = try EventLoop()
         connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)

@@ -1,0 +1,84 @@
+import AppStateBus
+import LifeCycle
+import Linux
+
+/// Who keeps the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
+final class Inhibitors {
+    struct Inhibitor: Sendable, Equatable {
+        /// Who asked for it. An inhibitor may outlive that process: its number may be another user's by now.
+        let pid: Int32
+        let user: UInt32
+        /// As logind writes it: `sleep:idle`.
+        let what: String
+    }
+
+    private let logind: BusPeer
+    private let now: () -> Microseconds
+    private var waiting: [([Inhibitor]) -> Void] = []
+    private var question: Slot?
+    private var last: (list: [Inhibitor], time: Microseconds)?
+
+    /// An answer counts for so long: many applications may be looked at together.
+    private static let validity: Microseconds = 1_000_000
+    /// A logind that takes longer has none to tell.
+    private static let patience: Microseconds = 1_000_000
+    /// More of one user are not kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
+    private static let mostOfUser = 64
+    /// A longer answer is not read: any user can have logind write what they like into it.
+    private static let mostBytes = 256 << 10
+    private static let kinds: Set<Substring> = ["sleep", "shutdown", "idle"]
+
+    init(logind: BusPeer, now: @escaping () -> Microseconds) {
+        self.logind = logind
+        self.now = now
+    }
+
+    /// Those of now; none where there is no logind, or it does not answer. `answer` is called once, later or at once.
+    func read(_ answer: @escaping ([Inhibitor]) -> Void) {
+        guard logind.owner != nil else { return answer([]) }
+        if let last, now() < last.time + Self.validity { return answer(last.list) }
+        waiting.append(answer)
+        if question != nil { return }
+        do {
+            question = try logind.call(
+                Logind.path, Logind.manager, "ListInhibitors", timeout: Self.patience
+            ) { [weak self] reply in
+                self?.answered(reply.isError ? [] : (try? Self.inhibitors(in: reply)) ?? [])
+            }
+        } catch {
+            answered([])
+        }
+    }
+
+    private func answered(_ list: [Inhibitor]) {
+        question = nil
+        last = (list, now())
+        let waiting = waiting
+        self.waiting = []
+        for answer in waiting { answer(list) }
+    }
+
+    /// `a(ssssuu)`: what, who, why, mode, user, process. What is only delayed is not kept from anything.
+    private static func inhibitors(in reply: borrowing Message) throws(BusFailure) -> [Inhibitor] {
+        var found: [Inhibitor] = []
+        var counts: [UInt32: Int] = [:]
+        guard reply.size(atMost: mostBytes) != nil else { return [] }
+        _ = try reply.enter(.array, "(ssssuu)")
+        while try reply.enter(.struct, "ssssuu") {
+            let what = try reply.readString()
+            _ = try reply.readString()
+            _ = try reply.readString()
+            let mode = try reply.readString()
+            let user = try reply.readUInt32()
+            let pid = try reply.readUInt32()
+            try reply.exit()
+            if mode.hasPrefix("block"), counts[user, default: 0] < mostOfUser,
+                !kinds.isDisjoint(with: what.split(separator: ":"))
+            {
+                counts[user, default: 0] += 1
+                found.append(Inhibitor(pid: Int32(truncatingIfNeeded: pid), user: user, what: what))
+            }
+        }
+        return found
+    }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The commands of the README, as they are pasted into a shell.
+@Suite(
+    "README", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
+struct ReadmeTests {
+    /// The shell's commands in a section, each block with a line behind it.
+    private static func commands(of section: String, without unwanted: String? = nil) throws -> String {
+        let text = try String(contentsOfFile: TestDaemon.root + "/README.md", encoding: .utf8)
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        let begin = try #require(lines.firstIndex(of: "## \(section)"))
+        var commands: [Substring] = []
+        var isCode = false
+        for line in lines[(begin + 1)...] {
+            if line.hasPrefix("## ") { break }
+            if line.hasPrefix("```") {
+                if isCode { commands.append("echo ---") }
+                isCode = line == "```sh"
+            } else if isCode, unwanted.map({ !line.contains($0) }) ?? true {
+                commands.append(line)
+            }
+        }
+        #expect(!isCode && commands.count > 1)
+        return commands.joined(separator: "\n")
+    }
+
+    private static func run(_ commands: String, on daemon: TestDaemon) throws -> Child {
+        let tool = try #require(Programs.built("appstatectl"))
+        let directory = URL(fileURLWithPath: tool).deletingLastPathComponent().path
+        let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
+        let shell = try Child(
+            "bash", ["-euo", "pipefail", "-c", commands],
+            environment: daemon.bus.environment.merging(["PATH": "\(directory):\(path)"]) { $1 })
+        #expect(try shell.waitForExit() == .exited(0), "\(shell.errors)")
+        return shell
+    }
+
+    @Test("what is tried by hand goes through the states that the text names")
+    func byHand() throws {
+        let daemon = try TestDaemon()
+        let shell = try Self.run(Self.commands(of: "Try it by hand"), on: daemon)
+        let blocks = shell.output.components(separatedBy: "---\n").map { block in
+            block.split(separator: "\n").filter { $0.hasPrefix("s \"") }.map { $0.dropFirst(3).dropLast() }
+        }
+        #expect(
+            Array(blocks.prefix(4)) == [
+                ["background"], ["active", "background", "inactive"], ["suspended", "inactive"],
+                ["suspended", "inactive"],
+            ])
+        #expect(shell.output.contains("\"signal\" \"pid "))
+        #expect(shell.output.contains("\"has a visible window\"") || shell.output.contains("visible"))
+        #expect(shell.output.contains("\"suspend-holds\"") || shell.output.contains("\"holds\""))
+    }
+
+    @Test("so does what is asked of appstatectl")
+    func tool() throws {
+        let daemon = try TestDaemon()
+        let commands = try Self.commands(of: "appstatectl", without: "monitor")
+        let shell = try Self.run("sleep 600 & pid=$!\n" + commands, on: daemon)
+        #expect(shell.output.contains("org.example.Sleeper"))
+        let client = try daemon.client()
+        try client.wait("its end") { try client.list() == [] }
+    }
+}

@@ -1,0 +1,71 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// `Toggle` and `ToggleFocused`, with holds of others, errors and another daemon.
+@Suite("Toggle", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ToggleTests {
+    private let daemon: TestDaemon
+    private let client: Client
+    private let child: Child
+    private let path: String
+
+    init() throws {
+        daemon = try TestDaemon()
+        client = try daemon.subscriber()
+        child = try Child("sleep", ["1000"])
+        path = try client.register("org.example.App", child.pid)
+    }
+
+    private func toggle(_ path: String, by client: Client) throws -> Bool {
+        try client.call(path, BusNames.application, "Toggle") { try $0.appendDictionary([]) }.readBool()
+    }
+
+    @Test("a refusal comes to the caller as what it is")
+    func refused() throws {
+        let own = try client.register("org.example.Tests", getpid())
+        #expect(client.error(of: { _ = try toggle(own, by: client) }) == ErrorName.notSuspendable.rawValue)
+        try client.setFocus(getpid())
+        let error = client.error {
+            try client.call(BusNames.root, BusNames.manager, "ToggleFocused") {
+                try $0.appendDictionary([])
+            }
+        }
+        #expect(error == ErrorName.notSuspendable.rawValue)
+        #expect(try client.holds(own) == [])
+    }
+
+    @Test(
+        "the answer says what is: another user's hold stays",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func others() throws {
+        let sleeper = try Child("sleep", ["1000"], uid: App.nobody)
+        let theirs = try client.register("org.example.Theirs", sleeper.pid)
+        try client.application(theirs, "Suspend")
+        let answer = try Child(
+            "busctl",
+            ["call", BusNames.service, theirs, BusNames.application, "Toggle", "a{sv}", "0"],
+            environment: ["DBUS_SYSTEM_BUS_ADDRESS": daemon.bus.address], uid: App.nobody)
+        while answer.advance() == nil { try client.settle() }
+        #expect(answer.output == "b true\n", "\(answer.errors)")
+        #expect(try client.state(theirs) == "suspended")
+        #expect(try toggle(theirs, by: client) == false)
+        #expect(try client.state(theirs) == "background")
+    }
+
+    @Test("one that is in front stays suspended under the next daemon, until it gets the focus anew")
+    func restarted() throws {
+        try client.setFocus(child.pid)
+        #expect(try toggle(path, by: client))
+        #expect(try client.state(path) == "suspended")
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try client.state(path) == "suspended")
+        #expect(try client.holds(path) == ["toggle uid:\(getuid())"])
+        try client.setFocus(0)
+        try client.setFocus(child.pid)
+        try client.wait(for: path, toBe: "active")
+    }
+}

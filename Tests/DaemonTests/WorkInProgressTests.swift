@@ -1,0 +1,127 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Policy does not suspend what works, as far as that can be seen, and as far as the user's rule has it count.
+@Suite(
+    "Work in progress", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
+struct WorkInProgressTests {
+    private let daemon: TestDaemon
+    private let client: Client
+
+    init() throws {
+        daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n", policy: LoginStandIn.policy)
+        client = try daemon.subscriber()
+    }
+
+    private func register(_ child: Child) throws -> String {
+        try client.register("org.example.Busy", child.pid, [("suspension", .string("automatic"))])
+    }
+
+    /// Policy has tried, and gave way to this.
+    private func wait(for reason: ObjectionReason, at path: String) throws {
+        try client.wait("the objection of \(reason)") {
+            guard case .string(let why)? = try client.explain(path)["last-objection"] else { return false }
+            return why.hasPrefix(reason.rawValue + ": ")
+        }
+        #expect(try client.state(path) == "background")
+    }
+
+    /// The user says what counts.
+    private func count(_ reasons: [ObjectionReason], at path: String) throws {
+        try client.call(path, BusNames.application, "Configure") {
+            try $0.appendDictionary([("keep-while", .strings(reasons.map(\.rawValue)))])
+        }
+    }
+
+    @Test("a job in its terminal, until that ends; not where the user's rule says so")
+    func terminalJob() throws {
+        let terminal = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, pty, sys
+                pid, end = pty.fork()
+                if pid == 0: os.execvp("sh", ["sh", "-c", "echo job; read line; read line"])
+                print(os.read(end, 100).decode(), flush=True)
+                job, there = pty.fork()
+                if job == 0: os.execvp("sh", ["sh", "-c", "sleep 1000 & echo pid $!; wait"])
+                print(os.read(there, 100).decode(), flush=True)
+                while True: os.read(there, 100)
+                """,
+            ])
+        let pid = try #require(
+            Int32(terminal.waitForLine(containing: "pid ").drop { !$0.isNumber }.prefix { $0.isNumber }))
+        let path = try register(terminal)
+        try wait(for: .terminalJob, at: path)
+        #expect(try client.canSuspend(path).contains("terminal-job: pid \(pid) works in a terminal"))
+        try count([.network, .inhibitor], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.terminalJob], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .terminalJob, at: path)
+        kill(pid, SIGKILL)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("a transfer, until it ends; not below the rate that the configuration gives")
+    func network() throws {
+        let transfer = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import signal, socket, sys, time
+                goes = True
+                def pause(*_):
+                    global goes
+                    goes = not goes
+                signal.signal(signal.SIGUSR1, pause)
+                end = socket.create_server(("127.0.0.1", 0))
+                out = socket.create_connection(end.getsockname())
+                there = end.accept()[0]
+                print("on", flush=True)
+                while True:
+                    if not goes: signal.pause(); continue
+                    out.sendall(bytes(20000)); there.recv(20000, socket.MSG_WAITALL)
+                    time.sleep(0.02)
+                """,
+            ])
+        try transfer.waitForLine(containing: "on")
+        let path = try register(transfer)
+        try wait(for: .network, at: path)
+        transfer.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+        try client.application(path, "Resume")
+        transfer.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "background")
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=100M\n")
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("who inhibits sleep, shutdown or idleness; not who only delays it, or minds the lid")
+    func inhibitor() throws {
+        let logind = try LoginStandIn(daemon, client)
+        let children = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
+        logind.inhibitors = [
+            ("idle:sleep", "block", children[0].pid), ("sleep", "delay", children[1].pid),
+            ("handle-lid-switch", "block", children[2].pid),
+        ]
+        let paths = try children.map(register)
+        for path in paths.dropFirst() { try client.wait(for: path, toBe: "suspended") }
+        try wait(for: .inhibitor, at: paths[0])
+        #expect(
+            try client.canSuspend(paths[0]).contains("inhibitor: pid \(children[0].pid) inhibits idle:sleep"))
+        logind.inhibitors = []
+        try client.wait(for: paths[0], toBe: "suspended")
+        // One that does not answer keeps nobody.
+        logind.isSilent = true
+        try client.application(paths[0], "Resume")
+        try client.wait(for: paths[0], toBe: "suspended")
+    }
+}

@@ -1,0 +1,150 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Linux
+
+/// What processes are busy with.
+@Suite("Work of processes", .enabled(if: access(python, X_OK) == 0, "needs python3"))
+struct WorkTests {
+    /// Runs a command as the leader of the session of a new terminal, and types into that.
+    private final class Terminal {
+        let emulator: TestSupport.Child
+        private let proc = Proc()
+
+        init(_ command: [String], typing text: String = "") throws {
+            emulator = try TestSupport.Child(
+                python,
+                [
+                    "-c",
+                    """
+                    import os, pty, sys
+                    pid, end = pty.fork()
+                    if pid == 0: os.execvp(sys.argv[2], sys.argv[2:])
+                    os.write(end, sys.argv[1].encode())
+                    while True: os.read(end, 4096)
+                    """, text,
+                ] + command)
+        }
+
+        var pids: [Int32] { Extent.members(of: identity, proc: proc) { _ in false }.map(\.pid) }
+        private var identity: ProcessIdentity {
+            (try? proc.identity(of: emulator.pid)) ?? ProcessIdentity(pid: 0, startTime: 0)
+        }
+
+        /// The names of all of its processes.
+        var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
+
+        func job() throws -> String? {
+            var budget = LookBudget()
+            return try proc.foregroundJob(of: pids, &budget).flatMap { try? proc.stat($0).comm }
+        }
+    }
+
+    @Test("a command that a shell or a script waits for is a job")
+    func jobs() throws {
+        let script = try Terminal(["sh", "-c", "sleep 1000; true"])
+        #expect(try eventually { try script.job() == "sleep" })
+        let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
+        #expect(try eventually { try shell.job() == "sleep" })
+    }
+
+    @Test("a leader that waits is none, nor is what runs in the background of its terminal")
+    func idle() throws {
+        let editor = try Terminal(["sleep", "1000"])
+        #expect(eventually { editor.programs.contains("sleep") })
+        #expect(try editor.job() == nil)
+        let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
+        #expect(eventually { shell.programs.contains("sleep") })
+        #expect(try eventually { try shell.job() == nil })
+    }
+
+    @Test("a leader that computes is one")
+    func computing() throws {
+        let loop = try Terminal(["sh", "-c", "while :; do :; done"])
+        #expect(try eventually { try loop.job() == "sh" })
+    }
+
+    @Test("who belongs to somebody else's terminal is none")
+    func strangers() throws {
+        let script = try Terminal(["sh", "-c", "sleep 1000; true"])
+        #expect(try eventually { try script.job() == "sleep" })
+        let proc = Proc()
+        var budget = LookBudget()
+        let alone = script.pids.filter { (try? proc.stat($0).comm) == "sleep" }
+        #expect(alone.count == 1)
+        #expect(try proc.foregroundJob(of: alone, &budget) == nil)
+    }
+
+    @Test("what goes over TCP is counted, of IPv4 and of IPv6", arguments: ["127.0.0.1", "::1"])
+    func traffic(_ address: String) throws {
+        let sender = try TestSupport.Child(
+            python,
+            [
+                "-c",
+                """
+                import socket, sys, time
+                family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+                try: end = socket.create_server((sys.argv[1], 0), family=family)
+                except OSError: print("none", flush=True); sys.exit()
+                out = socket.create_connection(end.getsockname()[:2])
+                there = end.accept()[0]
+                out.sendall(bytes(10000)); print("sent", flush=True)
+                while True:
+                    there.recv(10000, socket.MSG_WAITALL)
+                    time.sleep(0.01)
+                    out.sendall(bytes(10000))
+                """, address,
+            ])
+        guard try sender.waitForLine(containing: "n") != "none" else { return }
+        let before = NetworkTraffic(of: [sender.pid], owner: getuid())
+        #expect(!before.isEmpty)
+        var rate: UInt64 = 0
+        #expect(
+            eventually {
+                rate = NetworkTraffic(of: [sender.pid], owner: getuid()).rate(since: before)
+                return rate > 0
+            })
+        #expect(NetworkTraffic(of: [getpid()], owner: getuid()).isEmpty)
+        #expect(NetworkTraffic(of: [sender.pid], owner: getuid() + 1).isEmpty)
+        #expect(before.rate(since: before) == 0)
+        #expect(before.rate(since: NetworkTraffic()) == 0)
+    }
+
+    @Test("an answer about a connection: of what is cut off nothing is taken")
+    func connection() throws {
+        var info = [UInt8](repeating: 0, count: 232)
+        func put<Value>(_ value: Value, _ offset: Int, _ bytes: inout [UInt8]) {
+            withUnsafeBytes(of: value) { bytes.replaceSubrange(offset..<offset + $0.count, with: $0) }
+        }
+        put(UInt32(7_000), 44, &info)
+        put(UInt32(150), 52, &info)
+        put(UInt64(1_000), 120, &info)
+        put(UInt64(1 << 40), 128, &info)
+        var message = [UInt8](repeating: 0, count: 72)
+        put(UInt32(1_000), 64, &message)
+        put(UInt32(4_711), 68, &message)
+        func attribute(_ type: UInt16, _ value: [UInt8]) -> [UInt8] {
+            var head = [UInt8](repeating: 0, count: 4)
+            put(UInt16(4 + value.count), 0, &head)
+            put(type, 2, &head)
+            return head + value
+        }
+        let whole = message + attribute(8, [0, 0, 0, 0]) + attribute(2, info)
+        func parse(_ bytes: [UInt8]) -> SocketDiagnosis.Connection? {
+            bytes.withUnsafeBytes { SocketDiagnosis.Connection($0) }
+        }
+        #expect(
+            parse(whole)
+                == SocketDiagnosis.Connection(inode: 4_711, owner: 1_000, bytes: (1 << 40) + 1_000, idle: 150)
+        )
+        // A kernel that says less: it is not known to be used.
+        #expect(parse(message)?.idle == .max)
+        for count in 0..<whole.count where ![72, 80].contains(count) {
+            #expect(parse(Array(whole[..<count])) == nil, "\(count) bytes")
+        }
+    }
+}
+
+private let python = "/usr/bin/python3"
