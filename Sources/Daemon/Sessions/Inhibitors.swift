@@ -43,7 +43,8 @@ final class Inhibitors {
             question = try logind.call(
                 Logind.path, Logind.manager, "ListInhibitors", timeout: Self.patience
             ) { [weak self] reply in
-                self?.answered(reply.isError ? [] : (try? Self.inhibitors(in: reply)) ?? [])
+                let rows = try? Self.rows(in: reply)
+                self?.answered(rows.map { Self.inhibitors(of: $0) } ?? [])
             }
         } catch {
             answered([])
@@ -58,27 +59,42 @@ final class Inhibitors {
         for answer in waiting { answer(list) }
     }
 
-    /// `a(ssssuu)`: what, who, why, mode, user, process. What is only delayed is not kept from anything.
-    private static func inhibitors(in reply: borrowing Message) throws(BusFailure) -> [Inhibitor] {
-        var found: [Inhibitor] = []
-        var counts: [UInt32: Int] = [:]
+    private struct Row {
+        let what: String
+        let mode: String
+        let user: UInt32
+        let pid: UInt32
+    }
+
+    /// `a(ssssuu)`: what, who, why, mode, user, process.
+    private static func rows(in reply: borrowing Message) throws(BusFailure) -> [Row] {
         guard reply.size(atMost: mostBytes) != nil else { return [] }
+        var rows: [Row] = []
         _ = try reply.enter(.array, "(ssssuu)")
         while try reply.enter(.struct, "ssssuu") {
-            let what = try reply.readString()
-            _ = try reply.readString()
-            _ = try reply.readString()
-            let mode = try reply.readString()
-            let user = try reply.readUInt32()
-            let pid = try reply.readUInt32()
+            rows.append(try row(in: reply))
             try reply.exit()
-            if mode.hasPrefix("block"), counts[user, default: 0] < mostOfUser,
-                !kinds.isDisjoint(with: what.split(separator: ":"))
-            {
-                counts[user, default: 0] += 1
-                found.append(Inhibitor(pid: Int32(truncatingIfNeeded: pid), user: user, what: what))
-            }
         }
-        return found
+        return rows
+    }
+
+    private static func row(in reply: borrowing Message) throws(BusFailure) -> Row {
+        let what = try reply.readString()
+        _ = try reply.readString()
+        _ = try reply.readString()
+        let mode = try reply.readString()
+        let user = try reply.readUInt32()
+        return Row(what: what, mode: mode, user: user, pid: try reply.readUInt32())
+    }
+
+    /// What is only delayed is not kept from anything.
+    private static func inhibitors(of rows: [Row]) -> [Inhibitor] {
+        var counts: [UInt32: Int] = [:]
+        return rows.filter { row in
+            guard row.mode.hasPrefix("block"), !kinds.isDisjoint(with: row.what.split(separator: ":"))
+            else { return false }
+            counts[row.user, default: 0] += 1
+            return counts[row.user, default: 0] <= mostOfUser
+        }.map { Inhibitor(pid: Int32(truncatingIfNeeded: $0.pid), user: $0.user, what: $0.what) }
     }
 }
