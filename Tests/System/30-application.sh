@@ -68,8 +68,16 @@ register org.example.Server "$pid" suspension s automatic
 check 'who listens on a socket is suspended' await "$told" 'org.example.Server .*background → suspended'
 same 'and answers who connects' answered \
     "$(alice timeout "$patience" perl -MIO::Socket::UNIX -e 'print readline(IO::Socket::UNIX->new(Peer => shift) or die)' "$scratch/alice/server")"
-check 'because it was resumed' await "$told" 'org.example.Server .*suspended → background'
-same 'for the connection' yes "$(alice appstatectl explain "$app" | grep -q 'last-demand.*connection' && echo yes)"
+# pidfd_open(2) and pidfd_getfd(2): systemd-nspawn refuses the second, also to root. It is answered all the same, when it is
+# let run for a moment.
+if perl -e 'exit(syscall(438, syscall(434, $ARGV[0] + 0, 0), 0, 0) < 0)' "$pid"; then
+    check 'because it was resumed' await "$told" 'org.example.Server .*suspended → background'
+    same 'for the connection' yes \
+        "$(alice appstatectl explain "$app" | grep -q 'last-demand.*connection' && echo yes)"
+else
+    skip 'because it was resumed' 'pidfd_getfd is refused here'
+    skip 'for the connection' 'pidfd_getfd is refused here'
+fi
 kill -KILL "$pid"
 check 'and its end is told' await "$told" 'org.example.Server .*ApplicationRemoved'
 
