@@ -41,7 +41,9 @@ struct ToggleTests {
         "the answer says what is: another user's hold stays",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func others() throws {
-        let sleeper = try Child("sleep", ["1000"], uid: App.nobody)
+        // Root's until setpriv has run it.
+        let sleeper = try Child("sh", ["-c", "echo on; exec sleep 1000"], uid: App.nobody)
+        try sleeper.waitForLine(containing: "on")
         let theirs = try client.register("org.example.Theirs", sleeper.pid)
         try client.application(theirs, "Suspend")
         let answer = try Child(
