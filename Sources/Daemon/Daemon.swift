@@ -203,14 +203,12 @@ public final class Daemon {
         }
         sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in makeWay() })
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
-        try logind.onSignal(Self.rule("PrepareForSleep")) { [unowned self] in slept($0) }
-        try logind.onSignal(Self.rule("PrepareForShutdown")) { [unowned self] in
+        try logind.onSignal(Logind.rule("PrepareForSleep")) { [unowned self] in slept($0) }
+        try logind.onSignal(Logind.rule("PrepareForShutdown")) { [unowned self] in
             if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
         }
         try sessions.start()
-        let sessionsFollow = logind.ownerChanged
-        logind.ownerChanged = { [unowned self] in
-            sessionsFollow()
+        logind.onOwnerChange { [unowned self] in
             // What another logind has said of a shutdown is void.
             if logind.owner != nil { core.report(.shutdownPrepared(false)) }
         }
@@ -271,11 +269,6 @@ public final class Daemon {
         guard sensor.isDeaf else { return }
         renewEvents()
         sensor.rescan()
-    }
-
-    /// For logind's word before and after something (org.freedesktop.login1(5)).
-    private static func rule(_ member: String) -> String {
-        "path='\(Logind.path)',interface='\(Logind.manager)',member='\(member)'"
     }
 
     /// systemd freezes sessions for the sleep and thaws them after it, and with them what we had frozen

@@ -53,12 +53,9 @@ extension Application {
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
         requestedModes = try record.all("background-mode") { $0.text() }
         rule = try record.optional("rule") { Rule(&$0) }
-        let drain: Rule? = try record.optional("rule-drain") { fields in
-            var drain = Rule()
-            return drain.takeDrain(&fields).map { drain }
-        }
-        rule?.drainEvery = drain?.drainEvery
-        rule?.drainFor = drain?.drainFor
+        let drain = try record.optional("rule-drain") { Rule.drain(&$0) }
+        rule?.drainEvery = drain?.every
+        rule?.drainFor = drain?.span
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }

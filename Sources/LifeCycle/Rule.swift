@@ -26,14 +26,9 @@ extension Rule {
         return [drainEvery, drainFor].map { $0.map { String($0) } ?? "" }
     }
 
-    mutating func takeDrain(_ fields: inout Fields) -> Void? {
-        guard let every = fields.text(), let span = fields.text(),
-            every.isEmpty || Microseconds(every) != nil,
-            span.isEmpty || Microseconds(span) != nil
-        else { return nil }
-        drainEvery = Microseconds(every)
-        drainFor = Microseconds(span)
-        return ()
+    static func drain(_ fields: inout Fields) -> (every: Microseconds?, span: Microseconds?)? {
+        guard let every = fields.span(), let span = fields.span() else { return nil }
+        return (every, span)
     }
 
     var fields: [String] {
@@ -46,16 +41,24 @@ extension Rule {
 
     init?(_ fields: inout Fields) {
         guard let name = fields.text(), let suspension = fields.text(), let reclaimable = fields.text(),
-            let grace = fields.text(), let isList = fields.flag(), let words = fields.all({ $0.text() }),
+            let grace = fields.span(), let isList = fields.flag(), let words = fields.all({ $0.text() }),
             isList || words.isEmpty,
             suspension.isEmpty || SuspensionPolicy(rawValue: suspension) != nil,
-            reclaimable.isEmpty || Bool(digit: reclaimable) != nil,
-            grace.isEmpty || Microseconds(grace) != nil
+            reclaimable.isEmpty || Bool(digit: reclaimable) != nil
         else { return nil }
         self.name = name
         self.suspension = SuspensionPolicy(rawValue: suspension)
         self.reclaimable = Bool(digit: reclaimable)
-        backgroundGrace = Microseconds(grace)
+        backgroundGrace = grace
         keepWhile = isList ? words : nil
+    }
+}
+
+extension Fields {
+    /// A span that may be missing; nil: it is none.
+    fileprivate mutating func span() -> Microseconds?? {
+        guard let text = text() else { return nil }
+        if text.isEmpty { return .some(nil) }
+        return Microseconds(text).map { .some($0) }
     }
 }

@@ -13,7 +13,6 @@ public struct Rule: Equatable, Sendable {
     public var backgroundGrace: UInt64?
     /// `KeepWhile=`: the reasons that keep it from being suspended; nil: all there are.
     public var keepWhile: [String]?
-
     /// `DrainEverySec=`, in microseconds; `.max`: never.
     public var drainEvery: UInt64?
     /// `DrainForSec=`, in microseconds.
@@ -44,9 +43,9 @@ public struct Rule: Equatable, Sendable {
         [
             ConfigurationRow("Suspension", .choice, \.[rule: pattern].suspension),
             ConfigurationRow("Reclaimable", .boolean, \.[rule: pattern].reclaimable),
-            ConfigurationRow("BackgroundGraceSec", .grace, \.[rule: pattern].backgroundGrace),
+            ConfigurationRow("BackgroundGraceSec", .boundlessSpan, \.[rule: pattern].backgroundGrace),
             ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern].keepWhile),
-            ConfigurationRow("DrainEverySec", .grace, \.[rule: pattern].drainEvery),
+            ConfigurationRow("DrainEverySec", .boundlessSpan, \.[rule: pattern].drainEvery),
             ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
         ]
@@ -137,7 +136,7 @@ public struct Traits: Equatable, Sendable {
 
 extension ConfigurationValue where Value == UInt64 {
     /// A span of time; `.max` is `infinity`.
-    fileprivate static var grace: Self {
+    fileprivate static var boundlessSpan: Self {
         Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
             switch TimeSpan.parse(text) {
             case .microseconds(let span)?: span

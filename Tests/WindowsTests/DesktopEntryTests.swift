@@ -53,6 +53,14 @@ struct DesktopEntryTests {
         #expect(data.entries.id(ofClass: windowClass, program: program) == id)
     }
 
+    @Test("an interpreter is no application, but the program that its entry starts all the same")
+    func interpreter() throws {
+        let data = try Data()
+        try data.add("org.example.Script", "Exec=/usr/bin/python3.11 script.py")
+        #expect(data.entries.id(ofClass: "Other", program: "python3.11") == nil)
+        #expect(data.entries.command(of: "org.example.Script") == "python3.11")
+    }
+
     @Test("what is installed later is found, and one's own entry takes the place of the system's")
     func changed() throws {
         let data = try Data()

@@ -9,6 +9,26 @@ import Testing
     "Toggle, in the session", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct ToggleTests {
+    /// An application that has the focus.
+    private struct Front {
+        let display: Display
+        let station: Station
+        let app: WindowApp
+        let window: UInt32
+        let path: String
+
+        init(_ manager: WindowManager) throws {
+            display = try Display(manager)
+            station = try Station()
+            try station.startAgent(environment: display.environment)
+            app = try display.app()
+            path = try station.register("org.example.Alpha", app.pid)
+            window = try app.open("Alpha")
+            try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+            try station.wait(for: path, toBe: "active")
+        }
+    }
+
     private func toggle(_ station: Station, _ arguments: [String] = []) throws -> Child {
         let program = try #require(Programs.built("appstatectl"))
         let child = try Child(
@@ -21,14 +41,8 @@ struct ToggleTests {
         "what is in front is suspended and put away, and runs when it comes back",
         arguments: WindowManager.present)
     func minimized(_ manager: WindowManager) throws {
-        let display = try Display(manager)
-        let station = try Station()
-        try station.startAgent(environment: display.environment)
-        let app = try display.app()
-        let path = try station.register("org.example.Alpha", app.pid)
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
+        let front = try Front(manager)
+        let (display, station, window, path) = (front.display, front.station, front.window, front.path)
 
         let key = try toggle(station, ["--minimize"])
         #expect(key.output == "\(path) is suspended until it gets the focus\n", "\(key.errors)")
@@ -48,14 +62,8 @@ struct ToggleTests {
 
     @Test("what stays in front runs again with the same key")
     func stays() throws {
-        let display = try Display(try #require(WindowManager.present.first))
-        let station = try Station()
-        try station.startAgent(environment: display.environment)
-        let app = try display.app()
-        let path = try station.register("org.example.Alpha", app.pid)
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
+        let front = try Front(#require(WindowManager.present.first))
+        let (station, path) = (front.station, front.path)
         for _ in 0..<3 {
             #expect(try toggle(station).output.hasSuffix("is suspended until it gets the focus\n"))
             #expect(try station.state(of: path) == "suspended")
@@ -66,14 +74,8 @@ struct ToggleTests {
 
     @Test("nobody can have the agent minimize windows but the daemon")
     func forged() throws {
-        let display = try Display(try #require(WindowManager.present.first))
-        let station = try Station()
-        try station.startAgent(environment: display.environment)
-        let app = try display.app()
-        let path = try station.register("org.example.Alpha", app.pid)
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
+        let front = try Front(#require(WindowManager.present.first))
+        let (display, station, window, path) = (front.display, front.station, front.window, front.path)
         let forger = try Bus.open(address: station.bus.address)
         let names = try forger.call(
             forger.newCall(
@@ -89,7 +91,7 @@ struct ToggleTests {
         }
         _ = try forger.owner(of: BusNames.service)
         // What the daemon asks of the agent comes after that.
-        let other = try app.open("Beta")
+        let other = try front.app.open("Beta")
         try display.run("xdotool", ["windowactivate", "--sync", "\(other)"])
         try station.wait("the second is told of") { try station.property("Focused", of: path) == .bool(true) }
         #expect(try station.property("Minimized", of: path) == .bool(false))

@@ -53,7 +53,7 @@ final class Polkit {
     }
 
     func start() throws(BusFailure) {
-        peer.ownerChanged = { [weak self] in
+        peer.onOwnerChange { [weak self] in
             guard let self, peer.owner != nil else { return }
             isAway = false
             hasComplained = false

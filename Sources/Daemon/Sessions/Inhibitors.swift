@@ -1,6 +1,5 @@
 import AppStateBus
 import LifeCycle
-import Linux
 
 /// Who keeps the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
 final class Inhibitors {

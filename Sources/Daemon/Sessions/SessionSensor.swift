@@ -46,10 +46,9 @@ final class SessionSensor {
 
     /// Watches logind; sessions as they are attended to.
     func start() throws(BusFailure) {
-        logind.ownerChanged = { [weak self] in self?.ownerChanged() }
-        let manager = "path='\(Logind.path)',interface='\(Logind.manager)'"
-        try logind.onSignal(manager + ",member='SessionNew'") { [weak self] in self?.appeared($0) }
-        try logind.onSignal(manager + ",member='SessionRemoved'") { [weak self] in self?.disappeared($0) }
+        logind.onOwnerChange { [weak self] in self?.ownerChanged() }
+        try logind.onSignal(Logind.rule("SessionNew")) { [weak self] in self?.appeared($0) }
+        try logind.onSignal(Logind.rule("SessionRemoved")) { [weak self] in self?.disappeared($0) }
         try logind.onSignal(
             "path_namespace='\(Logind.sessions)',interface='\(BusNames.properties)',"
                 + "member='PropertiesChanged',arg0='\(Logind.session)'"

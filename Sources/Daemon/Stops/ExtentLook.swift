@@ -42,7 +42,7 @@ struct Objections: Sendable {
 /// What counts as work of an application.
 struct Work: Sendable {
     /// Those that count.
-    var kinds = Set(ObjectionReason.allCases)
+    var kinds: Set<ObjectionReason> = []
     /// Bytes per second from which it transfers something; nil: none does.
     var networkRate: UInt64?
     var inhibitors: [Inhibitors.Inhibitor] = []
@@ -64,8 +64,9 @@ struct ExtentLook: Sendable {
     func objections(_ moment: LookMoment, _ work: Work) -> Objections {
         var budget = LookBudget()
         var found = Objections(pids: pids { budget.rest() })
+        let pids = found.pids.sorted()
         do throws(LookLimit) {
-            if let tracer = try proc.tracer(ofAny: found.pids.sorted(), &budget) {
+            if let tracer = try proc.tracer(ofAny: pids, &budget) {
                 found.reasons.append("a debugger (pid \(tracer)) is attached")
             }
             if let locks = try? FileLocks(proc: proc, pause: { budget.rest() }),
@@ -73,13 +74,13 @@ struct ExtentLook: Sendable {
             {
                 found.reasons.append(waiter.words)
             }
-            if moment != .standing { try add(work, to: &found, &budget) }
+            try add(work, of: pids, to: &found, &budget)
         } catch {
             found.reasons.append(error.description)
         }
         if moment == .standing, found.reasons.isEmpty {
             found.listening = ListeningSocket.of(
-                found.pids.sorted(), atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed,
+                pids, atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed,
                 rest: { budget.rest() })
         }
         return found
@@ -87,10 +88,10 @@ struct ExtentLook: Sendable {
 
     /// The words of what is found begin with the reason, as it is written in a rule.
     private func add(
-        _ work: Work, to found: inout Objections, _ budget: inout LookBudget
+        _ work: Work, of pids: [Int32], to found: inout Objections, _ budget: inout LookBudget
     ) throws(LookLimit) {
         if work.kinds.contains(.terminalJob),
-            let job = try proc.foregroundJob(of: found.pids.sorted(), &budget)
+            let job = try proc.foregroundJob(of: pids, &budget)
         {
             found.reasons.append("\(ObjectionReason.terminalJob.rawValue): pid \(job) works in a terminal")
         }
@@ -102,7 +103,7 @@ struct ExtentLook: Sendable {
         }
         guard work.kinds.contains(.network), let limit = work.networkRate else { return }
         let traffic = NetworkTraffic(
-            of: found.pids.sorted(), owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
+            of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
         guard let earlier = work.earlier else {
             found.traffic = traffic
             return

@@ -1,4 +1,5 @@
 import AppStateBus
+import AppStateContract
 import LifeCycle
 import Linux
 
@@ -142,15 +143,15 @@ final class ObjectionSensor {
         isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
     ) {
         if moment == .standing {
-            return look(at: application, moment, Work(kinds: []), isUrgent, span, answer)
+            return look(at: application, moment, Work(), isUrgent, span, answer)
         }
         inhibitors.read { [weak self] list in
             guard let self else { return }
             var work = Work(
                 networkRate: core.machine.settings.networkRate, inhibitors: list, earlier: earlier)
-            if let known = core.application(application.number) {
-                // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
-                work.kinds = known.isStopped ? [] : work.kinds.filter(known.counts)
+            // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
+            if let known = core.application(application.number), !known.isStopped {
+                work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
             }
             look(at: application, moment, work, isUrgent, span, answer)
         }

@@ -1,5 +1,3 @@
-import Glibc
-
 extension Proc {
     /// A process that works in the foreground of a terminal whose session one of `pids` leads: a command that a shell waits
     /// for, the command of a script, or a leader that computes. A leader alone that waits, a shell at its prompt or an editor,

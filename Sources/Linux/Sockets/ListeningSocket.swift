@@ -27,22 +27,13 @@ public final class ListeningSocket: Sendable {
     ///
     /// - Parameters:
     ///   - limit: the most of them.
-    ///   - files: the most open files that are looked at.
     ///   - rest: called again and again.
     public static func of(
-        _ processes: some Sequence<Int32>, atMost limit: Int, files: Int = UnixSockets.mostDescriptors,
-        proc: Proc = Proc(), handed: HandedOver = HandedOver(), rest: () -> Void = {}
+        _ processes: some Sequence<Int32>, atMost limit: Int, proc: Proc = Proc(),
+        handed: HandedOver = HandedOver(), rest: () -> Void = {}
     ) -> [ListeningSocket] {
-        var left = files
         // A process's own first: of others', any user can make more than are looked at.
-        var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
-        for pid in processes where left > 0 {
-            guard (try? proc.sharesNetwork(with: pid, handed)) == true,
-                let numbers = try? proc.sockets(of: pid, left: &left).numbers
-            else { continue }
-            for (inode, number) in numbers where holders[inode] == nil { holders[inode] = (pid, number) }
-            rest()
-        }
+        let holders = proc.sockets(of: processes, handed, rest: rest)
         if holders.isEmpty { return [] }
         var listening: [UInt32] = []
         var seen = 0
@@ -52,7 +43,7 @@ public final class ListeningSocket: Sendable {
                 listening.append(report.inode)
             }
             rest()
-            return seen < most
+            return seen < SocketDiagnosis.mostOfMachine
         }
         var found: [ListeningSocket] = []
         for inode in listening where found.count < limit {
@@ -64,9 +55,6 @@ public final class ListeningSocket: Sendable {
         }
         return found
     }
-
-    /// Of the machine's sockets no more are looked at.
-    private static let most = 4 * UnixSockets.mostSockets
 
     private static func inode(of descriptor: Int32) -> UInt32? {
         var information = stat()

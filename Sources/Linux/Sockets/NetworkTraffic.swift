@@ -9,8 +9,6 @@ public struct NetworkTraffic: Sendable, Equatable {
     /// CLOCK_MONOTONIC, in microseconds.
     private let time: UInt64
 
-    /// Of the machine's connections no more are looked at: each is 400 bytes from the kernel.
-    private static let most = 4 * UnixSockets.mostSockets
     /// A connection that was not used for so many milliseconds is at rest.
     private static let recent: UInt32 = 2_000
 
@@ -24,27 +22,18 @@ public struct NetworkTraffic: Sendable, Equatable {
     ///
     /// - Parameters:
     ///   - owner: whose sockets count.
-    ///   - files: the most open files that are looked at.
     ///   - rest: called again and again.
     public init(
-        of processes: some Sequence<Int32>, owner: UInt32, files: Int = UnixSockets.mostDescriptors,
-        proc: Proc = Proc(), handed: HandedOver = HandedOver(), rest: () -> Void = {}
+        of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
+        handed: HandedOver = HandedOver(), rest: () -> Void = {}
     ) {
         time = Clock.monotonicMicroseconds
         guard let used = try? Self.used(owner, handed, rest), !used.isEmpty else {
             bytes = [:]
             return
         }
-        var left = files
-        var found: [UInt32: UInt64] = [:]
-        for pid in processes where left > 0 {
-            guard (try? proc.sharesNetwork(with: pid, handed)) == true,
-                let numbers = try? proc.sockets(of: pid, left: &left).numbers
-            else { continue }
-            for inode in numbers.keys { found[inode] = used[inode] }
-            rest()
-        }
-        bytes = found
+        let own = proc.sockets(of: processes, handed, rest: rest)
+        bytes = used.filter { own[$0.key] != nil }
     }
 
     /// Those of one user, as far as they are among so many of the machine's that nobody waits for long.
@@ -60,7 +49,7 @@ public struct NetworkTraffic: Sendable, Equatable {
                     found[connection.inode] = connection.bytes
                 }
                 rest()
-                return seen < most
+                return seen < SocketDiagnosis.mostOfMachine
             }
         }
         return found

@@ -41,6 +41,9 @@ struct SocketDiagnosis: ~Copyable {
         let idle: UInt32
     }
 
+    /// Of the machine's sockets no more are looked at where some of them are wanted: each is up to 400 bytes from the kernel.
+    static let mostOfMachine = 4 * UnixSockets.mostSockets
+
     private let socket: Descriptor
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).
     private static let bufferSize = 32_768

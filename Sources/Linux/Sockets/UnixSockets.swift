@@ -84,6 +84,25 @@ extension Proc {
         return (found, isWhole)
     }
 
+    /// The sockets of processes: who has each, or one of those, and its descriptor there. Processes that are gone, in another
+    /// network namespace, or out of our reach have none, and nobody has any beyond `UnixSockets.mostDescriptors` files.
+    ///
+    /// - Parameter rest: called again and again.
+    func sockets(
+        of processes: some Sequence<Int32>, _ handed: HandedOver, rest: () -> Void
+    ) -> [UInt32: (pid: Int32, number: Int32)] {
+        var left = UnixSockets.mostDescriptors
+        var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
+        for pid in processes where left > 0 {
+            guard (try? sharesNetwork(with: pid, handed)) == true,
+                let numbers = try? sockets(of: pid, left: &left).numbers
+            else { continue }
+            for (inode, number) in numbers where holders[inode] == nil { holders[inode] = (pid, number) }
+            rest()
+        }
+        return holders
+    }
+
     /// The socket that a link leads to; nil where it is something else.
     private static func socket(_ path: String) -> Result<UInt32?, ErrorNumber> {
         // `socket:[4294967295]` has 19 bytes; what is longer than the buffer is something else.
@@ -96,7 +115,7 @@ extension Proc {
         }
     }
 
-    func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
+    fileprivate func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
         // That of the socket by which the kernel is asked.

@@ -123,9 +123,10 @@ public struct DesktopEntries {
                 // The first directory that has it counts, also where it hides it.
                 guard entries[id] == nil, let text = try? TextFile.read("\(directory)/applications/\(name)")
                 else { continue }
+                let program = Self.command(in: text).flatMap { Self.isInterpreter($0) ? nil : $0 }
                 entries[id] = Entry(
                     id: id, windowClass: Self.value(of: "StartupWMClass", in: text)?.lowercased() ?? "",
-                    program: Self.command(in: text)?.lowercased() ?? "",
+                    program: program?.lowercased() ?? "",
                     isShown: ["NoDisplay", "Hidden"].allSatisfy { Self.value(of: $0, in: text) != "true" })
             }
         }
@@ -137,9 +138,12 @@ public struct DesktopEntries {
         let words = value(of: "Exec", in: text)?.split(separator: " ").drop { word in
             word == "env" || word.hasSuffix("/env") || word.contains("=")
         }
-        let program = words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
-        // It runs whatever it is given: its name says nothing.
-        return program.flatMap { interpreters.contains($0) || $0.hasPrefix("python") ? nil : $0 }
+        return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+    }
+
+    /// A program that runs whatever it is given: its name says nothing of an application.
+    private static func isInterpreter(_ program: String) -> Bool {
+        interpreters.contains(program) || program.hasPrefix("python")
     }
 
     private static let interpreters: Set<String> = [
