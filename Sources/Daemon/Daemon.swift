@@ -236,7 +236,11 @@ public final class Daemon {
         }
         configurePressure()
         try loop.watchdog(enabled: true)
-        Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
+        let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
+        guard failure == 0 else {
+            // Nobody would end its wait for us.
+            throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
+        }
     }
 
     private func watchKills() {

@@ -6,8 +6,10 @@ public enum Service {
     /// Tells the service manager; without one that listens (NOTIFY_SOCKET), nothing.
     ///
     /// - Parameter state: assignments, one a line, as in sd_notify(3): `READY=1`, `STOPPING=1`, `STATUS=…`.
-    public static func notify(_ state: String) {
-        sd_notify(0, state)
+    /// - Returns: why the service manager was not told, as an errno; 0: it was, or there is none.
+    @discardableResult
+    public static func notify(_ state: String) -> Int32 {
+        max(0, -sd_notify(0, state))
     }
 
     /// Whether a service manager listens, which starts us anew when we fail: sd_notify(3), NOTIFY_SOCKET.

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -11,7 +12,7 @@ import Testing
     .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
 struct ExhaustionTests {
     private func limit(_ daemon: TestDaemon, _ descriptors: String) throws {
-        let child = try Child("prlimit", ["--pid=\(daemon.process.pid)", "--nofile=\(descriptors):"])
+        let child = try Child("prlimit", ["--pid=\(daemon.process.pid)", "--nofile=\(descriptors)"])
         #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
     }
 
@@ -19,7 +20,7 @@ struct ExhaustionTests {
     private func exhaust(_ daemon: TestDaemon) throws {
         let directory = "/proc/\(daemon.process.pid)/fd"
         let used = Set(try FileManager.default.contentsOfDirectory(atPath: directory).compactMap { Int($0) })
-        try limit(daemon, "\((0...).first { !used.contains($0) } ?? 0)")
+        try limit(daemon, "\((0...).first { !used.contains($0) } ?? 0):")
     }
 
     @Test("Register is LimitsExceeded then; who calls for the first time is looked at again later")
@@ -34,10 +35,41 @@ struct ExhaustionTests {
         let newcomer = try daemon.client()
         #expect(newcomer.error { try newcomer.register("org.example.App", process.pid) } == limitsExceeded)
         #expect(newcomer.error { _ = try newcomer.list() } == limitsExceeded)
-        try limit(daemon, "1024")
+        try limit(daemon, "1024:")
         #expect(try newcomer.list() == [])
         // It is taken for no sandbox because it could not be looked at.
         let path = try newcomer.register("org.example.App", process.pid)
         #expect(try client.state(path) == "background")
+    }
+
+    @Test(
+        "a daemon that takes up applications with too few descriptors keeps what it can, and lets the others go",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func restart() throws {
+        var starts = 0
+        for descriptors in 18..<46 {
+            let daemon = try TestDaemon()
+            let children = try (0..<6).map { _ in try Child("sleep", ["1000"]) }
+            let homes = try children.map { try TestCgroup("app-few-\($0.pid)") }
+            let client = try daemon.client()
+            for (child, home) in zip(children, homes) {
+                try home.take(child.pid)
+                try client.application(client.register("org.example.Held", child.pid), "Suspend")
+            }
+            try daemon.end(SIGKILL)
+            guard (try? daemon.start(descriptors: descriptors)) != nil else {
+                daemon.process.kill(SIGKILL)
+                continue
+            }
+            starts += 1
+            try daemon.end(SIGKILL)
+            try daemon.start()
+            let rows = try client.list()
+            for (child, home) in zip(children, homes) {
+                let isKept = rows.contains { $0.contains(" \(child.pid) ") && $0.contains("suspended") }
+                #expect(try home.cgroup.wantsFrozen() == isKept, "with \(descriptors)")
+            }
+        }
+        #expect(starts > 0)
     }
 }

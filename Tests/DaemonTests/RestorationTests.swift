@@ -23,6 +23,23 @@ struct RestorationTests {
         }
     }
 
+    @Test("the first answer of the next daemon knows who was let go meanwhile")
+    func knownAtOnce() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let children = try (0..<200).map { _ in try Child("sleep", ["1000"]) }
+        for child in children {
+            try client.application(client.register("org.example.Held", child.pid), "Suspend")
+        }
+        try daemon.end(SIGKILL)
+        let release = try Child(
+            Programs.built("appstated") ?? "appstated", ["--release"],
+            environment: ["RUNTIME_DIRECTORY": daemon.runtimeDirectory])
+        #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+        try daemon.start()
+        #expect(try client.list().filter { $0.contains("suspended") } == [])
+    }
+
     @Test(
         "after kill -9, and a restart, the same applications are at the same paths, in the same states, with the same holds",
         arguments: [SIGKILL, SIGUSR1])

@@ -70,7 +70,9 @@ extension Daemon {
             Service.dropStored(name)
         }
         if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
-        for process in machine.reportedProcesses where !processes.isTracked(process) { trackAgain(process) }
+        for process in machine.reportedProcesses where !processes.isTracked(process) {
+            do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
+        }
         let isSameBus = adopted.allSatisfy { $0.entry.application?.record["bus"]?.fields == [bus] }
         for name in machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
@@ -84,9 +86,11 @@ extension Daemon {
         return adopted.map(\.number)
     }
 
-    /// What others have stopped, continued, frozen or thawed since the daemon before was killed.
+    /// What others have stopped, continued, frozen or thawed since the daemon before was killed. All of it is known before
+    /// the first call is answered: nobody waits for the loop yet.
     func lookAgain(at restored: [ApplicationNumber]) {
         guard !restored.isEmpty else { return }
+        for number in restored { sensor.look(at: number) }
         sensor.rescan()
         journal.log(.info, "took up \(restored.count) applications of the daemon before")
     }
@@ -96,15 +100,30 @@ extension Daemon {
         _ record: Record, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
         let process = try record.require("process") { ProcessID(&$0) }
-        guard (try? proc.identity(of: process.pid)) == process.identity,
-            let now = try? proc.state(of: process.identity), now != .zombie, now != .dead
-        else { return nil }
         let application = try Registered(record, suspender: stops.suspender)
-        let number = try core.machine.restore(record)
-        executor.enroll(application, adopting: state.resources(of: number.description).entries)
-        trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
-        processes.store(process)
-        return number
+        guard try takeUp(process, &kept) else { return nil }
+        do {
+            let number = try core.machine.restore(record)
+            executor.enroll(application, adopting: state.resources(of: number.description).entries)
+            processes.store(process)
+            return number
+        } catch {
+            processes.forget(process)
+            throw error
+        }
+    }
+
+    /// Watches a process again. Answers whether it lives.
+    private func takeUp(_ process: ProcessID, _ kept: inout [String: Int32]) throws(KernelFailure) -> Bool {
+        do throws(KernelFailure) {
+            let now = try proc.state(of: process.identity)
+            guard now != .zombie, now != .dead else { return false }
+            try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
+            return true
+        } catch {
+            if error.isNoSuchProcess { return false }
+            throw error
+        }
     }
 
     /// Who a process is, by what was written down last.
@@ -130,17 +149,13 @@ extension Daemon {
     }
 
     /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
-    private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) {
-        do {
-            if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
-                (try? descriptor.pid()) == process.pid
-            {
-                return try processes.track(process, descriptor)
-            }
-            try track(process)
-        } catch {
-            core.report(.exited(process, .unknown))
+    private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) throws(KernelFailure) {
+        if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
+            (try? descriptor.pid()) == process.pid
+        {
+            return try processes.track(process, descriptor)
         }
+        try track(process)
     }
 
     /// Whether a connection that had a part in an application lives on, on the same bus.

@@ -93,7 +93,7 @@ final class TestDaemon {
 
     private static func launch(
         _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ environment: [String: String],
-        _ withoutCapabilities: [String], _ hasSessions: Bool
+        _ withoutCapabilities: [String], _ hasSessions: Bool, descriptors: Int? = nil
     ) throws -> Child {
         var command = [
             Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf",
@@ -102,6 +102,7 @@ final class TestDaemon {
             let list = withoutCapabilities.map { "-" + $0 }.joined(separator: ",")
             command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command
         }
+        if let descriptors { command = ["prlimit", "--nofile=\(descriptors)", "--"] + command }
         if hasSessions {
             let bind = "mount --bind \"$0\" /run/systemd && exec \"$@\""
             command = ["unshare", "--mount", "--", "sh", "-c", bind, bus.directory + "/login"] + command
@@ -121,9 +122,12 @@ final class TestDaemon {
     }
 
     /// Another one takes its place, on the same bus, with the same files.
-    func start() throws {
+    ///
+    /// - Parameter descriptors: it may have no more than these (prlimit(1)).
+    func start(descriptors: Int? = nil) throws {
         process = try Self.launch(
-            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions)
+            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions,
+            descriptors: descriptors)
     }
 
     /// Changes what a daemon that has ended wrote down of an application.
