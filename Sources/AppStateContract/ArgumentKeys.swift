@@ -18,6 +18,8 @@ public enum RuleKey: String, Sendable, CaseIterable {
     case keepWhile = "keep-while"
     case drainEvery = "drain-every"
     case drainFor = "drain-for"
+    case suspendWhen = "suspend-when"
+    case backgroundCPUQuota = "background-cpu-quota"
 }
 
 /// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.

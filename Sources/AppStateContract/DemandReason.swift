@@ -4,6 +4,8 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case call
     /// Its program was started once more.
     case start
+    /// Somebody connects to a local socket on which it listens.
+    case connection
     /// Somebody asks the window manager to close a window of it.
     case close
     /// Somebody asks the window manager to bring a window of it to the front.

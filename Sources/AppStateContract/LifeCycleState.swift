@@ -100,6 +100,14 @@ public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
     case never
 }
 
+/// In which state the daemon may suspend an application by itself.
+public enum SuspendWhen: String, Hashable, Sendable, CaseIterable {
+    /// None of its windows can be seen.
+    case background
+    /// None of them has the focus, though some may be seen.
+    case inactive
+}
+
 /// How an application begins.
 public enum LaunchMode: String, Hashable, Sendable, CaseIterable {
     /// Counts as visible until a reporter has told of it.

@@ -17,6 +17,9 @@ final class ApplicationTable {
 
     subscript(number: ApplicationNumber) -> Registered? { applications[number] }
 
+    /// The application that begins with this process.
+    subscript(process: ProcessIdentity) -> Registered? { numbers[process].flatMap { applications[$0] } }
+
     /// Whether an extent ends at this process.
     func isForeign(_ process: ProcessIdentity) -> Bool { foreign.contains(process) }
 

@@ -413,7 +413,7 @@ public final class Daemon {
         records.writeDue()
         executor.announceChanges()
         isStepping = false
-        delivery.resyncReachable()
+        delivery.stepHasEnded()
         answerWaiting()
         arm()
     }

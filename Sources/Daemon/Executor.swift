@@ -98,6 +98,8 @@ final class Executor {
                 note(properties, of: number)
                 if properties.contains(.state) { resources.stateChanged(application) }
             }
+        case .resources(let number):
+            if let application = table[number] { resources.update(application) }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
         case .check(let number, let stands):

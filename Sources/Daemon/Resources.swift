@@ -66,9 +66,6 @@ final class Resources {
     /// Between two attempts to have something looked at, while there is no thread for it.
     private static let recoveryPause: Microseconds = 100_000
 
-    /// More ancestors than anybody's process has on a machine that works.
-    private static let mostAncestors = 256
-
     /// What each was given last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
 
@@ -102,7 +99,9 @@ final class Resources {
 
     /// Its state has changed.
     func stateChanged(_ application: Registered) {
-        guard application.resources.count > Self.large else { return update(application) }
+        // Nobody waits for a window that is slowed.
+        let isSlowed = rows[application.number]?.cpuQuota != nil
+        guard application.resources.count > Self.large, !isSlowed else { return update(application) }
         if changed.isEmpty { timer?.arm(at: now() + Self.lag) }
         changed.insert(application.number)
     }
@@ -110,7 +109,7 @@ final class Resources {
     private func follow() {
         while let number = changed.popFirst() {
             guard let application = applications[number], let state = core.application(number)?.state,
-                rows[number] != table[state]
+                rows[number] != row(of: number, in: state)
             else { continue }
             note(application, state)
             // In its user's turn.
@@ -164,21 +163,13 @@ final class Resources {
     /// In whose extent a newcomer was until now, whether or not it was seen there: the nearest application above it, and
     /// those between that have left us.
     private func makers(of newcomer: Registered) -> Set<ApplicationNumber> {
-        var makers: Set<ApplicationNumber> = []
-        var process = newcomer.process
-        for _ in 0..<Self.mostAncestors {
-            guard let parent = try? proc.stat(process.pid).parent, parent > 0,
-                let above = try? proc.identity(of: parent)
-            else { break }
-            process = above
-            for former in leaving.values where former.process == process && former.user == newcomer.user {
-                makers.insert(former.number)
-            }
-            guard let maker = applications.all.first(where: { $0.process == process }) else { continue }
-            if maker.user == newcomer.user { makers.insert(maker.number) }
-            break
-        }
-        return makers
+        let ancestors = proc.lineage(of: newcomer.process.pid).dropFirst()
+        let maker = ancestors.lazy.compactMap { self.applications[$0] }.first
+        // As far as that one, which may have registered anew.
+        let between = Set(ancestors.prefix { $0 != maker?.process } + (maker.map { [$0.process] } ?? []))
+        var makers = leaving.values.filter { between.contains($0.process) }
+        if let maker { makers.append(maker) }
+        return Set(makers.lazy.filter { $0.user == newcomer.user }.map(\.number))
     }
 
     /// Takes up an application of an earlier daemon, with what that left behind for it.
@@ -210,14 +201,22 @@ final class Resources {
     }
 
     private func note(_ application: Registered, _ state: LifeCycleState) {
-        rows[application.number] = mode == .enforce ? table[state] : nil
+        let row = row(of: application.number, in: state)
+        rows[application.number] = mode == .enforce ? row : nil
         if mode == .observe {
-            let what = table[state].words.joined(separator: " ")
+            let what = row.words.joined(separator: " ")
             if !what.isEmpty {
                 journal.log(
                     .debug, "would get \(what)", about: application, as: .resources, [(.reason, what)])
             }
         }
+    }
+
+    /// What the configuration, and its user's rule, give an application in this state.
+    private func row(of number: ApplicationNumber, in state: LifeCycleState) -> ResourceRow {
+        var row = table[state]
+        row.cpuQuota = core.application(number)?.cpuQuota.map { Int32(clamping: $0) }
+        return row
     }
 
     /// Gives back what it had, whether it ended or was given up.
@@ -444,13 +443,14 @@ final class Resources {
     /// where it has a cgroup of its own, nice value and I/O class where it has none.
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
-        var row = table[state]
+        var row = row(of: application.number, in: state)
         if case .some(.some) = applications.weighableCgroup(of: application, within: turn.budget) {
             row.nice = nil
             row.ioClass = nil
         } else {
             row.cpuWeight = nil
             row.ioWeight = nil
+            row.cpuQuota = nil
         }
         return row.words
     }
@@ -477,6 +477,7 @@ extension ResourceRow {
         var words: [String] = []
         if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }
         if let ioWeight { words.append("IOWeight=\(ioWeight)") }
+        if let cpuQuota { words.append("CPUQuota=\(cpuQuota)%") }
         if let oomScoreAdjust { words.append("OOMScoreAdjust=\(oomScoreAdjust)") }
         if let nice { words.append("Nice=\(nice)") }
         if let ioClass { words.append("IOSchedulingClass=\(ioClass == .idle ? "idle" : "best-effort")") }
@@ -491,6 +492,7 @@ extension ResourceLedger.Figure {
         switch knob {
         case .cpuWeight: name = "CPUWeight"
         case .ioWeight: name = "IOWeight"
+        case .cpuQuota: name = "CPUQuota"
         case .oom:
             name = "OOMScoreAdjust"
             whose = count == 1 ? " (1 process)" : " (\(count) processes)"
@@ -503,6 +505,10 @@ extension ResourceLedger.Figure {
     }
 
     private func word(_ value: Int32) -> String {
-        knob == .io ? IOPriority(rawValue: value).description : String(value)
+        switch knob {
+        case .io: IOPriority(rawValue: value).description
+        case .cpuQuota: value == CgroupShares.unlimited ? "none" : "\(value / 1_000)%"
+        case .nice, .oom, .cpuWeight, .ioWeight: String(value)
+        }
     }
 }

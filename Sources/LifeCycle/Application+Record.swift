@@ -21,6 +21,7 @@ extension Application {
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("rule", ifPresent: rule?.fields)
         record.add("rule-drain", ifPresent: rule?.drain)
+        record.add("rule-policy", ifPresent: rule?.policy)
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
@@ -56,6 +57,9 @@ extension Application {
         let drain = try record.optional("rule-drain") { Rule.drain(&$0) }
         rule?.drainEvery = drain?.every
         rule?.drainFor = drain?.span
+        let policy = try record.optional("rule-policy") { Rule.policy(&$0) }
+        rule?.suspendWhen = policy?.when
+        rule?.backgroundCPUQuota = policy?.quota
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }

@@ -42,7 +42,7 @@ extension Application {
 
     /// Policy tries it again after a grace.
     mutating func waitAgain(for span: Microseconds?, _ step: inout Step) {
-        guard state == .background, suspension == .automatic, !isTerminating else { return }
+        guard isResting, suspension == .automatic, !isTerminating else { return }
         isNeeded = false
         // An acknowledgement that is still awaited ends this one, too.
         var serial: UInt64?

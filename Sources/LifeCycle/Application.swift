@@ -160,6 +160,15 @@ public struct Application: Equatable, Sendable {
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
+            + (rule?.backgroundCPUQuota.map { ["slowed to \($0) % of a processor"] } ?? [])
+    }
+
+    /// How far its windows may bring it, and policy suspends it.
+    var restingLevel: WindowLevel { rule?.suspendWhen == .inactive ? .visible : .hidden }
+
+    /// It is where policy suspends it.
+    var isResting: Bool {
+        state == .background || state == .inactive && windowLevel == .visible && restingLevel == .visible
     }
 
     /// What reporters say, as far as the user's rule has it count.
@@ -173,8 +182,13 @@ public struct Application: Equatable, Sendable {
         rule?.keepWhile?.contains(reason.rawValue) ?? true
     }
 
+    /// Percent of one processor that it is to have now, where its user's rule slows it; nil: as much as it gets.
+    public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
+
     /// Something without a limit keeps policy from suspending it.
-    var isExemptForNow: Bool { !backgroundModes.isEmpty || !countedReasons.isEmpty }
+    var isExemptForNow: Bool {
+        !backgroundModes.isEmpty || !countedReasons.isEmpty || rule?.backgroundCPUQuota != nil
+    }
 
     /// CLOCK_MONOTONIC of the end of the grace; nil where none runs.
     public var graceDeadline: Microseconds? {
@@ -184,7 +198,7 @@ public struct Application: Equatable, Sendable {
 
     /// Microseconds that are left before policy suspends it; the greatest number where it will not be.
     public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
-        guard state == .background, suspension == .automatic, !isTerminating, !isExemptForNow else {
+        guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
             return .max
         }
         var remaining: Microseconds = 0

@@ -10,6 +10,8 @@ public enum Effect: Equatable, Sendable {
     case announce(ApplicationNumber, Announcement, to: Audience)
     /// Properties have other values than before.
     case changed(ApplicationNumber, Set<ApplicationProperty>)
+    /// What it is to have of the machine in its state is another: `Rule.backgroundCPUQuota`.
+    case resources(ApplicationNumber)
     /// `FocusedApplication` of this session's clients has another value.
     case focusChanged(SessionKey)
     /// Looks whether something speaks against a stop that nobody has asked for: before it, or once more when all of it

@@ -116,19 +116,24 @@ extension Machine {
     /// They are looked at before long (`nextDeadline`).
     mutating func makeStale(_ numbers: some Sequence<ApplicationNumber>, _ stale: Stale) {
         for number in numbers {
-            let startsGrace = stale.startsGrace || self.stale[number]?.startsGrace == true
-            self.stale[number] = Stale(reason: stale.reason, startsGrace: startsGrace)
+            var stale = stale
+            if let before = self.stale[number] { stale.take(before) }
+            self.stale[number] = stale
         }
     }
 
     mutating func refreshStale() {
         var reasons: [StateChangeReason: [ApplicationNumber]] = [:]
+        var isExemption = false
         for number in stale.keys.sorted().prefix(Self.mostAtOnce) {
             guard let one = stale.removeValue(forKey: number) else { continue }
             if one.startsGrace { restartGrace(number) }
+            if let warning = one.warning { warn(number, warning) }
+            if one.isExemption { isExemption = true }
             reasons[one.reason, default: []].append(number)
         }
         for reason in StateChangeReason.allCases { refresh(reasons[reason] ?? [], reason) }
+        if isExemption { refreshExemptions() }
         staleUntil = step.now + Self.stalePause
     }
 

@@ -47,7 +47,7 @@ extension Machine {
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions()
         // Who said it is written down too.
-        touched.formUnion(exempted)
+        touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
         forget(before.keys)
         return isMore ? .more : .done
     }
@@ -80,24 +80,30 @@ extension Machine {
         return reasons
     }
 
-    /// Brings every application to what was told of its processes.
+    private func owners(of told: [ReportedExemption]) -> Set<ApplicationNumber> {
+        Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
+    }
+
+    /// Brings applications to what was told of their processes: the first few at once, the others in later steps.
     mutating func refreshExemptions() {
         let reasons = reportedReasons()
         let settings = settings
-        for number in exempted.union(reasons.keys).sorted() {
+        let due = exempted.union(reasons.keys).sorted().filter { number in
+            applications[number].map { $0.reportedReasons != (reasons[number] ?? []).sorted() } ?? false
+        }
+        for number in due.prefix(Self.mostAtOnce) {
             let told = (reasons[number] ?? []).sorted()
-            guard let application = applications[number], application.reportedReasons != told else {
-                continue
-            }
             updateAnnouncing(number, .policy) {
                 $0.reportedReasons = told
                 // There are gaps between two pieces of music.
-                if $0.state == .background, $0.grace == .over, told.isEmpty {
+                if $0.isResting, $0.grace == .over, told.isEmpty {
                     $0.startGrace(settings, serial: nil, at: $1.now)
                 }
             }
         }
-        exempted = Set(reasons.keys)
+        let others = due.dropFirst(Self.mostAtOnce)
+        exempted = Set(reasons.keys).union(others)
+        makeStale(others, Stale(reason: .policy, isExemption: true))
     }
 
     private mutating func forget(_ processes: some Sequence<ProcessID>) {

@@ -242,7 +242,7 @@ extension Machine {
             // What the daemon decided by itself gives way to a person; only another's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: continues), &$1)
-            if $0.state == .background { $0.startGrace(settings, serial: nil, at: $1.now) }
+            if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
         }
     }
 

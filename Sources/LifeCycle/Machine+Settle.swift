@@ -131,14 +131,14 @@ extension Machine {
 
     /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
     private mutating func decidePolicy(_ next: inout Application) {
-        if next.windowLevel > .hidden || next.suspension == .never {
+        if next.windowLevel > next.restingLevel || next.suspension == .never {
             next.holds.removeAll(where: \.reason.isDecision)
         }
         if next.holds.contains(where: { $0.reason == .policy }), !allowsPolicy(next) {
             next.holds.removeAll { $0.reason == .policy }
         }
         if next.suspension != .automatic || next.isTerminating { next.grace = .none }
-        if next.state != .background {
+        guard next.isResting else {
             if next.state != .suspended { next.wouldBeSuspended = false }
             return
         }
@@ -178,7 +178,9 @@ extension Machine {
 
     /// When what we hold breathes next; nil: it does not.
     private func nextBreath(of application: Application) -> Microseconds? {
-        guard let every = application.rule?.drainEvery ?? settings.drainEvery, every > 0, every < .max,
+        // A user's rule must not keep us busy.
+        let own = application.rule?.drainEvery.map { $0 == 0 ? 0 : max($0, Application.leastRetry) }
+        guard let every = own ?? settings.drainEvery, every > 0, every < .max,
             breath(of: application) > 0
         else { return nil }
         return step.now.advanced(saturatingBy: every)

@@ -204,10 +204,12 @@ public struct Machine: Equatable, Sendable {
         case .configure(let number, let rule):
             try require(number)
             let settings = settings
+            let quota = applications[number]?.rule?.backgroundCPUQuota
             update(number, .configuration) {
                 $0.rule = rule
                 $0.apply(settings)
             }
+            if quota != rule?.backgroundCPUQuota { step.effects.append(.resources(number)) }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
             update(number, .request) { $0.hold(.request, holder) }
@@ -406,6 +408,17 @@ struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
     /// Its session has a reporter again, which may not have told yet who must not be suspended.
     var startsGrace = false
+    /// What reporters say of its processes may be something else now.
+    var isExemption = false
+    /// It is to be told that memory is short.
+    var warning: MemoryPressure?
+
+    /// What was to be done before is done, too.
+    mutating func take(_ before: Stale) {
+        startsGrace = startsGrace || before.startsGrace
+        isExemption = isExemption || before.isExemption
+        warning = warning ?? before.warning
+    }
 }
 
 /// What goes with one fact or request through the machine.

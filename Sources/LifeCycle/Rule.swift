@@ -15,6 +15,10 @@ public struct Rule: Equatable, Sendable {
     public var drainEvery: Microseconds?
     /// In place of `Settings.drainFor`.
     public var drainFor: Microseconds?
+    /// nil: in the background.
+    public var suspendWhen: SuspendWhen?
+    /// Percent of one processor that it has in the background, where it is not suspended then.
+    public var backgroundCPUQuota: UInt32?
 
     public init() {}
 }
@@ -29,6 +33,20 @@ extension Rule {
     static func drain(_ fields: inout Fields) -> (every: Microseconds?, span: Microseconds?)? {
         guard let every = fields.span(), let span = fields.span() else { return nil }
         return (every, span)
+    }
+
+    /// What policy does otherwise than with all others; nil: nothing.
+    var policy: [String]? {
+        guard suspendWhen != nil || backgroundCPUQuota != nil else { return nil }
+        return [suspendWhen?.rawValue ?? "", backgroundCPUQuota.map { String($0) } ?? ""]
+    }
+
+    static func policy(_ fields: inout Fields) -> (when: SuspendWhen?, quota: UInt32?)? {
+        guard let when = fields.text(), let quota = fields.text(),
+            when.isEmpty || SuspendWhen(rawValue: when) != nil,
+            quota.isEmpty || UInt32(quota) != nil
+        else { return nil }
+        return (SuspendWhen(rawValue: when), UInt32(quota))
     }
 
     var fields: [String] {

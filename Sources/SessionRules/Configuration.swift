@@ -28,6 +28,13 @@ public struct Configuration {
         case never
     }
 
+    /// In which state those are suspended whom the daemon may suspend: `suspend-when` of
+    /// org.appstate1.Application.Configure.
+    public enum SuspendWhen: String, CaseIterable, Sendable {
+        case background
+        case inactive
+    }
+
     /// `Adopt=`
     public private(set) var adopt = Patterns()
     /// `AdoptSuspension=`: of those that no rule says more of.

@@ -17,6 +17,10 @@ public struct Rule: Equatable, Sendable {
     public var drainEvery: UInt64?
     /// `DrainForSec=`, in microseconds.
     public var drainFor: UInt64?
+    /// `SuspendWhen=`
+    public var suspendWhen: Configuration.SuspendWhen?
+    /// `BackgroundCPUQuota=`, in percent of one processor.
+    public var backgroundCPUQuota: UInt32?
     /// `OnBattery=`: whether it counts on battery or on mains only; nil: always.
     public var onBattery: Bool?
 
@@ -47,6 +51,8 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern].keepWhile),
             ConfigurationRow("DrainEverySec", .boundlessSpan, \.[rule: pattern].drainEvery),
             ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
+            ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern].suspendWhen),
+            ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern].backgroundCPUQuota),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
         ]
     }
@@ -72,6 +78,8 @@ public struct Rule: Equatable, Sendable {
         add("BackgroundGraceSec", backgroundGrace)
         add("DrainEverySec", drainEvery)
         add("DrainForSec", drainFor)
+        if let suspendWhen { lines.append("SuspendWhen=\(suspendWhen.rawValue)") }
+        if let backgroundCPUQuota { lines.append("BackgroundCPUQuota=\(backgroundCPUQuota)%") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
         if let keepWhile {
             lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
@@ -89,6 +97,8 @@ public struct Rule: Equatable, Sendable {
             all.keepWhile = rule.keepWhile ?? all.keepWhile
             all.drainEvery = rule.drainEvery ?? all.drainEvery
             all.drainFor = rule.drainFor ?? all.drainFor
+            all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
+            all.backgroundCPUQuota = rule.backgroundCPUQuota ?? all.backgroundCPUQuota
         }
         return all
     }
@@ -143,6 +153,16 @@ extension ConfigurationValue where Value == UInt64 {
             case .infinity?: .max
             case nil: nil
             }
+        }
+    }
+}
+
+extension ConfigurationValue where Value == UInt32 {
+    /// Percent of one processor, as `CPUQuota=` of systemd.resource-control(5) takes it.
+    fileprivate static var percentage: Self {
+        Self("is no percentage of a processor, such as 20%") { text in
+            guard text.hasSuffix("%"), let percent = UInt32(text.dropLast()) else { return nil }
+            return CgroupShares.percentages.contains(percent) ? percent : nil
         }
     }
 }

@@ -24,6 +24,7 @@ final class Agent {
     private var sessionNames: SessionNames?
     private var calls: CallWatch?
     private var starts: StartWatch?
+    private var connections: ConnectionWatch?
     private var demands: Demands?
     /// The main processes of applications that are suspended, or about to be, and of all applications.
     private var resting: Set<Int32> = []
@@ -76,6 +77,7 @@ final class Agent {
         if isSilent { report() } else { try connect() }
         watchCalls()
         watchStarts()
+        watchConnections()
         watchPlayback()
         Service.notify("READY=1\nSTATUS=Watching \(subject)")
     }
@@ -143,6 +145,17 @@ final class Agent {
             starts?.watch(resting)
         } catch {
             journal.log(.notice, "who starts a suspended application is not seen: \(error)")
+        }
+    }
+
+    private func watchConnections() {
+        do {
+            connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid in
+                demands?.report(pid, .connection, by: 0)
+            }
+            connections?.watch(Set(suspended), among: registered)
+        } catch {
+            journal.log(.notice, "who connects to a suspended application is not seen: \(error)")
         }
     }
 
@@ -241,6 +254,7 @@ final class Agent {
         let new = suspended.subtracting(self.suspended)
         self.suspended = self.suspended.filter(suspended.contains) + new.sorted()
         if !new.isEmpty { requests?.noteSuspension() }
+        connections?.watch(suspended, among: registered)
     }
 
     /// One of those that are suspended may have the X server to itself, most likely the last. They are let run in turn

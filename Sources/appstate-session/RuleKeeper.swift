@@ -137,6 +137,10 @@ extension Rule {
         }
         if let drainEvery { entries.append((RuleKey.drainEvery.rawValue, .uint64(drainEvery))) }
         if let drainFor { entries.append((RuleKey.drainFor.rawValue, .uint64(drainFor))) }
+        if let suspendWhen { entries.append((RuleKey.suspendWhen.rawValue, .string(suspendWhen.rawValue))) }
+        if let backgroundCPUQuota {
+            entries.append((RuleKey.backgroundCPUQuota.rawValue, .uint32(backgroundCPUQuota)))
+        }
         if let keepWhile { entries.append((RuleKey.keepWhile.rawValue, .strings(keepWhile))) }
         return entries
     }

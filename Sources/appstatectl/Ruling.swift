@@ -20,6 +20,9 @@ struct RuleCommand: ParsableCommand {
               Reclaimable=yes|no        may be ended when memory is short
               DrainEverySec=SPAN        while it stays suspended, until it is let run for a moment
               DrainForSec=SPAN          how long that moment is
+              SuspendWhen=background|inactive
+                                        inactive: also while it can be seen, unless it has the focus
+              BackgroundCPUQuota=N%     in the background: of one processor, instead of being suspended
               OnBattery=yes|no          the rule counts on battery, or on mains, only
 
             An empty value takes a key out again.

@@ -47,7 +47,7 @@ struct ExhaustionTests {
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func restart() throws {
         var starts = 0
-        for descriptors in 18..<46 {
+        for descriptors in 8..<46 {
             let daemon = try TestDaemon()
             let children = try (0..<6).map { _ in try Child("sleep", ["1000"]) }
             let homes = try children.map { try TestCgroup("app-few-\($0.pid)") }
@@ -57,11 +57,8 @@ struct ExhaustionTests {
                 try client.application(client.register("org.example.Held", child.pid), "Suspend")
             }
             try daemon.end(SIGKILL)
-            guard (try? daemon.start(descriptors: descriptors)) != nil else {
-                daemon.process.kill(SIGKILL)
-                continue
-            }
-            starts += 1
+            // One that cannot start loses nothing either.
+            if (try? daemon.start(descriptors: descriptors)) != nil { starts += 1 }
             try daemon.end(SIGKILL)
             try daemon.start()
             let rows = try client.list()
@@ -70,6 +67,6 @@ struct ExhaustionTests {
                 #expect(try home.cgroup.wantsFrozen() == isKept, "with \(descriptors)")
             }
         }
-        #expect(starts > 0)
+        #expect((1..<38).contains(starts))
     }
 }

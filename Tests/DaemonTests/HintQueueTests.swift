@@ -30,6 +30,19 @@ struct HintQueueTests {
         return found
     }
 
+    @Test("a line that is never empty does not grow")
+    func endless() {
+        var queue = HintQueue()
+        var now: Microseconds = 5
+        for round in 0..<20_000 as Range<UInt32> {
+            now += HintQueue.lookInterval
+            queue.add(hint(SIGCONT), for: number(round % 3), of: Self.user, at: now)
+            queue.add(hint(SIGCONT), for: number((round + 1) % 3), of: Self.user, at: now)
+            _ = looks(&queue, at: &now, most: 1)
+        }
+        #expect(queue.lines[Self.user].map { $0.waiting.count } ?? 0 < 64)
+    }
+
     @Test("hints about one application are one look; the last says which, and SIGSTOP outlasts other stops")
     func coalesced() {
         for (signals, last) in [

@@ -114,10 +114,63 @@ struct RuleTests {
         #expect(stage.application.stop.breathDeadline == stage.now + length * Self.second)
     }
 
+    @Test(
+        "SuspendWhen=inactive: it is suspended in sight, without the focus, after a grace; the focus lets it run"
+    )
+    func inSight() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.perform(.configure(stage.number, rule { $0.suspendWhen = .inactive }))
+        stage.pass(60 * Self.second)
+        #expect(stage.state == .active)
+        try stage.bring(to: .inactive)
+        #expect(stage.application.backgroundTimeRemaining(at: stage.now) == 5 * Self.second)
+        stage.pass(5 * Self.second - 1)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        stage.settle()
+        #expect(stage.state == .suspended && stage.holds == [.policy])
+        // In sight, it is not ended for its memory.
+        #expect(stage.machine.reclaimRank(of: stage.number) == nil)
+        try stage.focus()
+        stage.settle()
+        #expect(stage.state == .active)
+        try stage.unfocus()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        // Without the rule it runs in sight.
+        try stage.perform(.configure(stage.number, nil))
+        stage.settle()
+        #expect(stage.state == .inactive && stage.holds.isEmpty)
+        stage.pass(60 * Self.second)
+        #expect(stage.state == .inactive)
+    }
+
+    @Test("BackgroundCPUQuota=: in the background it is slowed, and not suspended")
+    func quota() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.perform(.configure(stage.number, rule { $0.backgroundCPUQuota = 20 }))
+        #expect(stage.application.cpuQuota == nil)
+        try stage.minimize()
+        stage.pass(600 * Self.second)
+        stage.settle()
+        #expect(stage.state == .background && stage.application.cpuQuota == 20)
+        #expect(stage.application.exemptions == ["slowed to 20 % of a processor"])
+        try stage.perform(.configure(stage.number, nil))
+        #expect(stage.application.cpuQuota == nil)
+        stage.settle()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
     @Test("the next daemon knows it")
     func record() throws {
         let rules = [
             rule { _ in }, rule { $0.keepWhile = [] }, rule { $0.drainFor = 3 },
+            rule { $0.suspendWhen = .inactive }, rule { $0.backgroundCPUQuota = 20 },
             rule {
                 $0.suspension = .never
                 $0.reclaimable = true

@@ -178,8 +178,19 @@ struct Simulation {
         case 94..<95: try generator.chance(30) ? configure() : shortage()
         case 95..<96: if generator.chance(30) { try crash() }
         case 96..<99: try exempt()
+        case 99: if let number { try request(.configure(number, rule())) }
         default: break
         }
+    }
+
+    private mutating func rule() -> Rule? {
+        guard generator.chance(80) else { return nil }
+        var rule = Rule()
+        rule.suspension = generator.pickOrNone([.automatic, .never])
+        rule.backgroundGrace = generator.pickOrNone([0, 2_000_000, .max])
+        rule.suspendWhen = generator.pickOrNone([.background, .inactive])
+        rule.backgroundCPUQuota = generator.chance(20) ? 20 : nil
+        return rule
     }
 
     private mutating func spawn() throws {
@@ -417,6 +428,13 @@ struct Simulation {
             try world.require(
                 reasons.isEmpty || !record.holds.contains { $0.reason == .policy },
                 "\(number) is exempt for \(reasons), and policy holds it")
+            let highest = record.rule?.suspendWhen == .inactive ? 1 : 0
+            try world.require(
+                level <= highest || !record.holds.contains { $0.reason == .policy },
+                "\(number) is at window level \(level), and policy holds it")
+            try world.require(
+                record.rule?.backgroundCPUQuota == nil || !record.holds.contains { $0.reason == .policy },
+                "\(number) is slowed, and policy holds it")
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
                 record.stop.breath.isUnderWay || world.processes[record.process]?.stands ?? false

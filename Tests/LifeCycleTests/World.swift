@@ -219,7 +219,7 @@ struct World {
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
         case .changed, .focusChanged, .notice, .memoryPressureChanged, .lowMemoryWarning, .alarmMemory,
-            .minimize:
+            .minimize, .resources:
             break
         case .sampleMemory(let source):
             pending.append(.memorySampled(source, memory))

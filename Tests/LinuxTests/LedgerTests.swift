@@ -366,6 +366,26 @@ struct LedgerTests {
         #expect(second.takeNotes() == [])
     }
 
+    @Test(
+        "a limit of processor time is set and taken off again; one of its own stays",
+        arguments: [
+            ("max 100000\n", "20000 100000", "max"), ("50000 20000\n", "50000 20000\n", "50000 20000\n"),
+        ])
+    func quota(_ own: String, _ limited: String, _ after: String) throws {
+        let tree = try MadeUpTree(["app/cpu.max": own])
+        let child = try Child.idle()
+        var ledger = try ledger(child)
+        ledger.apply(ResourceRow(cpuQuota: 20), cgroup: tree.root + "/app", isForeign: nobody)
+        #expect(try tree.text("app/cpu.max") == limited)
+        var second = try self.ledger(child)
+        second.adopt(ledger.entries)
+        #expect(second.entries == ledger.entries)
+        if own != limited { try tree.write(limited + "\n", to: "app/cpu.max") }
+        second.putBack(isForeign: nobody)
+        #expect(try tree.text("app/cpu.max") == after)
+        #expect(second.takeNotes() == [])
+    }
+
     @Test("a weight that somebody else has set is left alone")
     func foreignWeight() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n", "app/io.weight": "default 100\n"])

@@ -154,7 +154,7 @@ struct ResourceTests {
         let tree = try MadeUpTree([
             "app/cpu.weight": "100\n", "app/io.weight": "default 100\n8:16 250\n",
         ])
-        let cgroup = CgroupWeights(directory: tree.root + "/app")
+        let cgroup = CgroupShares(directory: tree.root + "/app")
         #expect(try cgroup.cpu() == 100)
         #expect(try cgroup.io() == 100)
         try cgroup.set(cpu: 20)
@@ -168,12 +168,12 @@ struct ResourceTests {
     @Test("a cgroup without the controllers is ENOENT, a file that says something else EBADMSG")
     func noWeights() throws {
         let tree = try MadeUpTree(["app/cgroup.procs": "", "odd/cpu.weight": "max\n", "odd/io.weight": ""])
-        let cgroup = CgroupWeights(directory: tree.root + "/app")
+        let cgroup = CgroupShares(directory: tree.root + "/app")
         #expect(failure { _ = try cgroup.cpu() }?.isNoSuchFile == true)
         #expect(failure { _ = try cgroup.io() }?.isNoSuchFile == true)
         #expect(failure { try cgroup.set(cpu: 1) }?.isNoSuchFile == true)
         #expect(failure { try cgroup.set(io: 1) }?.isNoSuchFile == true)
-        let odd = CgroupWeights(directory: tree.root + "/odd")
+        let odd = CgroupShares(directory: tree.root + "/odd")
         #expect(failure { _ = try odd.cpu() }?.errno == EBADMSG)
         #expect(failure { _ = try odd.io() }?.errno == EBADMSG)
     }
@@ -184,7 +184,7 @@ struct ResourceTests {
         let directory = root + "/appstated-test-\(getpid())"
         #expect(mkdir(directory, 0o755) == 0)
         defer { rmdir(directory) }
-        let cgroup = CgroupWeights(directory: directory)
+        let cgroup = CgroupShares(directory: directory)
         #expect(try cgroup.cpu() == 100)
         try cgroup.set(cpu: 20)
         #expect(try cgroup.cpu() == 20)

@@ -347,6 +347,23 @@ struct DemandTests {
         _ = try scene.display.app()
     }
 
+    @Test(
+        "who connects to a socket of a suspended application is answered",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+    func connection() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station(configuration: Self.impatient)
+        try station.startAgent(environment: display.environment)
+        let server = try ListeningApp(1)
+        let path = try station.register("org.example.Server", server.process.pid, suspension: "automatic")
+        try station.wait(for: path, toBe: "suspended")
+        #expect(try server.connect(0).waitForExit() == .exited(0))
+        #expect(try station.lastDemand(of: path) == "connection")
+        try station.wait(for: path, toBe: "suspended")
+    }
+
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
     @Test(

@@ -100,6 +100,9 @@ final class Announcer {
         propertiesChanged(of: application, properties) { $0 === connection }
     }
 
+    /// Too much has changed since.
+    func haveReadAgain(_ connection: Connection) { delivery.haveReadAgain(connection) }
+
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
         let signal = SignalName(
             path: application.path, interface: BusNames.application, member: announcement.signal.rawValue)

@@ -31,6 +31,10 @@ final class Delivery {
     /// Whether the process behind a connection runs: a suspended one is sent nothing.
     private let isReachable: (Connection) -> Bool
     private var withheld: Set<ConnectionName> = []
+    /// What each user's connections were sent in this step.
+    private var sent: [UInt32: Int] = [:]
+    /// A desktop's few subscribers are told everything of its applications; 64 that one user makes are told to read again.
+    private static let mostInStep = 384
 
     init(bus: Bus, connections: Connections, journal: Journal, isReachable: @escaping (Connection) -> Bool) {
         self.bus = bus
@@ -52,10 +56,13 @@ final class Delivery {
     func send(
         _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
-        guard !connection.flow.isWithheld, isReachable(connection) else {
+        guard !connection.flow.isWithheld, sent[connection.user, default: 0] < Self.mostInStep,
+            isReachable(connection)
+        else {
             withhold(connection)
             return
         }
+        sent[connection.user, default: 0] += 1
         post(signal, to: connection, body)
         keepFlow(connection)
     }
@@ -69,8 +76,14 @@ final class Delivery {
         keepFlow(connection)
     }
 
-    /// To be called after each step: those that can read again are told that they missed something.
-    func resyncReachable() {
+    /// To be called after each step, and after whatever else has sent many signals.
+    func stepHasEnded() {
+        sent = [:]
+        resyncReachable()
+    }
+
+    /// Those that can read again are told that they missed something.
+    private func resyncReachable() {
         for name in withheld {
             guard let connection = connections[name] else {
                 withheld.remove(name)

@@ -33,6 +33,8 @@ final class Listings {
     private static let slice: Microseconds = 500
     /// So many rows are of one moment, however long they take: whoever follows StateChanged begins with them.
     private static let mostRowsAtOnce = 512
+    /// Of more that has changed while an answer was written, its reader is told to read again.
+    private static let mostCaughtUp = 64
     /// While the bus does not take what was written already, no more is.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
@@ -261,6 +263,7 @@ final class Listings {
     }
 
     private func catchUp(_ connection: Connection, _ changes: [ApplicationNumber: Announcer.Change]) {
+        guard changes.count <= Self.mostCaughtUp else { return announcer.haveReadAgain(connection) }
         for (number, change) in changes.sorted(by: { $0.key < $1.key }) {
             switch change {
             case .ended:

@@ -105,8 +105,8 @@ public struct Configuration {
         case .notRunning?, nil: return nil
         }
         return [
-            Row("CPUWeight", .number(CgroupWeights.range), path.appending(path: \.cpuWeight)),
-            Row("IOWeight", .number(CgroupWeights.range), path.appending(path: \.ioWeight)),
+            Row("CPUWeight", .number(CgroupShares.range), path.appending(path: \.cpuWeight)),
+            Row("IOWeight", .number(CgroupShares.range), path.appending(path: \.ioWeight)),
             Row("OOMScoreAdjust", .number(OOMScoreAdjustment.range), path.appending(path: \.oomScoreAdjust)),
             Row("Nice", .number(Niceness.range), path.appending(path: \.nice)),
             Row("IOSchedulingClass", .ioClass, path.appending(path: \.ioClass)),

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Linux
 
 extension Rule {
     /// A rule of `Configure`, each key checked: an unknown one, or a wrong type, is named. nil: there is none, where no key
@@ -23,6 +24,15 @@ extension Rule {
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
             case .drainEvery: drainEvery = try value.uint64(key)
             case .drainFor: drainFor = try value.uint64(key)
+            case .suspendWhen: suspendWhen = try value.choice(key)
+            case .backgroundCPUQuota:
+                let quota = try value.uint32(key)
+                let range = CgroupShares.percentages
+                guard range.contains(quota) else {
+                    throw MethodError(
+                        .invalidArgs, "\(key): \(quota) is not \(range.lowerBound) to \(range.upperBound)")
+                }
+                backgroundCPUQuota = quota
             case .keepWhile:
                 let words = try value.strings(key, limit: limit)
                 for word in words where !ExemptionReason.isValid(word) {

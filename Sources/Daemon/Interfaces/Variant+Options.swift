@@ -8,6 +8,11 @@ extension Variant {
         return value
     }
 
+    func uint32(_ key: String) throws(MethodError) -> UInt32 {
+        guard case .uint32(let value) = self else { throw wrongType(key, "u") }
+        return value
+    }
+
     func uint64(_ key: String) throws(MethodError) -> UInt64 {
         guard case .uint64(let value) = self else { throw wrongType(key, "t") }
         return value

@@ -29,7 +29,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     private final class Look {
         let subject: Subject
         let user: UInt32
-        let makeJob: () -> Job?
+        var makeJob: () -> Job?
         var askers: [Asker] = []
 
         init(_ subject: Subject, _ user: UInt32, _ makeJob: @escaping () -> Job?) {
@@ -80,6 +80,8 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let until = overflow ? .max : sum
         let isNew = waiting[subject] == nil
         let look = waiting[subject] ?? Look(subject, user, makeJob)
+        // Whoever asks last knows most of what is to be looked for.
+        look.makeJob = makeJob
         look.askers.append(Asker(until: until, answer: answer))
         waiting[subject] = look
         let turn: Int

@@ -8,13 +8,19 @@ extension RuntimeState.Found {
     func release(
         proc: Proc, sparing: ProcessIdentity? = nil, isForeign: (ProcessIdentity) -> Bool
     ) -> Holding.Outcome {
-        let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        let found = Result { () throws(KernelFailure) in try UnifiedHierarchy.find(proc: proc) }
+        let hierarchy = try? found.get()
         var held = holding
         if mayHoldMore, let hierarchy, let owner {
             held.freeze = Holding.Freeze.found(
                 of: owner.main, user: owner.user, proc: proc, in: hierarchy)
         }
-        return held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
+        var outcome = held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
+        // Where no cgroups are, none is frozen.
+        if case .failure(let failure) = found, failure.errno != ENODEV, held.freeze != nil || mayHoldMore {
+            outcome.failures.append(failure)
+        }
+        return outcome
     }
 
     /// Gives its processes back what they had, those that live. Answers what is worth a line.

@@ -109,6 +109,7 @@ extension Daemon {
             return number
         } catch {
             processes.forget(process)
+            Service.dropStored(Processes.storedName(process))
             throw error
         }
     }
@@ -121,6 +122,7 @@ extension Daemon {
             try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
             return true
         } catch {
+            Service.dropStored(Processes.storedName(process))
             if error.isNoSuchProcess { return false }
             throw error
         }

@@ -15,7 +15,7 @@ enum LookMoment: Hashable, Sendable {
     case before
     /// The same, a moment after the first: what it has transferred meanwhile is known.
     case measuring
-    /// Afterwards: what they listen on is wanted, too. What works is not asked: nothing does.
+    /// Afterwards. What works is not asked: nothing does.
     case standing
 }
 
@@ -33,8 +33,6 @@ struct Objections: Sendable {
     var reasons: [String] = []
     /// The processes that were looked at.
     var pids: Set<Int32> = []
-    /// What they listen on, where that was asked.
-    var listening: [ListeningSocket] = []
     /// What they transfer; empty where the rate is known, or nobody wants it.
     var traffic = NetworkTraffic()
 }
@@ -77,11 +75,6 @@ struct ExtentLook: Sendable {
             try add(work, of: pids, to: &found, &budget)
         } catch {
             found.reasons.append(error.description)
-        }
-        if moment == .standing, found.reasons.isEmpty {
-            found.listening = ListeningSocket.of(
-                pids, atMost: ConnectionSensor.mostSockets, proc: proc, handed: handed,
-                rest: { budget.rest() })
         }
         return found
     }

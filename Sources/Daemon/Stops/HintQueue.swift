@@ -52,7 +52,7 @@ struct HintQueue {
     /// The time that one user's applications may take at once.
     static let allowance: Microseconds = 100_000
 
-    private struct Line {
+    struct Line {
         var waiting: [ApplicationNumber] = []
         var next = 0
         var pace = Pace(credit: HintQueue.allowance * HintQueue.share)
@@ -63,7 +63,13 @@ struct HintQueue {
             guard !isEmpty else { return nil }
             defer {
                 next += 1
-                if isEmpty { (waiting, next) = ([], 0) }
+                if isEmpty {
+                    (waiting, next) = ([], 0)
+                } else if 2 * next > waiting.count {
+                    // In a flood it may never be empty.
+                    waiting.removeFirst(next)
+                    next = 0
+                }
             }
             return waiting[next]
         }
@@ -72,7 +78,7 @@ struct HintQueue {
     private var hints: [ApplicationNumber: Hint] = [:]
     private var users: [ApplicationNumber: UInt32] = [:]
     private var paces: [ApplicationNumber: Pace] = [:]
-    private var lines: [UInt32: Line] = [:]
+    private(set) var lines: [UInt32: Line] = [:]
     /// Users with a line, in the order of their turns.
     private var turns: [UInt32] = []
     /// Applications that were looked at too often to be in a line now.

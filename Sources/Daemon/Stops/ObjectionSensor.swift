@@ -18,7 +18,6 @@ final class ObjectionSensor {
     private let inhibitors: Inhibitors
     private let looks: Looks<LookSubject, LookFinding>
     private let locks: LockSensor
-    private let connections: ConnectionSensor
     /// The look whose answer is awaited, one for each application: the answer to an earlier one is discarded.
     private var awaited: [ApplicationNumber: UInt64] = [:]
     private var lastLook: UInt64 = 0
@@ -46,8 +45,6 @@ final class ObjectionSensor {
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
         }
-        connections = ConnectionSensor(
-            loop: loop, isRegistered: { table[$0] != nil }, found: { core.report(.needed($0, "connection")) })
     }
 
     /// The kernel's events are deaf on some CPU.
@@ -105,7 +102,6 @@ final class ObjectionSensor {
             let stillStands = !stands || standings.stands(number) != false
             if stands, stillStands {
                 locks.watch(number, of: application.user, found.pids)
-                connections.watch(number, of: application.user, found.listening)
             }
             core.report(.checked(number, .clear(stands: stillStands)))
         }
@@ -132,7 +128,6 @@ final class ObjectionSensor {
         awaited[number] = nil
         pauses[number] = nil
         locks.unwatch(number)
-        connections.unwatch(number)
     }
 
     /// What a look at its processes finds.
@@ -147,12 +142,7 @@ final class ObjectionSensor {
         }
         inhibitors.read { [weak self] list in
             guard let self else { return }
-            var work = Work(
-                networkRate: core.machine.settings.networkRate, inhibitors: list, earlier: earlier)
-            // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
-            if let known = core.application(application.number), !known.isStopped {
-                work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
-            }
+            let work = Work(inhibitors: list, earlier: earlier)
             look(at: application, moment, work, isUrgent, span, answer)
         }
     }
@@ -165,9 +155,19 @@ final class ObjectionSensor {
         looks.ask(
             .objections(number, moment), of: application.user, isUrgent: isUrgent, within: span,
             makeJob: { [weak self] in
-                guard let look = self?.extentLook(number) else { return nil }
-                return { .objections(look.objections(moment, work)) }
+                guard let self, let extent = extentLook(number) else { return nil }
+                var work = work
+                if moment != .standing { specify(&work, of: number) }
+                return { [work] in .objections(extent.objections(moment, work)) }
             }, answer: answer)
+    }
+
+    /// Says what kinds of work count, as it is now.
+    private func specify(_ work: inout Work, of number: ApplicationNumber) {
+        work.networkRate = core.machine.settings.networkRate
+        // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
+        guard let known = core.application(number), !known.isStopped else { return }
+        work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
     }
 
     /// Whether something waits to be read by an application that stands; true also where that cannot be told. A later

@@ -23,7 +23,9 @@ extension Machine {
         // What is being continued runs already, for all we know, and so does what breathes.
         case .suspended
         where application.isStopped && application.stop.enforcement != .continuing
-            && !application.stop.breath.isUnderWay:
+            && !application.stop.breath.isUnderWay
+            // Nobody's window disappears that policy has left in sight.
+            && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
         where application.suspension == .automatic && application.stop.enforcement == .none
@@ -197,14 +199,20 @@ extension Machine {
         if source.user == nil, !others.contains(where: { $0.user == nil }) {
             step.effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
         }
-        for number in applications.keys.sorted() {
-            guard let application = applications[number], source.concerns(application),
-                application.state != .suspended, application.state != .notRunning, application.isReachable,
-                !others.contains(where: { $0.concerns(application) })
-            else { continue }
-            updateAnnouncing(number, .pressure) {
-                $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
-            }
+        let concerned = applications.values.filter { application in
+            source.concerns(application) && !others.contains { $0.concerns(application) }
+        }.map(\.number).sorted()
+        for number in concerned.prefix(Self.mostAtOnce) { warn(number, level) }
+        makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .pressure, warning: level))
+    }
+
+    /// Nobody is warned who could do nothing about it.
+    mutating func warn(_ number: ApplicationNumber, _ level: MemoryPressure) {
+        guard let application = applications[number], application.isReachable,
+            application.state != .suspended, application.state != .notRunning
+        else { return }
+        updateAnnouncing(number, .pressure) {
+            $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
         }
     }
 

@@ -143,14 +143,19 @@ public final class StoppedExtent {
     }
 
     /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
-    /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over.
+    /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over;
+    /// what cannot be reached for another reason is in `failures`.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
-            guard let process = try? HeldProcess(identity, proc: proc), (try? proc.hasStop(identity)) == true,
-                let parent = (try? proc.stat(identity.pid))?.parent
-            else { continue }
-            known.insert(identity)
-            held.append(Member(process, below: parent, .stopped(byUs: true)))
+            do throws(KernelFailure) {
+                let process = try HeldProcess(identity, proc: proc)
+                guard try proc.hasStop(identity) else { continue }
+                let parent = try proc.stat(identity.pid).parent
+                known.insert(identity)
+                held.append(Member(process, below: parent, .stopped(byUs: true)))
+            } catch {
+                if !error.isNoSuchProcess { list.add(error) }
+            }
         }
     }
 

@@ -1,17 +1,25 @@
 import Glibc
 
-/// The shares of a cgroup of the unified hierarchy against its siblings, 1 to 10000, 100 where nobody says
-/// otherwise: `cpu.weight` and `io.weight` (Documentation/admin-guide/cgroup-v2.rst).
+/// What a cgroup of the unified hierarchy has of processors and disks (Documentation/admin-guide/cgroup-v2.rst): its shares
+/// against its siblings, 1 to 10000, 100 where nobody says otherwise (`cpu.weight`, `io.weight`), and its limit
+/// (`cpu.max`).
 ///
 /// Whose the cgroup is, is for its giver to know.
-public struct CgroupWeights: Sendable {
+public struct CgroupShares: Sendable {
     /// Its directory, without a slash at its end.
     public let directory: String
 
-    /// What the kernel takes.
+    /// What the kernel takes for a share.
     public static let range: ClosedRange<Int32> = 1...10_000
 
-    /// The weights of the cgroup that this directory is.
+    /// Of a cgroup without a limit of its own.
+    public static let unlimited: Int32 = -1
+    /// Percent of one processor: the kernel takes no less than 1 ms in 100, and 10,000 processors are enough.
+    public static let percentages: ClosedRange<UInt32> = 1...1_000_000
+    /// What limits count in, microseconds: the kernel's own period.
+    private static let period: Int64 = 100_000
+
+    /// The cgroup that this directory is.
     public init(directory: String) {
         self.directory = directory
     }
@@ -25,6 +33,22 @@ public struct CgroupWeights: Sendable {
     /// or has no io controller with weights (`CONFIG_BLK_CGROUP_IOCOST`).
     public func io() throws(KernelFailure) -> Int32 {
         try read("io.weight") { bytes in bytes.take("default") ? bytes.signed32() : nil }
+    }
+
+    /// The limit of processor time, microseconds in each 100 ms, whatever its period is; or `unlimited`. `ENOENT`: the cgroup
+    /// is gone, or has no cpu controller.
+    public func cpuQuota() throws(KernelFailure) -> Int32 {
+        try read("cpu.max") { bytes in
+            if bytes.take("max") { return Self.unlimited }
+            guard let quota = bytes.signed32(), bytes.take(" "), let period = bytes.signed32(), period > 0
+            else { return nil }
+            return Int32(clamping: Int64(quota) * Self.period / Int64(period))
+        }
+    }
+
+    /// Sets the limit of processor time: at least 1000, or `unlimited`.
+    public func set(cpuQuota: Int32) throws(KernelFailure) {
+        try write(cpuQuota == Self.unlimited ? "max" : "\(cpuQuota) \(Self.period)", to: "cpu.max")
     }
 
     /// Sets the share of processor time; `ERANGE` from the kernel where it is out of range.

@@ -87,8 +87,8 @@ extension ResourceLedger {
     private mutating func adoptWeight(_ knob: ResourceKnob, _ rest: Substring) {
         let words = rest.split(separator: " ", maxSplits: 3)
         guard words.count == 4, let original = Int32(words[0]), let inode = UInt64(words[2]),
-            words[3].hasPrefix("/"), (try? CgroupWeights(directory: String(words[3])).inode()) == inode,
-            let present = try? read(knob, CgroupWeights(directory: String(words[3])))
+            words[3].hasPrefix("/"), (try? CgroupShares(directory: String(words[3])).inode()) == inode,
+            let present = try? read(knob, CgroupShares(directory: String(words[3])))
         else { return }
         let written = Int32(words[1])
         let isOurs = present == written || present == original && written != nil

@@ -50,7 +50,7 @@ extension ResourceLedger {
     private func weightRecord(
         of directory: String, _ knob: ResourceKnob
     ) throws(KernelFailure) -> CgroupRecord {
-        let cgroup = CgroupWeights(directory: directory)
+        let cgroup = CgroupShares(directory: directory)
         let inode = try cgroup.inode()
         let present = try read(knob, cgroup)
         return CgroupRecord(directory: directory, inode: inode, original: present, written: present)
@@ -59,7 +59,7 @@ extension ResourceLedger {
     private mutating func plan(
         _ knob: ResourceKnob, _ known: CgroupRecord, _ row: ResourceRow
     ) -> WeightChange? {
-        let cgroup = CgroupWeights(directory: known.directory)
+        let cgroup = CgroupShares(directory: known.directory)
         guard (try? cgroup.inode()) == known.inode, let present = try? read(knob, cgroup) else {
             // It is gone; one of the same name is another.
             weights[knob] = nil
@@ -83,14 +83,19 @@ extension ResourceLedger {
         return change
     }
 
-    func read(_ knob: ResourceKnob, _ cgroup: CgroupWeights) throws(KernelFailure) -> Int32 {
-        knob == .cpuWeight ? try cgroup.cpu() : try cgroup.io()
+    func read(_ knob: ResourceKnob, _ cgroup: CgroupShares) throws(KernelFailure) -> Int32 {
+        switch knob {
+        case .cpuWeight: try cgroup.cpu()
+        case .cpuQuota: try cgroup.cpuQuota()
+        case .ioWeight, .nice, .io, .oom: try cgroup.io()
+        }
     }
 
     private func write(_ change: WeightChange) throws(KernelFailure) {
-        let cgroup = CgroupWeights(directory: change.before.directory)
+        let cgroup = CgroupShares(directory: change.before.directory)
         switch change.knob {
         case .cpuWeight: try cgroup.set(cpu: change.value)
+        case .cpuQuota: try cgroup.set(cpuQuota: change.value)
         case .ioWeight, .nice, .io, .oom: try cgroup.set(io: change.value)
         }
     }

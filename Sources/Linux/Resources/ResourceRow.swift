@@ -1,9 +1,11 @@
 /// What an application is to have of the machine's resources. What is nil it has of its own.
 public struct ResourceRow: Equatable, Sendable {
-    /// Of its own cgroup's time on the processors against its siblings': `CgroupWeights.range`.
+    /// Of its own cgroup's time on the processors against its siblings': `CgroupShares.range`.
     public var cpuWeight: Int32?
     /// Of its own cgroup's disk bandwidth.
     public var ioWeight: Int32?
+    /// At the most, in percent of one processor; one that has a limit of its own keeps that.
+    public var cpuQuota: Int32?
     /// Added to each process's own `oom_score_adj`, and kept within `OOMScoreAdjustment.range`.
     public var oomScoreAdjust: Int32?
     /// Added to each thread's own nice value, and kept within `Niceness.range`.
@@ -13,11 +15,13 @@ public struct ResourceRow: Equatable, Sendable {
 
     /// A row; without arguments one that leaves everything as the application has it.
     public init(
-        cpuWeight: Int32? = nil, ioWeight: Int32? = nil, oomScoreAdjust: Int32? = nil, nice: Int32? = nil,
+        cpuWeight: Int32? = nil, ioWeight: Int32? = nil, cpuQuota: Int32? = nil, oomScoreAdjust: Int32? = nil,
+        nice: Int32? = nil,
         ioClass: IOPriority.Class? = nil
     ) {
         self.cpuWeight = cpuWeight
         self.ioWeight = ioWeight
+        self.cpuQuota = cpuQuota
         self.oomScoreAdjust = oomScoreAdjust
         self.nice = nice
         self.ioClass = ioClass
@@ -31,6 +35,7 @@ public struct ResourceRow: Equatable, Sendable {
         case .oom: oomScoreAdjust ?? 0 != 0
         case .cpuWeight: cpuWeight != nil
         case .ioWeight: ioWeight != nil
+        case .cpuQuota: cpuQuota != nil
         }
     }
 
@@ -42,6 +47,8 @@ public struct ResourceRow: Equatable, Sendable {
         case .io: ioPriority(from: IOPriority(rawValue: original)).rawValue
         case .cpuWeight: cpuWeight ?? original
         case .ioWeight: ioWeight ?? original
+        case .cpuQuota:
+            original == CgroupShares.unlimited ? cpuQuota.map { $0 * 1_000 } ?? original : original
         }
     }
 
@@ -69,13 +76,15 @@ public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
     case io
     /// `OOMScoreAdjustment`, of each process.
     case oom
-    /// `CgroupWeights`, of the application's own cgroup.
+    /// `CgroupShares`, of the application's own cgroup.
     case cpuWeight = "cpu-weight"
     case ioWeight = "io-weight"
+    /// Microseconds in each 100 ms, or `CgroupShares.unlimited`.
+    case cpuQuota = "cpu-max"
 
     /// Those of processes and threads.
     static let ofProcesses: [ResourceKnob] = [.nice, .io, .oom]
-    static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight]
+    static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight, .cpuQuota]
 
     /// Each thread has a value of its own.
     var isOfThreads: Bool { self == .nice || self == .io }

@@ -2,17 +2,15 @@ import Glibc
 
 /// A copy of a descriptor of a local socket (unix(7)) on which another process listens: readable as long as a connection
 /// waits to be accepted. While it is open the socket is, whatever becomes of that process.
-public final class ListeningSocket: Sendable {
-    /// To be polled. Open while this value lives.
+///
+/// Closing it may take as long as anybody likes who has sent a descriptor to the socket: a TCP socket that lingers, a file
+/// of a FUSE server that does not answer. So nothing is closed by the way: `close` says where that may happen.
+public struct ListeningSocket: Sendable {
+    /// To be polled, until `close`.
     public let descriptor: Int32
 
     /// Tells it from others for as long as it is open.
     public let inode: UInt32
-
-    private init(_ descriptor: consuming Descriptor, _ inode: UInt32) {
-        self.descriptor = descriptor.release()
-        self.inode = inode
-    }
 
     /// Whether a connection waits.
     public var isReadable: Bool {
@@ -20,20 +18,19 @@ public final class ListeningSocket: Sendable {
         return poll(&look, 1, 0) > 0
     }
 
-    deinit { close(descriptor) }
+    /// To be called once. May block without end.
+    public func close() { Glibc.close(descriptor) }
 
     /// Those of some processes, each once, as of one moment in parts only. Processes that are gone, in another network
-    /// namespace, or out of our reach have none.
+    /// namespace, or out of our reach (ptrace(2), "Ptrace access mode checking") have none. May block without end.
     ///
-    /// - Parameters:
-    ///   - limit: the most of them.
-    ///   - rest: called again and again.
+    /// - Parameter limit: the most of them.
     public static func of(
-        _ processes: some Sequence<Int32>, atMost limit: Int, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), rest: () -> Void = {}
+        _ processes: some Sequence<Int32>, atMost limit: Int, proc: Proc = Proc()
     ) -> [ListeningSocket] {
+        let handed = HandedOver()
         // A process's own first: of others', any user can make more than are looked at.
-        let holders = proc.sockets(of: processes, handed, rest: rest)
+        let holders = proc.sockets(of: processes, handed, rest: {})
         if holders.isEmpty { return [] }
         var listening: [UInt32] = []
         var seen = 0
@@ -42,7 +39,6 @@ public final class ListeningSocket: Sendable {
             if report.isListening, report.isConnectionOriented, holders[report.inode] != nil {
                 listening.append(report.inode)
             }
-            rest()
             return seen < SocketDiagnosis.mostOfMachine
         }
         var found: [ListeningSocket] = []
@@ -51,7 +47,7 @@ public final class ListeningSocket: Sendable {
             guard let (pid, number) = holders[inode], let process = try? PidFD(pid: pid),
                 let copy = try? process.copy(of: number), Self.inode(of: copy.rawValue) == inode
             else { continue }
-            found.append(ListeningSocket(copy, inode))
+            found.append(ListeningSocket(descriptor: copy.release(), inode: inode))
         }
         return found
     }

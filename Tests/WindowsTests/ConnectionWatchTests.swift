@@ -1,0 +1,185 @@
+import AppStateBus
+import Foundation
+import Glibc
+import Linux
+import Systemd
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// Somebody connects to a local socket on which a suspended application listens.
+@Suite(
+    "Connections to suspended applications",
+    .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+struct ConnectionWatchTests {
+    @Test("it is seen once for each time that the application is suspended; then no copy is held")
+    func seen() throws {
+        let scene = try Scene(3)
+        for number in [0, 2] {
+            try scene.suspend()
+            #expect(try scene.held() == 3)
+            let caller = try scene.app.connect(number)
+            try scene.wait("the connection") { !scene.seen.isEmpty }
+            #expect(scene.seen == [scene.server.pid])
+            try scene.resume()
+            #expect(try caller.waitForExit() == .exited(0), "\(caller.errors)")
+            #expect(caller.output == "connected\nsays \(number)\n")
+        }
+    }
+
+    @Test("one that came before the watch counts; of another one's sockets none do")
+    func before() throws {
+        let scene = try Scene(1)
+        try scene.stop()
+        let caller = try scene.app.connect(0)
+        try caller.waitForLine(containing: "connected")
+        let other = try Child("sleep", ["1000"])
+        scene.watch([other.pid])
+        scene.watch([scene.server.pid])
+        try scene.wait("the connection") { !scene.seen.isEmpty }
+        #expect(scene.seen == [scene.server.pid])
+        try scene.resume()
+        #expect(try caller.waitForExit() == .exited(0))
+    }
+
+    @Test("one that is never accepted counts once; others that come to other sockets do")
+    func leaked() throws {
+        let scene = try Scene(2, accepting: [1])
+        try scene.suspend()
+        let waiting = try scene.app.connect(0)
+        try scene.wait("the first connection") { scene.seen.count == 1 }
+        try scene.resume()
+        try scene.suspend(holding: 1)
+        let caller = try scene.app.connect(1)
+        try scene.wait("the second connection") { scene.seen.count == 1 }
+        try scene.resume()
+        #expect(try caller.waitForExit() == .exited(0))
+        #expect(waiting.advance() == nil)
+    }
+
+    @Test("of many sockets few are held, those of a child too, and of one that is killed none")
+    func many() throws {
+        let scene = try Scene(40)
+        try scene.suspend(holding: 16)
+        scene.server.kill(SIGKILL)
+        _ = try scene.server.waitForExit()
+        scene.watch([])
+        try scene.wait("the copies to be closed") { try scene.held() == 0 }
+        let caller = try scene.app.connect(0)
+        #expect(try caller.waitForExit() == .exited(1))
+        #expect(caller.errors.contains("ConnectionRefused"))
+    }
+
+    @Test("a socket that takes long to close keeps nobody waiting")
+    func lingering() throws {
+        let scene = try Scene(1)
+        try scene.suspend()
+        // In its queue waits a TCP socket that is to send what nobody reads, for an hour.
+        let sender = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import array, os, socket, struct, sys
+                server = socket.create_server(("127.0.0.1", 0))
+                one = socket.create_connection(server.getsockname())
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+                one.setblocking(False)
+                try:
+                    while True: one.send(b"x" * 65536)
+                except BlockingIOError: pass
+                end = socket.socket(socket.AF_UNIX)
+                end.connect(sys.argv[1])
+                socket.send_fds(end, [b"."], [one.fileno()])
+                print("sent", flush=True)
+                sys.stdin.read()
+                """, scene.app.directory + "/0",
+            ])
+        try sender.waitForLine(containing: "sent")
+        scene.server.kill(SIGKILL)
+        _ = try scene.server.waitForExit()
+        // Ours are the last ones now, but for the peer's, which reads nothing.
+        scene.watch([])
+        let other = try Scene(1, sharing: scene)
+        try other.suspend(holding: nil)
+        var turns = 0
+        while turns < 10 {
+            try scene.loop.runOnce(timeout: 1_000)
+            turns += 1
+        }
+        sender.kill(SIGKILL)
+        try other.wait("the other's sockets") { try other.held() == 1 }
+    }
+}
+
+private final class Scene {
+    let loop: EventLoop
+    let app: ListeningApp
+    var server: Child { app.process }
+    private final class Seen { var pids: [Int32] = [] }
+    private let told = Seen()
+    private let watcher: ConnectionWatch
+    var seen: [Int32] { told.pids }
+
+    /// - Parameters:
+    ///   - accepting: on which of them; empty: all.
+    ///   - other: whose watch is to be used.
+    init(_ sockets: Int, accepting: [Int] = [], sharing other: Scene? = nil) throws {
+        let loop = try other?.loop ?? EventLoop()
+        self.loop = loop
+        watcher =
+            try other?.watcher
+            ?? ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) { [told] in
+                told.pids.append($0)
+            }
+        app = try ListeningApp(sockets, accepting: accepting)
+    }
+
+    func watch(_ pids: Set<Int32>) { watcher.watch(pids, among: pids.union([server.pid])) }
+
+    /// - Parameter count: so many copies are waited for; nil: it is not waited; without it all.
+    func suspend(holding count: Int?? = .none) throws {
+        try stop()
+        watch([server.pid])
+        let count: Int? = if let count { count } else { app.sockets }
+        if let count { try wait("\(count) copies") { try held() == count } }
+    }
+
+    func stop() throws {
+        server.kill(SIGSTOP)
+        let process = try Proc().identity(of: server.pid)
+        try wait("the stop") { try Proc().state(of: process) == .stopped }
+    }
+
+    func resume() throws {
+        watch([])
+        try wait("the copies to be closed") { try held() == 0 }
+        told.pids = []
+        server.kill(SIGCONT)
+    }
+
+    func wait(_ what: String, _ isSo: () throws -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while try !isSo() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+            try loop.runOnce(timeout: 10_000)
+        }
+    }
+
+    /// How many of the server's sockets we have.
+    func held() throws -> Int {
+        let names = (0..<app.sockets).map { "\(app.directory)/\($0)" }
+        let table = try String(contentsOfFile: "/proc/net/unix", encoding: .utf8).split(separator: "\n")
+        let inodes = Set(
+            table.compactMap { line -> String? in
+                let words = line.split(separator: " ")
+                guard words.count == 8, names.contains(String(words[7])) else { return nil }
+                return "socket:[\(words[6])]"
+            })
+        let own = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
+            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+        }
+        return Set(own).intersection(inodes).count
+    }
+}
