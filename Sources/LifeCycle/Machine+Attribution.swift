@@ -115,6 +115,7 @@ extension Machine {
 
     /// They are looked at before long (`nextDeadline`).
     mutating func makeStale(_ numbers: some Sequence<ApplicationNumber>, _ stale: Stale) {
+        if self.stale.isEmpty { staleUntil = step.now + Self.stalePause }
         for number in numbers {
             var stale = stale
             if let before = self.stale[number] { stale.take(before) }

@@ -120,6 +120,40 @@ struct FlowTests {
             ])
     }
 
+    @Test("one step sends one user's subscribers so many signals; whoever misses some is told to read again")
+    func manySubscribers() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let applications = try (0..<12).map { _ in try Child("sleep", ["1000"]) }
+        for application in applications { try client.register("org.example.App", application.pid) }
+        let subscribers = try (0..<40).map { _ in try daemon.subscriber() }
+        for subscriber in subscribers {
+            try subscriber.settle()
+            subscriber.forget()
+        }
+        try client.reporter("ReplaceWindows") { call in
+            try call.withContainer(.array, "(tua{sv})") {
+                for (number, application) in applications.enumerated() {
+                    try call.withContainer(.struct, "tua{sv}") {
+                        try call.append(UInt64(number))
+                        try call.append(UInt32(application.pid))
+                        try call.appendDictionary([("visible", .bool(true))])
+                    }
+                }
+            }
+        }
+        for subscriber in subscribers { try subscriber.settle() }
+        let sent = subscribers.reduce(0) { $0 + $1.received.count { $0.member != "Resync" } }
+        #expect((1...384).contains(sent), "\(sent)")
+        let most = subscribers.map(\.received.count).max() ?? 0
+        for subscriber in subscribers {
+            let members = subscriber.received.map(\.member)
+            // All of it, or as much as there was room for and a word about the rest.
+            #expect(members.count == most || members.last == "Resync", "\(members)")
+        }
+        #expect(subscribers.contains { $0.received.last?.member == "Resync" })
+    }
+
     // MARK: Not reading
 
     @Test("a subscriber that does not read is cut off, costs little memory, and is told when it reads again")

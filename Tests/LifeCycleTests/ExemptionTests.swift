@@ -139,6 +139,25 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a).count == Machine.exemptionsPerUser)
     }
 
+    @Test(
+        "a reporter that leaves takes back many in steps, and only those that a set changes are written down")
+    func inSteps() throws {
+        var desk = Desk()
+        let all = try (0..<40).map { _ in try idle(&desk) }
+        func exempt() -> Int { all.count { desk.machine.objections(to: $0.0) == ["reported audio"] } }
+        try tell(&desk, all.map { ($0.1, "audio") })
+        desk.pass(Desk.second / 10)
+        #expect(exempt() == 40)
+        _ = desk.machine.takeTouched()
+        try tell(&desk, all.map { ($0.1, "audio") } + [(all[0].1, "clipboard")])
+        #expect(desk.machine.takeTouched() == [all[0].0])
+        try tell(&desk, all.map { ($0.1, "audio") })
+        desk.take(.disconnected(Desk.reporter().connection))
+        #expect(exempt() == 40 - Machine.mostAtOnce)
+        desk.pass(Desk.second / 10)
+        #expect(exempt() == 0)
+    }
+
     @Test("a machine that is restored knows what was told, and by whom")
     func restored() throws {
         var desk = Desk()

@@ -66,6 +66,21 @@ struct PressureTests {
             desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.critical), to: .subscribers)))
     }
 
+    @Test("many are warned in steps")
+    func manyWarnings() throws {
+        var desk = PressureDesk()
+        let all = try (0..<40).map { _ in try desk.background() }
+        desk.forget()
+        desk.runShort(to: 200 << 20)
+        desk.pass(Self.second)
+        let times = desk.log.compactMap { entry -> Microseconds? in
+            guard case .announce(_, .didReceiveMemoryWarning(.warning), _) = entry.effect else { return nil }
+            return entry.time
+        }
+        #expect(times.count == 40 && Set(desk.warned) == Set(all))
+        #expect(Dictionary(grouping: times) { $0 }.values.allSatisfy { $0.count <= Machine.mostAtOnce })
+    }
+
     @Test("who was suspended is not told afterwards what was short then")
     func notReplayed() throws {
         var desk = PressureDesk()
