@@ -1,5 +1,7 @@
 /// Why a reporter says that a process must not be suspended by policy. Others may have reasons of their own.
 public enum ExemptionReason: String, Sendable, CaseIterable {
+    /// What its user has run before it is suspended has not succeeded (yet).
+    case command
     /// It owns the clipboard: who pastes asks it.
     case clipboard
     /// Text in it was marked a short while ago (X11's primary selection): who pastes that asks it.

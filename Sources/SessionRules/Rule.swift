@@ -21,6 +21,10 @@ public struct Rule: Equatable, Sendable {
     public var suspendWhen: Configuration.SuspendWhen?
     /// `BackgroundCPUQuota=`, in percent of one processor.
     public var backgroundCPUQuota: UInt32?
+    /// `ExecSuspend=`: a command line for sh(1).
+    public var execSuspend: String?
+    /// `ExecResume=`: the same.
+    public var execResume: String?
     /// `OnBattery=`: whether it counts on battery or on mains only; nil: always.
     public var onBattery: Bool?
 
@@ -53,6 +57,8 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
             ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern].suspendWhen),
             ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern].backgroundCPUQuota),
+            ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern].execSuspend),
+            ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern].execResume),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
         ]
     }
@@ -80,6 +86,8 @@ public struct Rule: Equatable, Sendable {
         add("DrainForSec", drainFor)
         if let suspendWhen { lines.append("SuspendWhen=\(suspendWhen.rawValue)") }
         if let backgroundCPUQuota { lines.append("BackgroundCPUQuota=\(backgroundCPUQuota)%") }
+        if let execSuspend { lines.append("ExecSuspend=\(execSuspend)") }
+        if let execResume { lines.append("ExecResume=\(execResume)") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
         if let keepWhile {
             lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
@@ -98,6 +106,8 @@ public struct Rule: Equatable, Sendable {
             all.drainEvery = rule.drainEvery ?? all.drainEvery
             all.drainFor = rule.drainFor ?? all.drainFor
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
+            all.execSuspend = rule.execSuspend ?? all.execSuspend
+            all.execResume = rule.execResume ?? all.execResume
             all.backgroundCPUQuota = rule.backgroundCPUQuota ?? all.backgroundCPUQuota
         }
         return all
@@ -165,6 +175,10 @@ extension ConfigurationValue where Value == UInt32 {
             return CgroupShares.percentages.contains(percent) ? percent : nil
         }
     }
+}
+
+extension ConfigurationValue where Value == String {
+    fileprivate static var commandLine: Self { Self("is no command") { $0.isEmpty ? nil : $0 } }
 }
 
 extension ConfigurationValue where Value == [String] {

@@ -25,6 +25,7 @@ final class Agent {
     private var calls: CallWatch?
     private var starts: StartWatch?
     private var connections: ConnectionWatch?
+    private var commands: SuspendCommands?
     private var demands: Demands?
     /// The main processes of applications that are suspended, or about to be, and of all applications.
     private var resting: Set<Int32> = []
@@ -72,6 +73,7 @@ final class Agent {
         complain()
         watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
+        commands = SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         try watch(Desktop.observer())
         isSilent = isBlind
         if isSilent { report() } else { try connect() }
@@ -220,6 +222,7 @@ final class Agent {
         if registry?.isKnown == true {
             rules?.apply(
                 configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
+            commands?.apply(rules?.commands ?? [:])
         }
     }
 
@@ -281,7 +284,8 @@ final class Agent {
         registry = try Registry(
             bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] in adoption.leave($0) },
-            resting: { [unowned self] in follow($0, $1) })
+            resting: { [unowned self] in follow($0, $1) },
+            states: { [unowned self] in commands?.learn($0) })
         rules = try RuleKeeper(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)

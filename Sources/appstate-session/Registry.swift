@@ -19,6 +19,8 @@ final class Registry: DaemonSpeaker {
     private let tell: ([Int32: Entry]) -> Void
     private let unregistered: (Int32) -> Void
     private let tellResting: (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
+    private let tellStates: ([Int32: LifeCycleState]) -> Void
+    private var states: [Int32: LifeCycleState] = [:]
     private var entries: [Int32: Entry] = [:]
     private var suspended: Set<Int32> = []
     /// In the background, and perhaps about to be suspended.
@@ -36,11 +38,13 @@ final class Registry: DaemonSpeaker {
     ///   - unregistered: gets who is registered no more, and was not said to have ended.
     ///   - resting: gets those that are suspended, by whomever, and those that will be when their time in the background
     ///     is over; whenever one of them is registered, suspended or let run.
+    ///   - states: gets the states of all, whenever one of them is another.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void,
-        resting: @escaping (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
+        resting: @escaping (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void,
+        states: @escaping ([Int32: LifeCycleState]) -> Void
     ) throws(BusFailure) {
         self.bus = bus
         self.deaf = deaf
@@ -48,6 +52,7 @@ final class Registry: DaemonSpeaker {
         self.tell = tell
         self.unregistered = unregistered
         tellResting = resting
+        tellStates = states
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
         matches = try listen()
@@ -141,6 +146,8 @@ final class Registry: DaemonSpeaker {
     }
 
     private func learn(_ pid: Int32, _ from: String, _ to: String) {
+        states[pid] = LifeCycleState(rawValue: to)
+        tellStates(states)
         if to == LifeCycleState.suspended.rawValue {
             suspended.insert(pid)
         } else {
@@ -165,6 +172,8 @@ final class Registry: DaemonSpeaker {
         // Whether they will be suspended, nobody says here.
         (suspended, waiting) = (pids(in: .suspended), pids(in: .background))
         tellResting(suspended, waiting)
+        states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
+        tellStates(states)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }
         tell(entries)
     }
@@ -194,6 +203,8 @@ final class Registry: DaemonSpeaker {
         if entry == nil {
             suspended.remove(pid)
             waiting.remove(pid)
+            states[pid] = nil
+            tellStates(states)
         }
         tellResting(suspended, waiting)
         tell(entries)

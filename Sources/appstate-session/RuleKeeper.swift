@@ -19,6 +19,9 @@ final class RuleKeeper: DaemonSpeaker {
     /// Of those that are registered, by their objects, what does not change.
     private var known: [String: (pid: Int32, traits: Traits)] = [:]
 
+    /// What is to be run, by the main processes of applications.
+    private(set) var commands: [Int32: SuspendCommands.Commands] = [:]
+
     private var subject: Subject?
 
     /// All that the rules of applications follow from.
@@ -91,6 +94,14 @@ final class RuleKeeper: DaemonSpeaker {
                 Told(name: rules.map(\.pattern).joined(separator: Rule.separator), rule: $0)
             }
         }
+        commands = [:]
+        for (path, (pid, _)) in known {
+            guard case let told?? = wanted[path], let id = entries[pid]?.name,
+                told.rule.execSuspend != nil || told.rule.execResume != nil
+            else { continue }
+            commands[pid] = SuspendCommands.Commands(
+                id: id, suspend: told.rule.execSuspend, resume: told.rule.execResume)
+        }
         line.proceed()
     }
 
@@ -141,7 +152,11 @@ extension Rule {
         if let backgroundCPUQuota {
             entries.append((RuleKey.backgroundCPUQuota.rawValue, .uint32(backgroundCPUQuota)))
         }
-        if let keepWhile { entries.append((RuleKey.keepWhile.rawValue, .strings(keepWhile))) }
+        if let keepWhile {
+            // Otherwise nobody would wait for the command.
+            let words = execSuspend == nil ? keepWhile : keepWhile + [ExemptionReason.command.rawValue]
+            entries.append((RuleKey.keepWhile.rawValue, .strings(words)))
+        }
         return entries
     }
 }

@@ -74,7 +74,9 @@ struct PressureTests {
         desk.runShort(to: 200 << 20)
         desk.pass(Self.second)
         let times = desk.log.compactMap { entry -> Microseconds? in
-            guard case .announce(_, .didReceiveMemoryWarning(.warning), _) = entry.effect else { return nil }
+            guard case .announce(_, let announcement, _) = entry.effect,
+                announcement.signal == .didReceiveMemoryWarning
+            else { return nil }
             return entry.time
         }
         #expect(times.count == 40 && Set(desk.warned) == Set(all))

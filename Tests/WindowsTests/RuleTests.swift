@@ -1,4 +1,5 @@
 import AppStateBus
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -36,6 +37,31 @@ struct RuleTests {
         try station.wait("the rules") { try station.explain(path, "rule") == .string("ALPHA, Al*") }
         try station.configureAgent("")
         #expect(try station.waitForRemoval(of: path) == "unregistered")
+    }
+
+    @Test("ExecSuspend= is run first; one that fails keeps the application running, and Explain says so")
+    func commands() throws {
+        let (display, station) = try start("")
+        let log = station.bus.directory + "/commands"
+        func configure(_ line: String) throws {
+            try station.configureAgent(
+                Self.automatic
+                    + "KeepWhile=none\nExecSuspend=\(line)\nExecResume=echo $APPSTATED_ID >> \(log)\n")
+        }
+        try configure("false")
+        let alpha = try display.app()
+        let window = try alpha.open("Alpha")
+        let path = try station.wait(forApplication: "Alpha", alpha.pid)
+        try station.wait("the exemption") {
+            try station.explain(path, "exemptions") == .strings(["reported command"])
+        }
+        try display.run("xdotool", ["windowminimize", "\(window)"])
+        try station.wait(for: path, toBe: "background")
+        #expect(try station.explain(path, "exemptions") == .strings(["reported command"]))
+        try configure("true")
+        try station.wait(for: path, toBe: "suspended")
+        try display.run("xdotool", ["windowmap", "\(window)"])
+        try station.wait("the command") { (try? String(contentsOfFile: log, encoding: .utf8)) == "Alpha\n" }
     }
 
     /// A small UPower.

@@ -1,0 +1,121 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Systemd
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// What a user's rules have run before an application is suspended, and after it.
+@Suite("Commands of rules", .serialized)
+struct SuspendCommandsTests {
+    private final class Scene {
+        let loop: EventLoop
+        let log = NSTemporaryDirectory() + "commands.\(UUID().uuidString)"
+        private final class Told { var exempt: Set<Int32> = [] }
+        private let told = Told()
+        let commands: SuspendCommands
+        var exempt: Set<Int32> { told.exempt }
+
+        init(limit: UInt64 = 300_000_000) throws {
+            loop = try EventLoop()
+            commands = SuspendCommands(loop: loop, journal: Journal(identifier: "test"), limit: limit) {
+                [told] in told.exempt = $0
+            }
+        }
+
+        func apply(suspend: String?, resume: String? = nil) {
+            commands.apply([
+                7: SuspendCommands.Commands(id: "org.example.A", suspend: suspend, resume: resume)
+            ])
+        }
+
+        func wait(_ what: String, _ isSo: () throws -> Bool) throws {
+            let deadline = ContinuousClock.now + .seconds(300)
+            while try !isSo() {
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+                try loop.runOnce(timeout: 10_000)
+            }
+        }
+
+        var lines: [String] {
+            ((try? String(contentsOfFile: log, encoding: .utf8)) ?? "").split(separator: "\n").map(
+                String.init)
+        }
+
+        deinit { unlink(log) }
+    }
+
+    @Test("before each suspension, once it is in the background; and after it")
+    func order() throws {
+        let scene = try Scene()
+        scene.apply(
+            suspend: "echo suspend $APPSTATED_ID $APPSTATED_PID >> \(scene.log)",
+            resume: "echo resume $APPSTATED_ID $APPSTATED_PID >> \(scene.log)")
+        scene.commands.learn([7: .active, 8: .background])
+        #expect(scene.exempt == [7])
+        for round in 1...2 {
+            scene.commands.learn([7: .background, 8: .background])
+            try scene.wait("the command") { scene.exempt.isEmpty }
+            #expect(scene.lines.last == "suspend org.example.A 7" && scene.lines.count == 2 * round - 1)
+            scene.commands.learn([7: .suspended])
+            scene.commands.learn([7: .active])
+            #expect(scene.exempt == [7])
+            try scene.wait("the other command") { scene.lines.count == 2 * round }
+            #expect(scene.lines.last == "resume org.example.A 7")
+        }
+    }
+
+    @Test(
+        "one that fails or takes too long keeps it from being suspended until it was in front",
+        arguments: ["exit 3", "kill -TERM $$", "sleep 1000", "nosuchcommand"])
+    func failure(_ line: String) throws {
+        let scene = try Scene(limit: 500_000)
+        scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
+        scene.commands.learn([7: .background])
+        try scene.wait("the command's end") { Self.children().isEmpty && !scene.lines.isEmpty }
+        #expect(scene.exempt == [7])
+        scene.apply(suspend: "true")
+        try scene.wait("the other command") { scene.exempt.isEmpty }
+        scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
+        scene.commands.learn([7: .active])
+        scene.commands.learn([7: .background])
+        try scene.wait("the command's second end") { Self.children().isEmpty && scene.lines.count >= 2 }
+        #expect(scene.exempt == [7])
+    }
+
+    @Test(
+        "one that is in front again, has ended, or has another rule ends its command, and all that this started"
+    )
+    func abandoned() throws {
+        let scene = try Scene()
+        for end in 0..<3 {
+            scene.apply(suspend: "sleep 1000 & echo $! >> \(scene.log); wait")
+            scene.commands.learn([7: .background])
+            try scene.wait("the command") { scene.lines.count == end + 1 }
+            let pid = try #require(Int32(scene.lines[end]))
+            switch end {
+            case 0: scene.commands.learn([7: .active])
+            case 1: scene.commands.learn([:])
+            default: scene.apply(suspend: "true")
+            }
+            try scene.wait("its end") { kill(pid, 0) != 0 || Self.isZombie(pid) }
+        }
+        try scene.wait("the last") { scene.exempt.isEmpty }
+    }
+
+    private static func isZombie(_ pid: Int32) -> Bool {
+        (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8))?.contains(") Z ") != false
+    }
+
+    /// Shells that we have started.
+    private static func children() -> [Int32] {
+        let text = try? String(contentsOfFile: "/proc/self/task/\(getpid())/children", encoding: .utf8)
+        return (text ?? "").split(separator: " ").compactMap { Int32($0) }.filter { pid in
+            (try? String(contentsOfFile: "/proc/\(pid)/cmdline", encoding: .utf8))?.contains("begin >>")
+                == true
+        }
+    }
+}
