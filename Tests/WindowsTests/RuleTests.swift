@@ -64,6 +64,22 @@ struct RuleTests {
         try station.wait("the command") { (try? String(contentsOfFile: log, encoding: .utf8)) == "Alpha\n" }
     }
 
+    @Test(
+        "SuspendWhen=inactive: it is suspended in sight, behind another window, and runs when it has the focus"
+    )
+    func inSight() throws {
+        let (display, station) = try start(Self.automatic + "SuspendWhen=inactive\n")
+        let alpha = try display.app()
+        let window = try alpha.open("Alpha")
+        let path = try station.wait(forApplication: "Alpha", alpha.pid)
+        let beta = try display.app()
+        _ = try beta.open("Beta")
+        try station.wait(for: path, toBe: "suspended")
+        #expect(try station.explain(path, "rule") == .string("ALPHA"))
+        try display.run("xdotool", ["windowactivate", "\(window)"])
+        try station.wait(for: path, toBe: "active")
+    }
+
     /// A small UPower.
     private final class PowerStandIn {
         private let bus: Bus
