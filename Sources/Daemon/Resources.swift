@@ -436,7 +436,15 @@ final class Resources {
     /// values of one knob are told one by one, up to a number that a person reads.
     func given(_ application: Registered) -> [String] {
         let figures = ledgers[application.number]?.figures ?? [:]
-        return figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
+        var lines = figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
+        if let quota = rows[application.number]?.cpuQuota,
+            !figures.keys.contains(where: { $0.knob == .cpuQuota })
+        {
+            lines.append(
+                "CPUQuota=\(quota)% cannot be set: it needs a cgroup of its own, with a cpu controller and no limit yet"
+            )
+        }
+        return lines
     }
 
     /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights

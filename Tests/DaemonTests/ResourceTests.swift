@@ -248,6 +248,24 @@ struct ResourceTests {
                 == .strings(["Nice is somebody else's, left alone (1 thread)"]))
     }
 
+    @Test("Explain says that nothing slows an application without a cgroup of its own")
+    func noQuota() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", child.pid)
+        try client.application(path, "Configure") {
+            try $0.appendDictionary([("background-cpu-quota", .uint32(20))])
+        }
+        let facts = try client.explain(path)
+        #expect(facts["exemptions"] == .strings(["slowed to 20 % of a processor"]))
+        guard case .strings(let lines)? = facts["resources"] else { throw TestFailure("\(facts)") }
+        #expect(lines.contains { $0.hasPrefix("CPUQuota=20% cannot be set") })
+        try client.setFocus(child.pid)
+        guard case .strings(let others)? = try client.explain(path)["resources"] else { return }
+        #expect(!others.contains { $0.hasPrefix("CPUQuota") })
+    }
+
     @Test("a reload holds at once for every application; a bad line leaves the default")
     func reload() throws {
         let daemon = try TestDaemon()
