@@ -170,7 +170,9 @@ private final class Scene {
     /// How many of the server's sockets we have.
     func held() throws -> Int {
         let names = (0..<app.sockets).map { "\(app.directory)/\($0)" }
-        let table = try String(contentsOfFile: "/proc/net/unix", encoding: .utf8).split(separator: "\n")
+        // Foundation takes the kernel's first page for the whole of it.
+        let table = String(decoding: try WholeFile.read("/proc/net/unix"), as: UTF8.self).split(
+            separator: "\n")
         let inodes = Set(
             table.compactMap { line -> String? in
                 let words = line.split(separator: " ")

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import Systemd
 import TestSupport
 import Testing
@@ -75,14 +76,16 @@ struct SuspendCommandsTests {
         let scene = try Scene(limit: 500_000)
         scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
         scene.commands.learn([7: .background])
-        try scene.wait("the command's end") { Self.children().isEmpty && !scene.lines.isEmpty }
+        try scene.wait("the command's end") { try !scene.lines.isEmpty && Self.children(scene).isEmpty }
         #expect(scene.exempt == [7])
         scene.apply(suspend: "true")
         try scene.wait("the other command") { scene.exempt.isEmpty }
         scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
         scene.commands.learn([7: .active])
         scene.commands.learn([7: .background])
-        try scene.wait("the command's second end") { Self.children().isEmpty && scene.lines.count >= 2 }
+        try scene.wait("the command's second end") {
+            try scene.lines.count >= 2 && Self.children(scene).isEmpty
+        }
         #expect(scene.exempt == [7])
     }
 
@@ -110,12 +113,11 @@ struct SuspendCommandsTests {
         (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8))?.contains(") Z ") != false
     }
 
-    /// Shells that we have started.
-    private static func children() -> [Int32] {
-        let text = try? String(contentsOfFile: "/proc/self/task/\(getpid())/children", encoding: .utf8)
-        return (text ?? "").split(separator: " ").compactMap { Int32($0) }.filter { pid in
-            (try? String(contentsOfFile: "/proc/\(pid)/cmdline", encoding: .utf8))?.contains("begin >>")
-                == true
+    /// Shells that we have started, and whose end was not taken note of.
+    private static func children(_ scene: Scene) throws -> [Int32] {
+        try Proc().processes().filter { pid in
+            (try? Proc().stat(pid))?.parent == getpid()
+                && (try? TextFile.read("/proc/\(pid)/cmdline"))?.contains(scene.log) != false
         }
     }
 }

@@ -27,14 +27,14 @@ public struct ListeningSocket: Sendable {
     /// - Parameter limit: the most of them.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, proc: Proc = Proc()
-    ) -> [ListeningSocket] {
+    ) throws(KernelFailure) -> [ListeningSocket] {
         let handed = HandedOver()
         // A process's own first: of others', any user can make more than are looked at.
         let holders = proc.sockets(of: processes, handed, rest: {})
         if holders.isEmpty { return [] }
         var listening: [UInt32] = []
         var seen = 0
-        try? SocketDiagnosis(handed).ask(.unread) { report in
+        try SocketDiagnosis(handed).ask(.unread) { report in
             seen += 1
             if report.isListening, report.isConnectionOriented, holders[report.inode] != nil {
                 listening.append(report.inode)

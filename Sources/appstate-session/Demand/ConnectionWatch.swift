@@ -20,6 +20,9 @@ final class ConnectionWatch {
     /// that again.
     private var ignored: [Int32: Set<UInt32>] = [:]
     private var registered: Set<Int32> = []
+    /// Those whose look has failed: they are looked at again.
+    private var failed: Set<Int32> = []
+    private var retry: Timer?
 
     private struct Watched {
         let sockets: [ListeningSocket]
@@ -29,6 +32,7 @@ final class ConnectionWatch {
     /// Those of one look; empty where copies were closed.
     private struct Found: Sendable {
         var sockets: [ListeningSocket] = []
+        var failure: KernelFailure?
     }
 
     /// The most of one application, and of all.
@@ -36,6 +40,8 @@ final class ConnectionWatch {
     private static let mostOfAll = 128
     /// Looks and closings that wait: as many as there may be applications of one user.
     private static let mostJobs = 2_048
+    /// Until a look that has failed is tried again, microseconds.
+    private static let retryDelay: UInt64 = 1_000_000
 
     /// - Parameter needed: gets the main process of the application. That is not watched any longer then, until it is
     ///   suspended anew.
@@ -45,6 +51,7 @@ final class ConnectionWatch {
         self.needed = needed
         worker = try Worker(name: "connections", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
+        retry = try loop.timer { [unowned self] in lookAgain() }
     }
 
     deinit {
@@ -57,6 +64,7 @@ final class ConnectionWatch {
     func watch(_ suspended: Set<Int32>, among registered: Set<Int32>) {
         self.registered = registered
         ignored = ignored.filter { registered.contains($0.key) }
+        failed.formIntersection(suspended)
         for pid in watched.keys where !suspended.contains(pid) { leave(pid) }
         for pid in suspended where watched[pid] == nil { look(pid) }
     }
@@ -92,9 +100,26 @@ final class ConnectionWatch {
             {
                 pids.formUnion((try? unit.processes()) ?? [])
             }
-            return Found(sockets: ListeningSocket.of(pids.sorted(), atMost: Self.mostSockets, proc: proc))
+            do throws(KernelFailure) {
+                return Found(
+                    sockets: try ListeningSocket.of(pids.sorted(), atMost: Self.mostSockets, proc: proc))
+            } catch {
+                return Found(failure: error)
+            }
         }
-        if submission == .accepted { watched[pid] = .some(nil) }
+        if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
+    }
+
+    private func fail(_ pid: Int32, _ why: String) {
+        journal.log(.debug, "what process \(pid) listens on is looked for again: \(why)")
+        if failed.isEmpty { retry?.arm(at: loop.now + Self.retryDelay) }
+        failed.insert(pid)
+    }
+
+    private func lookAgain() {
+        let pids = failed
+        failed = []
+        for pid in pids where watched[pid] == nil { look(pid) }
     }
 
     private func takeResults() {
@@ -105,7 +130,12 @@ final class ConnectionWatch {
                 discard(sockets)
                 continue
             }
-            watch(pid, sockets)
+            if let failure = finished.value.failure {
+                watched.removeValue(forKey: pid)
+                fail(pid, "\(failure)")
+            } else {
+                watch(pid, sockets)
+            }
         }
     }
 
