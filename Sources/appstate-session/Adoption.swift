@@ -168,17 +168,14 @@ final class Adoption {
             // Opened first, then asked who it is: one that took the number before has another start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            // What counts for a time only is no word of the application's own.
-            let rules = configuration.rules(for: candidate.traits).map(\.rule)
-            let rule = Rule.combined(rules.filter { $0.onBattery == nil })
-            let suspension = rule?.suspension ?? configuration.suspension
+            // What rules say, `RuleKeeper` tells: it must not outlast them.
             let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
-                (RegisterOption.suspension.rawValue, .string(suspension.rawValue)),
+                (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
                 // It has not asked to be treated as an application: the configuration may say so.
-                (RegisterOption.reclaimable.rawValue, .bool(rule?.reclaimable ?? false)),
+                (RegisterOption.reclaimable.rawValue, .bool(false)),
                 (RegisterOption.adopted.rawValue, .bool(true)),
             ])
             calls[process] = try bus.callAsync(message) { [unowned self] reply in

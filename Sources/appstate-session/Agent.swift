@@ -73,7 +73,7 @@ final class Agent {
         complain()
         watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
-        commands = SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
+        commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         try watch(Desktop.observer())
         isSilent = isBlind
         if isSilent { report() } else { try connect() }

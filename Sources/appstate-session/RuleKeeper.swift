@@ -100,7 +100,8 @@ final class RuleKeeper: DaemonSpeaker {
                 told.rule.execSuspend != nil || told.rule.execResume != nil
             else { continue }
             commands[pid] = SuspendCommands.Commands(
-                id: id, suspend: told.rule.execSuspend, resume: told.rule.execResume)
+                id: id, suspend: told.rule.execSuspend, resume: told.rule.execResume,
+                isInactiveEnough: told.rule.suspendWhen == .inactive)
         }
         line.proceed()
     }

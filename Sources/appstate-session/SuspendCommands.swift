@@ -4,47 +4,70 @@ import Glibc
 import Linux
 import Systemd
 
-/// Runs the commands of a user's rules before an application is suspended and after it runs again: `ExecSuspend=`,
-/// `ExecResume=`.
+/// Runs the commands of a user's rules before an application is suspended and when it is in use again: `ExecSuspend=`,
+/// `ExecResume=`. One at a time for each application.
 ///
-/// From when such an application comes to the background it is exempt, until its command has succeeded. Where that fails,
-/// or takes too long, it stays exempt until it has been in front once more.
+/// From when such an application comes to where policy suspends it, it is exempt until its command has succeeded. Where that
+/// fails, or takes too long, it stays exempt until it has been in front once more.
 final class SuspendCommands {
     /// What a rule has run for one application.
     struct Commands: Equatable {
         let id: String
         let suspend: String?
         let resume: String?
+        /// Policy suspends it while it can be seen, too.
+        var isInactiveEnough = false
     }
 
     private let loop: EventLoop
     private let journal: Journal
     private let limit: UInt64
+    private let settling: UInt64
     private let tell: (Set<Int32>) -> Void
     private var commands: [Int32: Commands] = [:]
     private var states: [Int32: LifeCycleState] = [:]
-    private var preparations: [Int32: Preparation] = [:]
-    /// Those that run for nobody's suspension: `ExecResume=`, and what is being killed. By their own numbers.
-    private var others: [UInt64: Command] = [:]
-    private var lastNumber: UInt64 = 0
+    private var progress: [Int32: Progress] = [:]
+    private var timer: Timer?
 
-    /// How far an application in the background is with `ExecSuspend=`.
-    private enum Preparation {
-        case running(UInt64, Command)
-        case done
-        case failed
+    /// How far an application is with its commands.
+    private struct Progress {
+        /// What came of `ExecSuspend=` since it was in front, or suspended; nil: it has not ended.
+        var hasSucceeded: Bool?
+        /// `ExecSuspend=` was begun, or it was suspended: `ExecResume=` is to follow.
+        var owesResume = false
+        /// It runs again after it was suspended, wherever it is.
+        var resumes = false
+        /// Not before, `ExecSuspend=` is run.
+        var settled: UInt64 = 0
+        var running: Running?
     }
+
+    private struct Running {
+        let number: UInt64
+        let command: Command
+        let isSuspend: Bool
+        /// It was killed, and tells nothing.
+        var isAbandoned = false
+    }
+
+    private var lastNumber: UInt64 = 0
 
     /// - Parameters:
     ///   - limit: a command may take so long; microseconds.
+    ///   - settling: who is let run is on its way to the front, as a rule: so long nothing is begun; microseconds.
     ///   - tell: gets the main processes of those that must not be suspended, whenever they are others.
     init(
-        loop: EventLoop, journal: Journal, limit: UInt64 = 10_000_000, tell: @escaping (Set<Int32>) -> Void
-    ) {
+        loop: EventLoop, journal: Journal, limit: UInt64 = 10_000_000, settling: UInt64 = 500_000,
+        tell: @escaping (Set<Int32>) -> Void
+    ) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
         self.limit = limit
+        self.settling = settling
         self.tell = tell
+        timer = try loop.timer { [unowned self] in
+            for pid in Array(progress.keys) { proceed(pid) }
+        }
     }
 
     /// What the rules say, by the main processes of applications.
@@ -52,89 +75,122 @@ final class SuspendCommands {
         guard commands != self.commands else { return }
         let former = self.commands
         self.commands = commands
-        for (pid, command) in commands where former[pid]?.suspend != command.suspend { prepare(pid) }
+        for pid in Set(former.keys).union(commands.keys) where former[pid] != commands[pid] {
+            if former[pid]?.suspend != commands[pid]?.suspend {
+                abandon(pid)
+                progress[pid]?.hasSucceeded = nil
+            }
+            proceed(pid)
+        }
         publish()
     }
 
     /// All applications, as they are now. Whoever is not among them has ended.
     func learn(_ states: [Int32: LifeCycleState]) {
-        for pid in self.states.keys where states[pid] == nil { move(pid, to: nil) }
-        for (pid, state) in states { move(pid, to: state) }
-    }
-
-    /// An application has another state; nil: it has ended.
-    func move(_ pid: Int32, to state: LifeCycleState?) {
-        let before = states[pid]
-        guard state != before else { return }
-        states[pid] = state
-        if before == .suspended, state != nil, let commands = commands[pid], let line = commands.resume {
-            run(line, "ExecResume", pid, commands) { _ in }
-        }
-        if state == .background {
-            prepare(pid)
-        } else if state != .suspended {
+        for pid in self.states.keys where states[pid] == nil {
             abandon(pid)
+            progress[pid]?.owesResume = false
+            self.states[pid] = nil
         }
+        for (pid, state) in states where self.states[pid] != state { move(pid, to: state) }
         publish()
     }
 
-    // MARK: Preparations
-
-    private func prepare(_ pid: Int32) {
-        abandon(pid)
-        guard states[pid] == .background, let commands = commands[pid], let line = commands.suspend else {
-            return
+    private func move(_ pid: Int32, to state: LifeCycleState) {
+        let wasSuspended = states[pid] == .suspended
+        states[pid] = state
+        var next = progress[pid] ?? Progress()
+        if state == .suspended {
+            next.owesResume = true
+        } else if wasSuspended {
+            (next.hasSucceeded, next.resumes) = (nil, true)
+            next.settled = loop.now + settling
+        } else if !isResting(pid) {
+            next.hasSucceeded = nil
         }
-        preparations[pid] = .failed
-        run(line, "ExecSuspend", pid, commands, isPreparation: true) { [unowned self] hasSucceeded in
-            preparations[pid] = hasSucceeded ? .done : .failed
-            publish()
+        progress[pid] = next
+        if !isResting(pid) { abandon(pid) }
+        proceed(pid)
+    }
+
+    /// It is where policy suspends it.
+    private func isResting(_ pid: Int32) -> Bool {
+        switch states[pid] {
+        case .background: true
+        case .inactive: commands[pid]?.isInactiveEnough == true
+        case .active, .suspended, .notRunning, nil: false
         }
     }
 
+    /// Ends `ExecSuspend=`, if it runs.
     private func abandon(_ pid: Int32) {
-        guard case .running(let number, let command)? = preparations.removeValue(forKey: pid) else { return }
-        others[number] = command
-        command.kill()
+        guard progress[pid]?.running?.isSuspend == true else { return }
+        progress[pid]?.running?.isAbandoned = true
+        progress[pid]?.running?.command.kill()
+    }
+
+    /// Begins what is due, if nothing runs.
+    private func proceed(_ pid: Int32) {
+        guard let now = progress[pid], now.running == nil else { return }
+        guard states[pid] != nil else {
+            progress[pid] = nil
+            return
+        }
+        if now.owesResume, states[pid] != .suspended, now.resumes || !isResting(pid) {
+            progress[pid]?.owesResume = false
+            progress[pid]?.resumes = false
+            if let commands = commands[pid], let line = commands.resume {
+                return run(line, of: commands, for: pid, isSuspend: false)
+            }
+        }
+        progress[pid]?.resumes = false
+        guard isResting(pid), now.hasSucceeded == nil, let commands = commands[pid],
+            let line = commands.suspend
+        else { return }
+        guard now.settled <= loop.now else {
+            timer?.arm(at: now.settled)
+            return
+        }
+        progress[pid]?.owesResume = true
+        run(line, of: commands, for: pid, isSuspend: true)
     }
 
     private func publish() {
         let exempt = commands.filter { pid, commands in
-            guard commands.suspend != nil else { return false }
-            if case .done? = preparations[pid] { return false }
             // Whoever was suspended at somebody's word is not to be let run for this.
-            return states[pid] != .suspended
+            commands.suspend != nil && progress[pid]?.hasSucceeded != true && states[pid] != .suspended
         }
         tell(Set(exempt.keys))
     }
 
-    // MARK: Commands
-
-    private func run(
-        _ line: String, _ key: String, _ pid: Int32, _ commands: Commands, isPreparation: Bool = false,
-        _ done: @escaping (_ hasSucceeded: Bool) -> Void
-    ) {
+    private func run(_ line: String, of commands: Commands, for pid: Int32, isSuspend: Bool) {
         lastNumber += 1
         let number = lastNumber
         do {
             let command = try Command(
                 line, environment: ["APPSTATED_ID=\(commands.id)", "APPSTATED_PID=\(pid)"], loop: loop,
                 limit: limit
-            ) { [unowned self] failure in
-                if let failure { journal.log(.warning, "\(key)= of \(commands.id) \(failure)") }
-                // Somebody else may wait for another one by now.
-                if others.removeValue(forKey: number) != nil, isPreparation { return }
-                done(failure == nil)
-            }
-            if isPreparation {
-                preparations[pid] = .running(number, command)
-            } else {
-                others[number] = command
-            }
+            ) { [unowned self] failure in ended(pid, number, commands.id, failure) }
+            progress[pid]?.running = Running(number: number, command: command, isSuspend: isSuspend)
         } catch {
-            journal.log(.warning, "\(key)= of \(commands.id) cannot be run: \(error)")
-            done(false)
+            journal.log(.warning, "a command of the rule of \(commands.id) cannot be run: \(error)")
+            if isSuspend { progress[pid]?.hasSucceeded = false }
         }
+    }
+
+    private func ended(_ pid: Int32, _ number: UInt64, _ id: String, _ failure: String?) {
+        guard let running = progress[pid]?.running, running.number == number else { return }
+        progress[pid]?.running = nil
+        if !running.isAbandoned {
+            if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
+            if let failure {
+                let key = running.isSuspend ? "ExecSuspend" : "ExecResume"
+                let after = running.isSuspend ? "; it is not suspended until it was in front" : ""
+                journal.log(.warning, "\(key)= of \(id) \(failure)\(after)")
+            }
+        }
+        proceed(pid)
+        publish()
     }
 }
 
@@ -218,7 +274,7 @@ final class Command {
             $0.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
         }
         var pid: pid_t = 0
-        let result = withStrings(["sh", "-c", line]) { arguments in
+        let result = withStrings(["sh", "-c", "--", line]) { arguments in
             withStrings((own ?? []) + environment) { variables in
                 posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments, variables)
             }

@@ -44,6 +44,9 @@ struct RuleCommand: ParsableCommand {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
         }
         guard delete || !assignments.isEmpty else { return try show(rule) }
+        guard !delete || assignments.isEmpty else {
+            throw ValidationError("--delete takes out the whole rule; KEY= takes out one key.")
+        }
         let pairs = try assignments.map(Self.pair)
         for (key, value) in pairs {
             let text = "[\(rule.section)]\n\(key)=\(value)\n"
@@ -67,6 +70,8 @@ struct RuleCommand: ParsableCommand {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex,
             !text.contains(where: \.isNewline)
         else { throw ValidationError("\"\(text)\" is not KEY=VALUE.") }
+        // It would go on in the next line.
+        guard text.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
         return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
     }
 

@@ -20,16 +20,17 @@ struct SuspendCommandsTests {
         let commands: SuspendCommands
         var exempt: Set<Int32> { told.exempt }
 
-        init(limit: UInt64 = 300_000_000) throws {
+        init(limit: UInt64 = 300_000_000, settling: UInt64 = 0) throws {
             loop = try EventLoop()
-            commands = SuspendCommands(loop: loop, journal: Journal(identifier: "test"), limit: limit) {
-                [told] in told.exempt = $0
-            }
+            commands = try SuspendCommands(
+                loop: loop, journal: Journal(identifier: "test"), limit: limit, settling: settling
+            ) { [told] in told.exempt = $0 }
         }
 
-        func apply(suspend: String?, resume: String? = nil) {
+        func apply(suspend: String?, resume: String? = nil, isInactiveEnough: Bool = false) {
             commands.apply([
-                7: SuspendCommands.Commands(id: "org.example.A", suspend: suspend, resume: resume)
+                7: SuspendCommands.Commands(
+                    id: "org.example.A", suspend: suspend, resume: resume, isInactiveEnough: isInactiveEnough)
             ])
         }
 
@@ -87,6 +88,42 @@ struct SuspendCommandsTests {
             try scene.lines.count >= 2 && Self.children(scene).isEmpty
         }
         #expect(scene.exempt == [7])
+    }
+
+    @Test("one that is on its way to the front has ExecResume= run alone; what was begun is followed by it")
+    func pairs() throws {
+        let scene = try Scene(settling: 300_000_000)
+        scene.apply(suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)")
+        scene.commands.learn([7: .background])
+        try scene.wait("the command") { scene.exempt.isEmpty }
+        // It was never suspended.
+        scene.commands.learn([7: .active])
+        try scene.wait("the other command") { scene.lines == ["S", "R"] }
+        scene.commands.learn([7: .background])
+        try scene.wait("the command") { scene.exempt.isEmpty }
+        scene.commands.learn([7: .suspended])
+        scene.commands.learn([7: .background])
+        #expect(scene.exempt == [7])
+        scene.commands.learn([7: .inactive])
+        scene.commands.learn([7: .active])
+        try scene.wait("the other command") { scene.lines == ["S", "R", "S", "R"] }
+    }
+
+    @Test("one after the other; where what can be seen is suspended, from inactive on")
+    func oneByOne() throws {
+        let scene = try Scene()
+        scene.apply(
+            suspend: "echo S >> \(scene.log)",
+            resume: "while [ ! -e \(scene.log).go ]; do :; done; echo R >> \(scene.log)",
+            isInactiveEnough: true)
+        scene.commands.learn([7: .suspended])
+        scene.commands.learn([7: .background])
+        scene.commands.learn([7: .inactive])
+        #expect(scene.lines == [] && scene.exempt == [7])
+        try Child("touch", [scene.log + ".go"]).waitForExit()
+        try scene.wait("both") { scene.exempt.isEmpty }
+        #expect(scene.lines == ["R", "S"])
+        unlink(scene.log + ".go")
     }
 
     @Test(
