@@ -2,25 +2,30 @@ import Glibc
 import Linux
 import Windows
 
-/// Tells that a file or a server's socket may have come to a directory, or its directory to the one above: inotify(7).
+/// Tells that a file or a server's socket may have come to a directory, or a directory above it that is not there: inotify(7).
 final class PathWatch {
     private let inotify: Descriptor
-    private let directories: [String]
+    private let path: String
+    private let isFile: Bool
+    /// That of the directory in which the next one down may come, while that is not there.
+    private var ancestor: Int32?
 
-    private let events: UInt32
+    private var events: UInt32 {
+        UInt32(IN_MOVED_TO) | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : UInt32(IN_CREATE))
+    }
+    /// Much may be written in those above, which is nothing to us.
+    private static let comings = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
 
     /// - Parameters:
     ///   - path: the file or socket, which need not be there, nor its directory.
-    ///   - isFile: told when it has been written, rather than when it comes, and when it goes away.
+    ///   - isFile: told when it has been written, rather than when it comes, and when it goes away; also where it is a link
+    ///     to one elsewhere.
     /// - Throws: `unreachable` where the kernel gives nothing to watch with.
     init(path: String, isFile: Bool = false) throws(ObserverFailure) {
-        events =
-            UInt32(IN_MOVED_TO) | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : UInt32(IN_CREATE))
+        (self.path, self.isFile) = (path, isFile)
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
         guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
         inotify = Descriptor(owning: number)
-        let directory = Self.parent(of: path)
-        directories = [Self.parent(of: directory), directory]
         watch()
     }
 
@@ -34,11 +39,42 @@ final class PathWatch {
         watch()
     }
 
-    /// What is watched already stays so; what is not there is passed over.
+    /// What is watched already stays so.
     private func watch() {
-        // Much may be written in the one above, which is nothing to us.
-        inotify_add_watch(inotify.rawValue, directories[0], UInt32(IN_CREATE) | UInt32(IN_MOVED_TO))
-        inotify_add_watch(inotify.rawValue, directories[1], events)
+        let directory = Self.parent(of: path)
+        let former = ancestor
+        // From above: what comes in between is seen.
+        ancestor = awaitDirectory(Self.parent(of: directory))
+        // To take one back is an event, too.
+        if let former, former != ancestor { inotify_rm_watch(inotify.rawValue, former) }
+        guard inotify_add_watch(inotify.rawValue, directory, events) >= 0, isFile, let target else { return }
+        inotify_add_watch(inotify.rawValue, Self.parent(of: target), events)
+    }
+
+    /// Watches what comes to a directory; while it is not there, to the nearest one above it that is.
+    ///
+    /// - Returns: the watch of that one; nil: the directory is there.
+    private func awaitDirectory(_ directory: String) -> Int32? {
+        if inotify_add_watch(inotify.rawValue, directory, Self.comings) >= 0 { return nil }
+        var place = directory
+        while place != "/" {
+            place = Self.parent(of: place)
+            let watch = inotify_add_watch(inotify.rawValue, place, Self.comings)
+            guard watch >= 0 else { continue }
+            // It may have come meanwhile.
+            return inotify_add_watch(inotify.rawValue, directory, Self.comings) >= 0 ? nil : watch
+        }
+        return nil
+    }
+
+    /// Where the file is a link.
+    private var target: String? {
+        var status = stat()
+        guard lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFLNK,
+            let pointer = realpath(path, nil)
+        else { return nil }
+        defer { free(pointer) }
+        return String(cString: pointer)
     }
 
     private static func parent(of path: String) -> String {

@@ -1,0 +1,61 @@
+import Foundation
+import Glibc
+import Testing
+
+@testable import appstate_session
+
+/// Files that come, are written, and go.
+@Suite("Watched paths")
+struct PathWatchTests {
+    @Test(
+        "the file is watched where none of its directories is there, and where it is a link; else nothing happens"
+    )
+    func watched() throws {
+        let home = NSTemporaryDirectory() + "home.\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let files = FileManager.default
+        try files.createDirectory(atPath: home + "/dot", withIntermediateDirectories: true)
+        let directory = home + "/.config/appstated"
+        let watch = try PathWatch(path: directory + "/session.conf", isFile: true)
+        func isTold() -> Bool {
+            var look = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
+            return poll(&look, 1, 0) > 0
+        }
+        func write(to path: String) {
+            let number = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
+            _ = Glibc.write(number, "x", 1)
+            close(number)
+        }
+        /// Whatever comes of it, it comes to rest.
+        func settle() throws {
+            var turns = 0
+            while isTold() {
+                watch.dispatch()
+                turns += 1
+                try #require(turns < 10)
+            }
+        }
+        try settle()
+        for step in ["/.config", "/.config/appstated"] {
+            try files.createDirectory(atPath: home + step, withIntermediateDirectories: false)
+            #expect(isTold())
+            try settle()
+        }
+        // Its home is nothing to it any more.
+        write(to: home + "/other")
+        #expect(!isTold())
+        write(to: directory + "/session.conf")
+        #expect(isTold())
+        try settle()
+        try files.removeItem(atPath: directory + "/session.conf")
+        write(to: home + "/dot/session.conf")
+        try files.createSymbolicLink(
+            atPath: directory + "/new", withDestinationPath: home + "/dot/session.conf")
+        rename(directory + "/new", directory + "/session.conf")
+        #expect(isTold())
+        try settle()
+        write(to: home + "/dot/session.conf")
+        #expect(isTold())
+        try settle()
+    }
+}
