@@ -104,7 +104,7 @@ extension Bus {
     ///   dealt with it, so that nothing else sees it.
     /// - Returns: the filter; it holds for as long as it is kept.
     public func addFilter(_ handler: @escaping (borrowing Message) -> Bool) throws(BusFailure) -> Slot {
-        try Slot.make(owning: FilterContext(handler), "add", "a filter") { slot, userdata in
+        try Slot.make(owning: FilterContext((handler, isMonitor)), "add", "a filter") { slot, userdata in
             sd_bus_add_filter(pointer, &slot, handleFilter, userdata)
         }
     }
@@ -135,7 +135,7 @@ private typealias ReplyContext = Context<((borrowing Message) -> Void)?>
 private typealias MatchContext = Context<
     (handler: (borrowing Message) -> Void, failed: (MethodError) -> Void)
 >
-private typealias FilterContext = Context<(borrowing Message) -> Bool>
+private typealias FilterContext = Context<(handler: (borrowing Message) -> Bool, isMonitor: Bool)>
 
 private func handleReply(
     _ message: OpaquePointer?, _ userdata: UnsafeMutableRawPointer?,
@@ -174,5 +174,8 @@ private func handleFilter(
     _ error: UnsafeMutablePointer<sd_bus_error>?
 ) -> Int32 {
     guard let message, let userdata else { return -EINVAL }
-    return FilterContext.at(userdata).value(Message(retaining: message)) ? 1 : 0
+    let (handler, isMonitor) = FilterContext.at(userdata).value
+    if handler(Message(retaining: message)) { return 1 }
+    // sd_bus_set_monitor(3) does not keep sd-bus from answering a call that nobody deals with.
+    return isMonitor && sd_bus_message_is_method_call(message, nil, nil) > 0 ? 1 : 0
 }

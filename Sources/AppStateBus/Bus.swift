@@ -7,11 +7,15 @@ import Glibc
 public final class Bus {
     let pointer: OpaquePointer
     let complain: (String) -> Void
+    let isMonitor: Bool
     private var disconnection: Slot?
 
-    private init(_ pointer: OpaquePointer, _ complain: @escaping (String) -> Void) {
+    private init(
+        _ pointer: OpaquePointer, _ complain: @escaping (String) -> Void, isMonitor: Bool = false
+    ) {
         self.pointer = pointer
         self.complain = complain
+        self.isMonitor = isMonitor
         LiveHandles.counts.pointee.buses += 1
     }
 
@@ -35,7 +39,8 @@ public final class Bus {
     /// Connects to the bus at a D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
     ///
     /// - Parameters:
-    ///   - isMonitor: it is about to call BecomeMonitor (D-Bus specification): nothing that comes is answered.
+    ///   - isMonitor: it is about to call BecomeMonitor (D-Bus specification). A filter sees all that comes, and no call is
+    ///     answered: a bus disconnects a monitor that sends anything.
     ///   - complain: as for `system(complain:)`.
     public static func open(
         address: String, isMonitor: Bool = false, complain: @escaping (String) -> Void = { _ in }
@@ -43,7 +48,7 @@ public final class Bus {
         var made: OpaquePointer?
         try check(sd_bus_new(&made), "open", address)
         guard let made else { throw BusFailure(operation: "open", subject: address, errno: ENOMEM) }
-        let bus = Bus(made, complain)
+        let bus = Bus(made, complain, isMonitor: isMonitor)
         try check(sd_bus_set_address(made, address), "set the address", address)
         try check(sd_bus_set_bus_client(made, 1), "be a client of", address)
         if isMonitor { try check(sd_bus_set_monitor(made, 1), "be a monitor of", address) }

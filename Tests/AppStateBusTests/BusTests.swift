@@ -58,6 +58,37 @@ import Testing
         #expect(started?.hasPrefix("org.freedesktop.DBus.Error.Spawn.") == true, "\(started ?? "")")
     }
 
+    @Test func aMonitorSeesCallsAndAnswersNone() throws {
+        let peers = try Peers()
+        let monitor = try Bus.open(address: peers.daemon.address, isMonitor: true)
+        var seen: [String] = []
+        let filter = try monitor.addFilter { message in
+            if message.isMethodCall { seen.append(message.member ?? "") }
+            return false
+        }
+        let become = try monitor.newCall(
+            destination: Bus.driver, path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
+        try become.append(strings: ["type='method_call',interface='org.example.Seen'"])
+        try become.append(UInt32(0))
+        _ = try monitor.call(become)
+        let deadline = ContinuousClock.now + .seconds(300)
+        var answers: [Slot] = []
+        for turn in 1...3 {
+            let call = try peers.client.newCall(
+                destination: peers.client.uniqueName, path: "/", interface: "org.example.Seen",
+                member: "Turn\(turn)")
+            answers.append(try peers.client.callAsync(call) { _ in })
+            try peers.client.flush()
+            while seen.count < turn, ContinuousClock.now < deadline {
+                var event = pollfd(fd: monitor.descriptor, events: Int16(POLLIN), revents: 0)
+                if try !monitor.process() { poll(&event, 1, 1_000) }
+            }
+        }
+        #expect(seen == ["Turn1", "Turn2", "Turn3"])
+        withExtendedLifetime(filter) {}
+    }
+
     @Test func aNameHasOneOwner() throws {
         let peers = try Peers()
         #expect(throws: BusFailure(operation: "request the name", subject: Peers.name, errno: EEXIST)) {

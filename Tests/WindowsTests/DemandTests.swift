@@ -86,6 +86,33 @@ struct DemandTests {
         #expect(calls.seen.count == before)
     }
 
+    @Test("each of many calls that follow upon each other at once")
+    func callsInARow() throws {
+        let calls = try Calls(Self.sessionBus())
+        let (callee, caller) = (
+            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
+        )
+        let name = callee.uniqueName
+        var answers: [Slot] = []
+        func ping() throws {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            answers.append(try caller.callAsync(call) { _ in })
+            try caller.flush()
+        }
+        calls.follow([getpid()])
+        // They are seen from when the monitor is there.
+        try calls.wait("the first call") {
+            if calls.seen.isEmpty { try ping() }
+            return !calls.seen.isEmpty
+        }
+        for _ in 0..<20 {
+            let before = calls.seen.count
+            try ping()
+            try calls.wait("one more call") { calls.seen.count > before }
+        }
+    }
+
     @Test("a session manager's question to one client, and no other signal")
     func sessionEnd() throws {
         let calls = try Calls(Self.sessionBus())
