@@ -70,7 +70,7 @@ final class Adoption {
     }
 
     /// Whether it must be known who is registered.
-    var isWanted: Bool { isAsked || !adopted.isEmpty }
+    var isWanted: Bool { isAsked || !adopted.isEmpty || !calls.isEmpty }
 
     private var isAsked: Bool { !configuration.adopt.isEmpty || !configuration.rules.isEmpty }
 
@@ -174,7 +174,7 @@ final class Adoption {
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
                 (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
-                // It has not asked to be treated as an application: the configuration may say so.
+                // It has not asked to be treated as an application.
                 (RegisterOption.reclaimable.rawValue, .bool(false)),
                 (RegisterOption.adopted.rawValue, .bool(true)),
             ])
@@ -199,6 +199,8 @@ final class Adoption {
         journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
         // The daemon tells of it only after this answer, and of others it may have told before.
         registered?[candidate.process.pid] = entry
+        // The configuration may have changed since it was asked for.
+        letGo()
         if let registered { for pid in registered.keys { giveWay(to: pid) } }
     }
 
@@ -231,8 +233,8 @@ final class Adoption {
     private func letGo() {
         guard registered != nil else { return }
         for (process, application) in adopted where !wants(application.entry.name, application.traits) {
-            unregister(process, application.entry)
             released.insert(process.pid)
+            unregister(process, application.entry)
         }
     }
 

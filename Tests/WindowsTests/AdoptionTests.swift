@@ -282,6 +282,22 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
     }
 
+    @Test(
+        "what the daemon takes only after the configuration has changed is let go, if it is not to be adopted any more"
+    )
+    func takenLate() throws {
+        let scene = try Scene("[Session]\nAdopt=*\n")
+        try scene.settle()
+        let daemon = try #require(scene.station.daemon)
+        daemon.kill(SIGSTOP)
+        let alpha = try scene.display.app()
+        try scene.station.waitForCall(of: "RegisterProcess") { _ = try alpha.open("Alpha") }
+        try scene.station.reloadAgent("")
+        daemon.kill(SIGCONT)
+        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
+        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
+    }
+
     @Test("what was unregistered while the agent did not read is known when it reads again")
     func withheld() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")

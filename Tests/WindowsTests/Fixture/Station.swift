@@ -276,6 +276,27 @@ final class Station {
         return removals[path] ?? ""
     }
 
+    /// Does something, and waits until a method of the daemon's has been called because of it, answered or not.
+    func waitForCall(of member: String, after act: () throws -> Void) throws {
+        let monitor = try Bus.open(address: bus.address, isMonitor: true)
+        var isCalled = false
+        let seen = try monitor.addFilter { message in
+            if message.isMethodCall, message.member == member { isCalled = true }
+            return false
+        }
+        let message = try monitor.newCall(
+            destination: Bus.driver, path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
+        try message.append(strings: ["type='method_call',destination='\(BusNames.service)'"])
+        try message.append(UInt32(0))
+        _ = try monitor.call(message)
+        try act()
+        try monitor.attach(to: loop)
+        try wait("a call of \(member)") { isCalled }
+        withExtendedLifetime(seen) {}
+        monitor.close()
+    }
+
     func forget() { edges = [:] }
 
     /// How often signals were withheld, because nobody read them: a walk may have gaps then.
