@@ -88,11 +88,11 @@ extension Machine {
     mutating func refreshExemptions() {
         let reasons = reportedReasons()
         let settings = settings
-        let due = exempted.union(reasons.keys).sorted().filter { number in
-            applications[number].map { $0.reportedReasons != (reasons[number] ?? []).sorted() } ?? false
-        }
-        for number in due.prefix(Self.mostAtOnce) {
+        let due = exempted.union(reasons.keys).sorted().compactMap { number in
             let told = (reasons[number] ?? []).sorted()
+            return applications[number].flatMap { $0.reportedReasons == told ? nil : (number, told) }
+        }
+        for (number, told) in due.prefix(Self.mostAtOnce) {
             updateAnnouncing(number, .policy) {
                 $0.reportedReasons = told
                 // There are gaps between two pieces of music.
@@ -101,7 +101,7 @@ extension Machine {
                 }
             }
         }
-        let others = due.dropFirst(Self.mostAtOnce)
+        let others = due.dropFirst(Self.mostAtOnce).map(\.0)
         exempted = Set(reasons.keys).union(others)
         makeStale(others, Stale(reason: .policy, isExemption: true))
     }

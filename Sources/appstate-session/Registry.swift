@@ -22,7 +22,7 @@ final class Registry: DaemonSpeaker {
     private let tellStates: ([Int32: LifeCycleState]) -> Void
     private var states: [Int32: LifeCycleState] = [:]
     private var entries: [Int32: Entry] = [:]
-    private var suspended: Set<Int32> = []
+    private var suspended: Set<Int32> { Set(states.filter { $0.value == .suspended }.keys) }
     /// In the background, and perhaps about to be suspended.
     private var waiting: Set<Int32> = []
     /// Whether a daemon has told of all that are registered, and is still there.
@@ -148,16 +148,11 @@ final class Registry: DaemonSpeaker {
     private func learn(_ pid: Int32, _ from: String, _ to: String) {
         states[pid] = LifeCycleState(rawValue: to)
         tellStates(states)
-        if to == LifeCycleState.suspended.rawValue {
-            suspended.insert(pid)
-        } else {
-            suspended.remove(pid)
-            // It runs because somebody needs it, as a rule, and has yet to answer.
-            if from == LifeCycleState.suspended.rawValue, to == LifeCycleState.background.rawValue {
-                waiting.insert(pid)
-            } else if to != LifeCycleState.background.rawValue {
-                waiting.remove(pid)
-            }
+        // It runs because somebody needs it, as a rule, and has yet to answer.
+        if from == LifeCycleState.suspended.rawValue, to == LifeCycleState.background.rawValue {
+            waiting.insert(pid)
+        } else if to != LifeCycleState.background.rawValue, to != LifeCycleState.suspended.rawValue {
+            waiting.remove(pid)
         }
         tellResting(suspended, waiting)
     }
@@ -166,13 +161,10 @@ final class Registry: DaemonSpeaker {
         let before = isKnown ? entries : [:]
         entries = rows.mapValues(\.entry)
         isKnown = true
-        func pids(in state: LifeCycleState) -> Set<Int32> {
-            Set(rows.filter { $0.value.state == state.rawValue }.keys)
-        }
-        // Whether they will be suspended, nobody says here.
-        (suspended, waiting) = (pids(in: .suspended), pids(in: .background))
-        tellResting(suspended, waiting)
         states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
+        // Whether they will be suspended, nobody says here.
+        waiting = Set(states.filter { $0.value == .background }.keys)
+        tellResting(suspended, waiting)
         tellStates(states)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }
         tell(entries)
@@ -201,7 +193,6 @@ final class Registry: DaemonSpeaker {
         guard let pid = Int32(exactly: pid) else { return }
         entries[pid] = entry
         if entry == nil {
-            suspended.remove(pid)
             waiting.remove(pid)
             states[pid] = nil
             tellStates(states)

@@ -1,7 +1,5 @@
 import AppStateBus
 import AppStateContract
-import Glibc
-import Linux
 import Systemd
 
 /// Runs the commands of a user's rules before an application is suspended and when it is in use again: `ExecSuspend=`,
@@ -43,14 +41,11 @@ final class SuspendCommands {
     }
 
     private struct Running {
-        let number: UInt64
         let command: Command
         let isSuspend: Bool
         /// It was killed, and tells nothing.
         var isAbandoned = false
     }
-
-    private var lastNumber: UInt64 = 0
 
     /// - Parameters:
     ///   - limit: a command may take so long; microseconds.
@@ -164,22 +159,20 @@ final class SuspendCommands {
     }
 
     private func run(_ line: String, of commands: Commands, for pid: Int32, isSuspend: Bool) {
-        lastNumber += 1
-        let number = lastNumber
         do {
             let command = try Command(
                 line, environment: ["APPSTATED_ID=\(commands.id)", "APPSTATED_PID=\(pid)"], loop: loop,
                 limit: limit
-            ) { [unowned self] failure in ended(pid, number, commands.id, failure) }
-            progress[pid]?.running = Running(number: number, command: command, isSuspend: isSuspend)
+            ) { [unowned self] failure in ended(pid, commands.id, failure) }
+            progress[pid]?.running = Running(command: command, isSuspend: isSuspend)
         } catch {
             journal.log(.warning, "a command of the rule of \(commands.id) cannot be run: \(error)")
             if isSuspend { progress[pid]?.hasSucceeded = false }
         }
     }
 
-    private func ended(_ pid: Int32, _ number: UInt64, _ id: String, _ failure: String?) {
-        guard let running = progress[pid]?.running, running.number == number else { return }
+    private func ended(_ pid: Int32, _ id: String, _ failure: String?) {
+        guard let running = progress[pid]?.running else { return }
         progress[pid]?.running = nil
         if !running.isAbandoned {
             if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
@@ -191,105 +184,5 @@ final class SuspendCommands {
         }
         proceed(pid)
         publish()
-    }
-}
-
-/// A command line that runs by itself, in a group of its own.
-final class Command {
-    private let pid: Int32
-    private let process: PidFD
-    private var source: Source?
-    private var timer: Timer?
-    private let done: (String?) -> Void
-    private var isLate = false
-
-    /// Starts it with sh(1).
-    ///
-    /// - Parameters:
-    ///   - environment: `NAME=value`, beside our own.
-    ///   - limit: after so many microseconds it is killed.
-    ///   - done: gets why it has failed; nil: it has succeeded.
-    init(
-        _ line: String, environment: [String], loop: EventLoop, limit: UInt64,
-        done: @escaping (_ failure: String?) -> Void
-    ) throws {
-        self.done = done
-        pid = try Self.spawn(line, environment)
-        process = try PidFD(pid: pid)
-        source = try loop.watch(process.rawValue) { [unowned self] _ in finish() }
-        timer = try loop.timer { [unowned self] in
-            isLate = true
-            kill()
-        }
-        timer?.arm(at: loop.now + limit)
-    }
-
-    deinit {
-        if source != nil {
-            source?.cancel()
-            kill()
-            waitpid(pid, nil, 0)
-        }
-    }
-
-    /// Ends it, and what it has started.
-    func kill() { Glibc.kill(-pid, SIGKILL) }
-
-    private func finish() {
-        var status: Int32 = 0
-        guard waitpid(pid, &status, WNOHANG) == pid else { return }
-        source?.cancel()
-        (source, timer) = (nil, nil)
-        // What it has left behind in its group is no command of ours any more.
-        let failure: String? =
-            if isLate {
-                "took too long, and was killed"
-            } else if status & 0x7F != 0 {
-                "was killed by signal \(status & 0x7F)"
-            } else if status != 0 {
-                "ended with \(status >> 8 & 0xFF)"
-            } else {
-                nil
-            }
-        done(failure)
-    }
-
-    private static func spawn(_ line: String, _ environment: [String]) throws(KernelFailure) -> Int32 {
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var signals = sigset_t()
-        sigemptyset(&signals)
-        posix_spawnattr_setsigmask(&attributes, &signals)
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGCHLD] { sigaddset(&signals, signal) }
-        posix_spawnattr_setsigdefault(&attributes, &signals)
-        posix_spawnattr_setpgroup(&attributes, 0)
-        posix_spawnattr_setflags(
-            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
-        let own = (try? WholeFile.read("/proc/self/environ")).map {
-            $0.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
-        }
-        var pid: pid_t = 0
-        let result = withStrings(["sh", "-c", "--", line]) { arguments in
-            withStrings((own ?? []) + environment) { variables in
-                posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments, variables)
-            }
-        }
-        guard result == 0 else {
-            throw KernelFailure(operation: "run", subject: line, errno: result)
-        }
-        return pid
-    }
-
-    private static func withStrings<Result>(
-        _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
-    ) -> Result {
-        let copies = strings.map { strdup($0) }
-        defer { for copy in copies { free(copy) } }
-        return body(copies + [nil])
     }
 }

@@ -102,7 +102,8 @@ struct ConnectionWatchTests {
         // Ours are the last ones now, but for the peer's, which reads nothing.
         scene.watch([])
         let other = try Scene(1, sharing: scene)
-        try other.suspend(holding: nil)
+        try other.stop()
+        other.watch([other.server.pid])
         var turns = 0
         while turns < 10 {
             try scene.loop.runOnce(timeout: 1_000)
@@ -138,12 +139,12 @@ private final class Scene {
 
     func watch(_ pids: Set<Int32>) { watcher.watch(pids, among: pids.union([server.pid])) }
 
-    /// - Parameter count: so many copies are waited for; nil: it is not waited; without it all.
-    func suspend(holding count: Int?? = .none) throws {
+    /// - Parameter count: so many copies are waited for; without it all.
+    func suspend(holding count: Int? = nil) throws {
         try stop()
         watch([server.pid])
-        let count: Int? = if let count { count } else { app.sockets }
-        if let count { try wait("\(count) copies") { try held() == count } }
+        let count = count ?? app.sockets
+        try wait("\(count) copies") { try held() == count }
     }
 
     func stop() throws {

@@ -59,7 +59,7 @@ struct ExtentLook: Sendable {
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
-    func objections(_ moment: LookMoment, _ work: Work) -> Objections {
+    func objections(_ work: Work) -> Objections {
         var budget = LookBudget()
         var found = Objections(pids: pids { budget.rest() })
         let pids = found.pids.sorted()

@@ -158,7 +158,7 @@ final class ObjectionSensor {
                 guard let self, let extent = extentLook(number) else { return nil }
                 var work = work
                 if moment != .standing { specify(&work, of: number) }
-                return { [work] in .objections(extent.objections(moment, work)) }
+                return { [work] in .objections(extent.objections(work)) }
             }, answer: answer)
     }
 
@@ -188,8 +188,7 @@ final class ObjectionSensor {
         table[number].map {
             ExtentLook(
                 proc: proc, main: $0.process, owner: $0.user, cgroup: $0.suspender.frozen,
-                foreign: table.foreign,
-                handed: handed)
+                foreign: table.foreign, handed: handed)
         }
     }
 

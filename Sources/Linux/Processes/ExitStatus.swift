@@ -11,7 +11,7 @@ public enum ExitStatus: Equatable, Sendable {
 extension ExitStatus {
     /// Reads the status word of wait(2): the exit status in bits 8 to 15, or the signal in bits 0 to 6 and
     /// the core dump in bit 7.
-    init(waitStatus word: Int32) {
+    public init(waitStatus word: Int32) {
         let signal = word & 0x7F
         switch signal {
         case 0: self = .exited((word >> 8) & 0xFF)

@@ -16,8 +16,7 @@ public struct ResourceRow: Equatable, Sendable {
     /// A row; without arguments one that leaves everything as the application has it.
     public init(
         cpuWeight: Int32? = nil, ioWeight: Int32? = nil, cpuQuota: Int32? = nil, oomScoreAdjust: Int32? = nil,
-        nice: Int32? = nil,
-        ioClass: IOPriority.Class? = nil
+        nice: Int32? = nil, ioClass: IOPriority.Class? = nil
     ) {
         self.cpuWeight = cpuWeight
         self.ioWeight = ioWeight

@@ -3,8 +3,9 @@ import Glibc
 /// A copy of a descriptor of a local socket (unix(7)) on which another process listens: readable as long as a connection
 /// waits to be accepted. While it is open the socket is, whatever becomes of that process.
 ///
-/// Closing it may take as long as anybody likes who has sent a descriptor to the socket: a TCP socket that lingers, a file
-/// of a FUSE server that does not answer. So nothing is closed by the way: `close` says where that may happen.
+/// To close it takes as long as it takes to close what is in its queue, and any user can put something there that takes
+/// an hour: a TCP socket that lingers, a file of a FUSE server that does not answer. So nothing is closed by the way, only
+/// by `close`.
 public struct ListeningSocket: Sendable {
     /// To be polled, until `close`.
     public let descriptor: Int32

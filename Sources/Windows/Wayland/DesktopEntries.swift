@@ -143,13 +143,10 @@ public struct DesktopEntries {
 
     /// A program that runs whatever it is given: its name says nothing of an application.
     private static func isInterpreter(_ program: String) -> Bool {
-        interpreters.contains(program) || program.hasPrefix("python")
+        Interpreters.names.contains(program) || launchers.contains(program) || program.hasPrefix("python")
     }
 
-    private static let interpreters: Set<String> = [
-        "bash", "dash", "electron", "flatpak", "gjs", "java", "mono", "node", "perl", "ruby", "sh", "snap",
-        "wine",
-    ]
+    private static let launchers: Set<String> = ["electron", "flatpak", "snap", "wine"]
 
     /// What a key of the group `Desktop Entry` says; nil: it is not there.
     private static func value(of key: String, in text: String) -> Substring? {

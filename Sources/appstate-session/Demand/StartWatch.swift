@@ -34,10 +34,6 @@ final class StartWatch {
 
     /// When it is looked after the file was opened, in microseconds: at first the kernel has not exchanged the program yet.
     private static let looks: [UInt64] = [1_000, 5_000, 20_000, 80_000, 320_000]
-    /// The beginnings of programs that run others: who starts one of them starts something else, as a rule.
-    private static let interpreters = [
-        "python", "perl", "ruby", "node", "gjs", "java", "mono", "bash", "dash", "sh",
-    ]
     /// Arguments among which a script's path is: `#!/usr/bin/env -S python3 -u`.
     private static let mostArguments = 4
 
@@ -80,7 +76,7 @@ final class StartWatch {
         let script = script(of: pid)
         // What it runs is not known: `python3 -m module`, say.
         if script == nil, let name = try? proc.program(of: pid),
-            Self.interpreters.contains(where: {
+            Interpreters.names.contains(where: {
                 name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
             })
         {

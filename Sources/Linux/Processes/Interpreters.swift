@@ -1,0 +1,7 @@
+/// Programs that run whatever they are given: their names say nothing of an application.
+public enum Interpreters {
+    /// The names, without the version that may follow.
+    public static let names: Set<String> = [
+        "bash", "dash", "gjs", "java", "mono", "node", "perl", "python", "ruby", "sh",
+    ]
+}
