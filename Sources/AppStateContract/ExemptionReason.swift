@@ -10,6 +10,8 @@ public enum ExemptionReason: String, Sendable, CaseIterable {
     case busName = "bus-name"
     /// It plays sound.
     case audio
+    /// It keeps the session from going idle, to sleep or to its end, by a service of the session bus.
+    case inhibitor
 
     /// Whether a reporter may give this word as a reason: `[a-z0-9-]{1,64}`.
     public static func isValid(_ word: String) -> Bool {

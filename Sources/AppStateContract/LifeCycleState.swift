@@ -76,18 +76,12 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
 public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case policy
     case request
-    case pressure
     case signal
     /// Asked for, until it gets the focus.
     case toggle
 
     /// The daemon's own decision, which gives way to focus and to whatever speaks against it (§ 2).
-    public var isDecision: Bool {
-        switch self {
-        case .policy, .pressure: true
-        case .request, .signal, .toggle: false
-        }
-    }
+    public var isDecision: Bool { self == .policy }
 }
 
 /// Whether the daemon may suspend an application by itself.

@@ -33,6 +33,7 @@ final class Agent {
     /// Those that are suspended, the last at the end.
     private var suspended: [Int32] = []
     private var playback: Playback?
+    private var inhibitors: SessionInhibitors?
     private var selections: Selections?
     private var requests: RequestWatch?
     private var registry: Registry?
@@ -81,6 +82,7 @@ final class Agent {
         watchStarts()
         watchConnections()
         watchPlayback()
+        watchInhibitors()
         Service.notify("READY=1\nSTATUS=Watching \(subject)")
     }
 
@@ -179,6 +181,17 @@ final class Agent {
             }
         } catch {
             journal.log(.notice, "who plays sound is not watched: \(error)")
+        }
+    }
+
+    private func watchInhibitors() {
+        guard let address = Desktop.sessionBus else { return }
+        do {
+            inhibitors = try SessionInhibitors(address: address, loop: loop, journal: journal) {
+                [unowned self] in tell(.inhibitor, $0)
+            }
+        } catch {
+            journal.log(.notice, "who inhibits something by the session bus is not watched: \(error)")
         }
     }
 

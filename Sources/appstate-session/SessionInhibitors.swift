@@ -1,0 +1,263 @@
+import AppStateBus
+import Systemd
+
+/// Who keeps the session from going idle, sleep or its end, by the services of the session bus.
+///
+/// These services name applications by words, if at all. So the calls to them are watched, by a monitor whose rules let
+/// nothing else through (D-Bus specification, "BecomeMonitor"), and the caller's process is asked of the bus. What was
+/// called before the monitor was there is not known.
+final class SessionInhibitors {
+    private let address: String
+    private let loop: EventLoop
+    private let journal: Journal
+    private let tell: (Set<Int32>) -> Void
+    /// For questions.
+    private var bus: Bus?
+    private var services: [BusPeer] = []
+    private var monitor: Bus?
+    private var slots: [Slot] = []
+    private var callers: [String: Caller] = [:]
+    private var retry: Timer?
+    private var delay = shortestDelay
+    private var begin: UInt64 = 0
+    private var isLost = false
+
+    private struct Caller {
+        /// Inhibitors that end one by one, by the service.
+        var counts: [String: Count] = [:]
+        /// Those of the portal: each ends by its own object.
+        var requests: Set<String> = []
+        /// nil: the bus has not answered yet.
+        var process: Int32?
+        var slots: [Slot] = []
+    }
+
+    private struct Count {
+        var number = 0
+        /// When the last was called for; microseconds.
+        var time: UInt64 = 0
+    }
+
+    /// How an interface's inhibitors begin and end.
+    private struct Methods {
+        let begin: String
+        let end: String
+    }
+
+    private static let interfaces: [String: Methods] = [
+        "org.freedesktop.ScreenSaver": Methods(begin: "Inhibit", end: "UnInhibit"),
+        "org.freedesktop.PowerManagement.Inhibit": Methods(begin: "Inhibit", end: "UnInhibit"),
+        "org.gnome.SessionManager": Methods(begin: "Inhibit", end: "Uninhibit"),
+        "org.kde.Solid.PowerManagement.PolicyAgent": Methods(
+            begin: "AddInhibition", end: "ReleaseInhibition"),
+    ]
+    private static let portal = "org.freedesktop.portal.Inhibit"
+    private static let portalName = "org.freedesktop.portal.Desktop"
+    private static let request = "org.freedesktop.portal.Request"
+    /// Who has such interfaces. Where nobody does, a call fails, and inhibits nothing.
+    private static let names = [
+        "org.freedesktop.ScreenSaver", "org.freedesktop.PowerManagement",
+        "org.freedesktop.PowerManagement.Inhibit",
+        "org.gnome.SessionManager", "org.kde.Solid.PowerManagement",
+        "org.kde.Solid.PowerManagement.PolicyAgent", portalName,
+    ]
+    /// A session has a handful.
+    private static let mostCallers = 64
+    /// Of one caller.
+    private static let mostRequests = 64
+    /// A bus waits so long for a service that a call has it start: dbus-daemon(1), "service_start_timeout"; microseconds.
+    private static let startTime: UInt64 = 120_000_000
+    /// Until a bus that was lost is looked for again, in microseconds; doubled each time, and past the longest there is no
+    /// attempt.
+    private static let shortestDelay: UInt64 = 1_000_000
+    private static let longestDelay: UInt64 = 60_000_000
+
+    /// - Parameters:
+    ///   - address: of the session bus.
+    ///   - tell: gets the processes that inhibit something, whenever they may be others.
+    init(
+        address: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
+    ) throws {
+        self.address = address
+        self.loop = loop
+        self.journal = journal
+        self.tell = tell
+        retry = try loop.timer { [unowned self] in connect() }
+        connect()
+    }
+
+    // MARK: The bus
+
+    private func connect() {
+        leave()
+        (begin, isLost) = (loop.now, false)
+        do throws(BusFailure) {
+            let bus = try Bus.open(address: address)
+            try bus.attach(to: loop)
+            try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
+            let deaf: (MethodError) -> Void = { [unowned self] in lose("the bus does not tell: \($0)") }
+            services = Self.names.map { BusPeer($0, bus: bus, failed: deaf) }
+            for service in services {
+                service.onOwnerChange { [unowned self] in owned(service.name, isOwned: service.owner != nil) }
+                try service.start()
+            }
+            self.bus = bus
+            try watch()
+        } catch {
+            lose("\(error)")
+        }
+    }
+
+    private func watch() throws(BusFailure) {
+        let monitor = try Bus.open(address: address, isMonitor: true)
+        try monitor.attach(to: loop)
+        try monitor.onDisconnect { [unowned self] in lose("the bus has closed the connection") }
+        slots.append(
+            try monitor.addFilter { [unowned self] message in
+                if message.isMethodCall { heard(message) }
+                return false
+            })
+        let become = try monitor.newCall(
+            destination: Bus.driver, path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
+        try become.append(strings: Self.rules)
+        try become.append(UInt32(0))
+        slots.append(
+            try monitor.callAsync(become) { [unowned self] reply in
+                guard let error = reply.error else { return }
+                // It is its last word: it shows calls to nobody.
+                journal.log(.info, "who inhibits something by the session bus is not seen: \(error)")
+                leave()
+            })
+        self.monitor = monitor
+    }
+
+    private static var rules: [String] {
+        interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
+            [methods.begin, methods.end].map { rule(interface, $0) }
+        } + [rule(portal, "Inhibit"), rule(request, "Close")]
+    }
+
+    private static func rule(_ interface: String, _ member: String) -> String {
+        "type='method_call',interface='\(interface)',member='\(member)'"
+    }
+
+    private func leave() {
+        (callers, services, slots) = ([:], [], [])
+        (monitor, bus) = (nil, nil)
+        tell([])
+    }
+
+    /// Not from within its own handler: it is left with the next attempt.
+    private func lose(_ why: String) {
+        guard !isLost else { return }
+        isLost = true
+        journal.log(.info, "who inhibits something by the session bus is not watched: \(why)")
+        if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
+        guard delay <= Self.longestDelay else { return }
+        retry?.arm(at: loop.now + delay)
+        delay *= 2
+    }
+
+    // MARK: Inhibitors
+
+    private func heard(_ message: borrowing Message) {
+        guard let sender = message.sender, let interface = message.interface, let member = message.member,
+            let destination = message.destination
+        else { return }
+        if interface == Self.request {
+            guard let path = message.path else { return }
+            return change(sender) { $0.requests.remove(path) }
+        }
+        let service = services.first { $0.owner == destination }?.name ?? destination
+        if interface == Self.portal {
+            return hold(sender, service, request: try? Self.request(of: message, sender))
+        }
+        guard let methods = Self.interfaces[interface] else { return }
+        if member == methods.begin {
+            hold(sender, service, request: nil)
+        } else if member == methods.end {
+            change(sender) { $0.counts[service]?.number -= 1 }
+        }
+    }
+
+    /// The object by which an inhibitor of the portal ends; nil: it has given it no name, and it ends with its caller.
+    ///
+    /// The path is `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop Portal, "Request").
+    private static func request(of message: borrowing Message, _ sender: String) throws -> String? {
+        try message.skip("su")
+        let options = try message.readDictionary()
+        guard case .string(let token)? = options.first(where: { $0.key == "handle_token" })?.value else {
+            return nil
+        }
+        let caller = sender.dropFirst().map { $0 == "." ? "_" : String($0) }.joined()
+        return "/org/freedesktop/portal/desktop/request/\(caller)/\(token)"
+    }
+
+    private func hold(_ sender: String, _ service: String, request: String?) {
+        guard Self.names.contains(service), callers[sender] != nil || callers.count < Self.mostCallers else {
+            return
+        }
+        if callers[sender] == nil { meet(sender) }
+        change(sender) { caller in
+            if let request {
+                if caller.requests.count < Self.mostRequests { caller.requests.insert(request) }
+            } else {
+                caller.counts[service, default: Count()].number += 1
+                caller.counts[service]?.time = loop.now
+            }
+        }
+    }
+
+    /// Asks whose a connection is, and when it ends.
+    private func meet(_ sender: String) {
+        guard let bus else { return }
+        callers[sender] = Caller()
+        do throws(BusFailure) {
+            let end = try bus.watchOwner(
+                of: sender, onlyLost: true,
+                failed: { [unowned self] in lose("the bus does not tell: \($0)") },
+                handler: { [unowned self] _, _ in
+                    callers[sender] = nil
+                    publish()
+                })
+            // It is asked after its end is watched.
+            let question = try bus.askProcess(of: sender) { [unowned self] pid in
+                if let pid { callers[sender]?.process = pid } else { callers[sender] = nil }
+                publish()
+            }
+            callers[sender]?.slots = [end, question]
+        } catch {
+            callers[sender] = nil
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func change(_ sender: String, _ edit: (inout Caller) -> Void) {
+        guard var caller = callers[sender] else { return }
+        edit(&caller)
+        caller.counts = caller.counts.filter { $0.value.number > 0 }
+        callers[sender] = caller.counts.isEmpty && caller.requests.isEmpty ? nil : caller
+        publish()
+    }
+
+    /// Another has a service's name, and knows of no inhibitor; or it has been started by a call.
+    private func owned(_ service: String, isOwned: Bool) {
+        for sender in callers.keys {
+            change(sender) { caller in
+                if !isOwned, service == Self.portalName { caller.requests = [] }
+                guard let count = caller.counts[service] else { return }
+                if !isOwned || loop.now - count.time > Self.startTime { caller.counts[service] = nil }
+            }
+        }
+    }
+
+    private func publish() {
+        let present = Set(services.filter { $0.owner != nil }.map(\.name))
+        let inhibiting = callers.values.filter { caller in
+            !caller.requests.isEmpty && present.contains(Self.portalName)
+                || caller.counts.keys.contains(where: present.contains)
+        }
+        tell(Set(inhibiting.compactMap(\.process)))
+    }
+}

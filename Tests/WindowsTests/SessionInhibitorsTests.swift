@@ -1,0 +1,189 @@
+import AppStateBus
+import Foundation
+import Glibc
+import Systemd
+import TestSupport
+import Testing
+
+@testable import appstate_session
+
+/// Who inhibits something by the session bus, on a real one.
+@Suite(
+    "Inhibitors of the session", .enabled(if: Programs.inPath("dbus-daemon") != nil, "needs dbus-daemon"))
+struct SessionInhibitorsTests {
+    private static let screenSaver = "org.freedesktop.ScreenSaver"
+    private static let portal = "org.freedesktop.portal.Desktop"
+
+    /// A bus, whoever watches it, and a service.
+    private final class Scene {
+        let loop: EventLoop
+        let bus: PrivateBus
+        private(set) var told: Set<Int32> = []
+        private var watch: SessionInhibitors?
+        private var buses: [Bus] = []
+        private var slots: [Slot] = []
+
+        init() throws {
+            loop = try EventLoop()
+            bus = try PrivateBus(
+                policy:
+                    "<policy user=\"\(getuid())\"><allow own=\"*\"/><allow send_type=\"method_call\"/></policy>"
+            )
+            watch = try SessionInhibitors(
+                address: bus.address, loop: loop, journal: Journal(identifier: "test")
+            ) { [unowned self] in told = $0 }
+        }
+
+        /// A connection with a name, which answers nothing.
+        func serve(_ name: String) throws -> Bus {
+            let service = try connect()
+            try service.requestName(name)
+            return service
+        }
+
+        func connect() throws -> Bus { try Bus.open(address: bus.address) }
+
+        func call(
+            _ caller: Bus, _ name: String, _ path: String, _ interface: String, _ member: String,
+            _ write: (borrowing Message) throws -> Void = { _ in }
+        ) throws {
+            let message = try caller.newCall(
+                destination: name, path: path, interface: interface, member: member)
+            try write(message)
+            slots.append(try caller.callAsync(message) { _ in })
+            try caller.flush()
+        }
+
+        func inhibit(_ caller: Bus, _ name: String = screenSaver) throws {
+            try call(caller, name, "/org/freedesktop/ScreenSaver", screenSaver, "Inhibit") {
+                try $0.append("Player")
+                try $0.append("a film")
+            }
+        }
+
+        func uninhibit(_ caller: Bus) throws {
+            try call(caller, screenSaver, "/org/freedesktop/ScreenSaver", screenSaver, "UnInhibit") {
+                try $0.append(UInt32(7))
+            }
+        }
+
+        func wait(for expected: Set<Int32>) throws {
+            let deadline = ContinuousClock.now + .seconds(300)
+            while told != expected {
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(expected): \(told)") }
+                try loop.runOnce(timeout: 10_000)
+            }
+        }
+
+        /// Waits until the monitor is there: from then on all calls are seen.
+        func begin() throws {
+            let caller = try connect()
+            let deadline = ContinuousClock.now + .seconds(300)
+            while told.isEmpty {
+                guard ContinuousClock.now < deadline else { throw TestFailure("nothing is seen") }
+                try inhibit(caller)
+                try loop.runOnce(timeout: 10_000)
+            }
+            caller.close()
+            try wait(for: [])
+        }
+    }
+
+    @Test("whoever inhibits, as often as it does, until it has ended each or leaves the bus")
+    func counts() throws {
+        let scene = try Scene()
+        let service = try scene.serve(Self.screenSaver)
+        try scene.begin()
+        let player = try scene.connect()
+        try scene.inhibit(player)
+        try scene.wait(for: [getpid()])
+        try scene.inhibit(player, service.uniqueName)
+        try scene.uninhibit(player)
+        // Another one's, which is seen after the other's end.
+        let marker = try scene.connect()
+        try scene.inhibit(marker)
+        marker.close()
+        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
+        #expect(scene.told == [getpid()])
+        try scene.uninhibit(player)
+        try scene.wait(for: [])
+        try scene.inhibit(player)
+        try scene.wait(for: [getpid()])
+        player.close()
+        try scene.wait(for: [])
+    }
+
+    @Test(
+        "the process is the caller's, as the bus says",
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
+    func process() throws {
+        let scene = try Scene()
+        let service = try scene.serve(Self.screenSaver)
+        try scene.begin()
+        // It waits for its answer.
+        let player = try Child(
+            "gdbus",
+            [
+                "call", "--address", scene.bus.address, "--timeout", "1000", "--dest", Self.screenSaver,
+                "--object-path", "/ScreenSaver", "--method", "\(Self.screenSaver).Inhibit", "Player",
+                "a film",
+            ])
+        try scene.wait(for: [player.pid])
+        player.kill(SIGKILL)
+        try scene.wait(for: [])
+        withExtendedLifetime(service) {}
+    }
+
+    @Test("where nobody has the service's name nothing is inhibited; with the service its inhibitors go")
+    func services() throws {
+        let scene = try Scene()
+        let service = try scene.serve(Self.screenSaver)
+        try scene.begin()
+        let (player, other) = (try scene.connect(), try scene.connect())
+        try scene.inhibit(player)
+        try scene.wait(for: [getpid()])
+        service.close()
+        try scene.wait(for: [])
+        try scene.inhibit(player)
+        // Seen after that; without a name of its own it lasts as long as its caller.
+        let portal = try scene.serve(Self.portal)
+        try scene.call(
+            other, Self.portal, "/org/freedesktop/portal/desktop", "org.freedesktop.portal.Inhibit", "Inhibit"
+        ) {
+            try $0.append("")
+            try $0.append(UInt32(8))
+            try $0.appendDictionary([])
+        }
+        try scene.wait(for: [getpid()])
+        other.close()
+        try scene.wait(for: [])
+        withExtendedLifetime(portal) {}
+    }
+
+    @Test("an inhibitor of the portal ends when its request is closed, and by no other request")
+    func portal() throws {
+        let scene = try Scene()
+        let services = (try scene.serve(Self.screenSaver), try scene.serve(Self.portal))
+        try scene.begin()
+        let player = try scene.connect()
+        let root = "/org/freedesktop/portal/desktop"
+        try scene.call(player, Self.portal, root, "org.freedesktop.portal.Inhibit", "Inhibit") {
+            try $0.append("")
+            try $0.append(UInt32(8))
+            try $0.appendDictionary([("handle_token", .string("film"))])
+        }
+        try scene.wait(for: [getpid()])
+        let sender = player.uniqueName.dropFirst().split(separator: ".").joined(separator: "_")
+        func close(_ token: String) throws {
+            try scene.call(
+                player, Self.portal, "\(root)/request/\(sender)/\(token)", "org.freedesktop.portal.Request",
+                "Close")
+        }
+        try close("chooser")
+        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
+        #expect(scene.told == [getpid()])
+        try close("film")
+        try scene.wait(for: [])
+        withExtendedLifetime(services) {}
+    }
+}
