@@ -79,7 +79,7 @@ public struct Rule: Equatable, Sendable {
         if let suspension { lines.append("Suspension=\(suspension.rawValue)") }
         if let reclaimable { lines.append("Reclaimable=\(reclaimable ? "yes" : "no")") }
         func add(_ key: String, _ span: UInt64?) {
-            if let span { lines.append("\(key)=" + (span == .max ? "infinity" : "\(span)us")) }
+            if let span { lines.append("\(key)=" + (span == .max ? "infinity" : TimeSpan.text(of: span))) }
         }
         add("BackgroundGraceSec", backgroundGrace)
         add("DrainEverySec", drainEvery)

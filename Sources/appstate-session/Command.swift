@@ -22,8 +22,16 @@ final class Command {
         done: @escaping (_ failure: String?) -> Void
     ) throws {
         self.done = done
-        pid = try Self.spawn(line, environment)
-        process = try PidFD(pid: pid)
+        let pid = try Self.spawn(line, environment)
+        self.pid = pid
+        do {
+            process = try PidFD(pid: pid)
+        } catch {
+            // Nobody would wait for its end.
+            Glibc.kill(-pid, SIGKILL)
+            waitpid(pid, nil, 0)
+            throw error
+        }
         source = try loop.watch(process.rawValue) { [unowned self] _ in finish() }
         timer = try loop.timer { [unowned self] in
             isLate = true

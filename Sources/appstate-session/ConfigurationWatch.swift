@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Linux
 import SessionRules
 
 /// Tells that one of the files of the configuration is another.
@@ -42,7 +43,7 @@ final class ConfigurationWatch {
     }
 
     private func dispatch(_ watch: PathWatch) {
-        watch.dispatch()
+        guard watch.dispatch() else { return }
         let stamps = paths.map(Stamp.init)
         // A file that has to be there is being replaced.
         guard stamps != self.stamps, mayBeMissing || !stamps.contains(nil) else { return }

@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Linux
 import Systemd
 import Windows
 

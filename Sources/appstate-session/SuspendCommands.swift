@@ -143,7 +143,8 @@ final class SuspendCommands {
             let line = commands.suspend
         else { return }
         guard now.settled <= loop.now else {
-            timer?.arm(at: now.settled)
+            let times = progress.values.map(\.settled).filter { $0 > loop.now }
+            timer?.arm(at: times.min() ?? now.settled)
             return
         }
         progress[pid]?.owesResume = true

@@ -26,6 +26,18 @@ struct TimeSpanTests {
         #expect(TimeSpan.parse(text) == .microseconds(microseconds), "\(text)")
     }
 
+    @Test(
+        "the text of a span is its span, with the greatest unit of which it is a whole number",
+        arguments: [
+            (0, "0"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (90_000_000, "90s"),
+            (60_000_000, "1min"),
+            (5_400_000_000, "90min"), (172_800_000_000, "2d"), (UInt64.max, "18446744073709551615us"),
+        ] as [(UInt64, String)])
+    func text(_ microseconds: UInt64, _ text: String) {
+        #expect(TimeSpan.text(of: microseconds) == text)
+        #expect(TimeSpan.parse(text) == .microseconds(microseconds))
+    }
+
     @Test("infinity has no end", arguments: ["infinity", " infinity"])
     func infinity(_ text: String) {
         #expect(TimeSpan.parse(text) == .infinity)

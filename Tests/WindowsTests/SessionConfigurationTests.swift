@@ -170,7 +170,7 @@ struct SessionConfigurationTests {
         let all = try #require(Rule.combined(rules))
         #expect(
             all.assignments == [
-                "Suspension=never", "Reclaimable=yes", "BackgroundGraceSec=60000000us", "KeepWhile=none",
+                "Suspension=never", "Reclaimable=yes", "BackgroundGraceSec=1min", "KeepWhile=none",
             ])
         #expect(complaints(configuration) == [])
     }

@@ -38,6 +38,16 @@ public enum TimeSpan {
         return .microseconds(total)
     }
 
+    /// One number with the greatest unit, up to days, of which a span is a whole number: what `parse` takes for it.
+    public static func text(of microseconds: UInt64) -> String {
+        guard microseconds > 0 else { return "0" }
+        let written: [(name: String, microseconds: UInt64)] = [
+            ("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000),
+        ]
+        let unit = written.first { microseconds.isMultiple(of: $0.microseconds) } ?? ("us", 1)
+        return "\(microseconds / unit.microseconds)\(unit.name)"
+    }
+
     /// Takes one number with its unit off the front.
     private static func takePart(_ rest: inout Substring) -> UInt64? {
         let whole = rest.prefix { $0.isDecimalDigit }

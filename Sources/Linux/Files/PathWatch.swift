@@ -1,9 +1,7 @@
 import Glibc
-import Linux
-import Windows
 
 /// Tells that a file or a server's socket may have come to a directory, or a directory above it that is not there: inotify(7).
-final class PathWatch {
+public final class PathWatch {
     private let inotify: Descriptor
     private let path: String
     private let isFile: Bool
@@ -11,7 +9,7 @@ final class PathWatch {
     private var ancestor: Int32?
 
     private var events: UInt32 {
-        UInt32(IN_MOVED_TO) | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : UInt32(IN_CREATE))
+        Self.comings | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : 0)
     }
     /// Much may be written in those above, which is nothing to us.
     private static let comings = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
@@ -20,23 +18,41 @@ final class PathWatch {
     ///   - path: the file or socket, which need not be there, nor its directory.
     ///   - isFile: told when it has been written, rather than when it comes, and when it goes away; also where it is a link
     ///     to one elsewhere.
-    /// - Throws: `unreachable` where the kernel gives nothing to watch with.
-    init(path: String, isFile: Bool = false) throws(ObserverFailure) {
+    /// - Throws: where the kernel gives nothing to watch with.
+    public init(path: String, isFile: Bool = false) throws(KernelFailure) {
         (self.path, self.isFile) = (path, isFile)
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
-        guard number >= 0 else { throw .unreachable("inotify: \(String(cString: strerror(errno)))") }
+        guard number >= 0 else {
+            throw KernelFailure(operation: "inotify_init1", subject: path, errno: errno)
+        }
         inotify = Descriptor(owning: number)
         watch()
     }
 
     /// Can be read when something has come. Open while the watch lives.
-    var descriptor: Int32 { inotify.rawValue }
+    public var descriptor: Int32 { inotify.rawValue }
 
     /// Takes in what has come; a directory that has come is watched from now on.
-    func dispatch() {
+    ///
+    /// - Returns: whether it is worth a look: not where a file was made that has yet to be written.
+    @discardableResult
+    public func dispatch() -> Bool {
         var buffer = [UInt8](repeating: 0, count: 4_096)
-        while read(inotify.rawValue, &buffer, buffer.count) > 0 {}
+        var seen: UInt32 = 0
+        while true {
+            let count = read(inotify.rawValue, &buffer, buffer.count)
+            guard count > 0 else { break }
+            buffer.withUnsafeBytes { bytes in
+                var place = 0
+                while place + MemoryLayout<inotify_event>.size <= count {
+                    let event = bytes.loadUnaligned(fromByteOffset: place, as: inotify_event.self)
+                    seen |= event.mask
+                    place += MemoryLayout<inotify_event>.size + Int(event.len)
+                }
+            }
+        }
         watch()
+        return !isFile || seen & ~UInt32(IN_CREATE) != 0 || target != nil
     }
 
     /// What is watched already stays so.

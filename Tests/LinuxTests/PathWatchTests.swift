@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-@testable import appstate_session
+@testable import Linux
 
 /// Files that come, are written, and go.
 @Suite("Watched paths")
