@@ -61,6 +61,21 @@ static inline int clinux_pidfd_getfd(int pidfd, int number) {
     return clinux_result(clinux_syscall(__NR_pidfd_getfd, pidfd, number, 0));
 }
 
+// CLOCK_REALTIME; `flags` of open(2).
+static inline int clinux_timerfd_create(int flags) {
+    return clinux_result(clinux_syscall(__NR_timerfd_create, 0, flags));
+}
+
+// TFD_TIMER_ABSTIME and TFD_TIMER_CANCEL_ON_SET: <linux/timerfd.h> brings the flags of open(2), which are Glibc's.
+#define CLINUX_TIMERFD_FLAGS 3
+
+// For a moment, in seconds since 1970, and for each time that the clock is set.
+static inline int clinux_timerfd_arm(int timer, long seconds) {
+    long value[4] = {0, 0, seconds, 0};
+    return clinux_result(clinux_syscall(
+        __NR_timerfd_settime, timer, CLINUX_TIMERFD_FLAGS, value, 0));
+}
+
 // To a thread of a process; signal 0 asks whether it is one.
 static inline int clinux_tgkill(int process, int thread, int signal) {
     return clinux_result(clinux_syscall(__NR_tgkill, process, thread, signal));

@@ -54,6 +54,7 @@ public final class Daemon {
         visible: { [unowned self] in visibleNumbers(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
+    private var time: TimeSensor?
     /// A new start, for the kernel's events.
     private var renewal: Timer?
     private let began = Daemon.now
@@ -235,6 +236,7 @@ public final class Daemon {
             for session in machine.sessionsOfConcern { sessions.attend(to: session) }
         }
         configurePressure()
+        watchTime()
         try loop.watchdog(enabled: true)
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
@@ -252,6 +254,12 @@ public final class Daemon {
                 if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
                 killer.wasChosen(process.pid, answer)
             }
+        }
+    }
+
+    private func watchTime() {
+        journal.attempt(.warning, "changes of the time are not seen") {
+            time = try TimeSensor(loop: loop, journal: journal) { [core] in core.report(.timeChanged($0)) }
         }
     }
 

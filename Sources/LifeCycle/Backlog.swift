@@ -120,8 +120,11 @@ extension Backlog {
 
 extension Announcement {
     fileprivate var fields: [String] {
-        guard case .until(let deadline, let number) = payload else { return [signal.rawValue] }
-        return [signal.rawValue, String(number), String(deadline)]
+        switch payload {
+        case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
+        case .cause(let change): [signal.rawValue, change.rawValue]
+        case .none, .level, .edge: [signal.rawValue]
+        }
     }
 
     fileprivate init?(_ name: String, _ fields: inout Fields) {
@@ -136,6 +139,9 @@ extension Announcement {
                 return nil
             }
             self.init(signal, .until(deadline, of: number))
+        case .significantTimeChange:
+            guard let change: TimeChange = fields.value() else { return nil }
+            self.init(signal, .cause(change))
         default: return nil
         }
     }

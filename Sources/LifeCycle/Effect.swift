@@ -79,6 +79,8 @@ public struct Announcement: Hashable, Sendable {
         /// is none; of `didEnterBackground`, it will not be suspended.
         case until(Microseconds, of: UInt64)
         case level(MemoryPressure)
+        /// What has changed the time.
+        case cause(TimeChange)
         case edge(Edge, StateChangeReason)
     }
 

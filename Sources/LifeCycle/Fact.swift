@@ -45,6 +45,8 @@ public enum Fact: Equatable, Sendable {
     case shutdownPrepared(Bool)
     /// logind: there is no such session any more, so that nothing in it can be seen.
     case sessionEnded(SessionKey)
+    /// The clock, the time zone or the day is another.
+    case timeChanged(TimeChange)
     /// The configuration was read.
     case configured(Settings)
     /// The deadline that `nextDeadline` named has come.

@@ -130,12 +130,19 @@ extension Machine {
             guard let one = stale.removeValue(forKey: number) else { continue }
             if one.startsGrace { restartGrace(number) }
             if let warning = one.warning { warn(number, warning) }
+            for change in one.timeChanges { tell(number, of: change) }
             if one.isExemption { isExemption = true }
             reasons[one.reason, default: []].append(number)
         }
         for reason in StateChangeReason.allCases { refresh(reasons[reason] ?? [], reason) }
         if isExemption { refreshExemptions() }
         staleUntil = step.now + Self.stalePause
+    }
+
+    /// Whoever is being launched has yet to read the clock.
+    mutating func tell(_ number: ApplicationNumber, of change: TimeChange) {
+        guard let application = applications[number], application.state != .notRunning else { return }
+        updateAnnouncing(number, .session) { $0.announce(.significantTimeChange, with: .cause(change), &$1) }
     }
 
     mutating func restartGrace(_ number: ApplicationNumber) {

@@ -160,6 +160,10 @@ public struct Machine: Equatable, Sendable {
             let isFirst = stale.isEmpty
             makeStale(applications.keys, Stale(reason: .session))
             if isFirst { refreshStale() }
+        case .timeChanged(let change):
+            let concerned = applications.keys.sorted()
+            for number in concerned.prefix(Self.mostAtOnce) { tell(number, of: change) }
+            makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .session, timeChanges: [change]))
         case .configured(let settings):
             configured(settings)
         case .timePassed:
@@ -412,12 +416,15 @@ struct Stale: Equatable, Sendable {
     var isExemption = false
     /// It is to be told that memory is short.
     var warning: MemoryPressure?
+    /// It is to be told of these, each once.
+    var timeChanges: [TimeChange] = []
 
     /// What was to be done before is done, too.
     mutating func take(_ before: Stale) {
         startsGrace = startsGrace || before.startsGrace
         isExemption = isExemption || before.isExemption
         warning = warning ?? before.warning
+        timeChanges = before.timeChanges.filter { !timeChanges.contains($0) } + timeChanges
     }
 }
 

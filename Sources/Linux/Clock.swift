@@ -5,6 +5,12 @@ public enum Clock {
     /// Microseconds of `CLOCK_MONOTONIC` (clock_gettime(2)): never set back, stands still in system sleep.
     public static var monotonicMicroseconds: UInt64 { microseconds(of: CLOCK_MONOTONIC) }
 
+    /// Microseconds of `CLOCK_BOOTTIME` (clock_gettime(2)): the same, and goes on in system sleep.
+    public static var bootMicroseconds: UInt64 { microseconds(of: CLOCK_BOOTTIME) }
+
+    /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): what people set.
+    public static var realMicroseconds: UInt64 { microseconds(of: CLOCK_REALTIME) }
+
     /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
     public static var threadMicroseconds: UInt64 { microseconds(of: CLOCK_THREAD_CPUTIME_ID) }
 

@@ -175,7 +175,15 @@ struct Simulation {
         case 72..<90: if let number { try delegate(number) }
         case 90..<92: try disconnect()
         case 92..<94: try session()
-        case 94..<95: try generator.chance(30) ? configure() : shortage()
+        case 94..<95:
+            switch Int.random(in: 0..<10, using: &generator) {
+            case 0..<3: try configure()
+            case 3:
+                let change = TimeChange.allCases.randomElement(using: &generator) ?? .midnight
+                note("the time has changed: \(change.rawValue)")
+                try world.take(.timeChanged(change))
+            default: try shortage()
+            }
         case 95..<96: if generator.chance(30) { try crash() }
         case 96..<99: try exempt()
         case 99: if let number { try request(.configure(number, rule())) }

@@ -229,6 +229,8 @@ extension Announcement {
             try message.append(deadline)
         case .level(let level):
             try message.append(level.rawValue)
+        case .cause(let change):
+            try message.append(change.rawValue)
         case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

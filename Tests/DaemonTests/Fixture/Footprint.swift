@@ -38,15 +38,15 @@ extension TestDaemon {
         return try statusNumber("RssAnon", of: Int32(client.bus.call(question).readUInt32()))
     }
 
-    /// Whether a timer of its loop is armed (proc(5), "timerfd").
+    /// Whether a timer of its loop is armed (proc(5), "timerfd"). The timer of CLOCK_REALTIME waits for midnight.
     func hasArmedTimer() throws -> Bool {
         let directory = "/proc/\(process.pid)/fdinfo"
         return try FileManager.default.contentsOfDirectory(atPath: directory)
             .compactMap { try? String(contentsOfFile: "\(directory)/\($0)", encoding: .utf8) }
-            .contains { information in
-                information.split(separator: "\n").contains {
-                    $0.hasPrefix("it_value:") && !$0.hasSuffix("(0, 0)")
-                }
+            .map { $0.split(separator: "\n") }
+            .contains { lines in
+                lines.contains { $0.hasPrefix("it_value:") && !$0.hasSuffix("(0, 0)") }
+                    && !lines.contains("clockid: 0")
             }
     }
 

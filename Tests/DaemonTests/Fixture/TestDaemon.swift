@@ -13,7 +13,8 @@ final class TestDaemon {
     /// Where it writes down what is to survive it.
     let runtimeDirectory: String
     private let withoutCapabilities: [String]
-    private let hasSessions: Bool
+    /// Directories of its mount namespace, by where it sees them.
+    private let binds: [String: String]
     private let environment: [String: String]
     private let ready: NotifySocket
     private let serviceDirectory: String?
@@ -40,10 +41,11 @@ final class TestDaemon {
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
     ///   - environment: more of it.
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
+    ///   - etc: the same for its /etc.
     init(
         configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
         services: [String: String] = [:], environment: [String: String] = [:],
-        hasSessions: Bool = false
+        hasSessions: Bool = false, etc: String? = nil
     ) throws {
         serviceDirectory = try Self.write(services)
         // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
@@ -53,13 +55,14 @@ final class TestDaemon {
         try Self.write(configuration, on: bus)
         ready = try NotifySocket(in: bus.directory)
         self.withoutCapabilities = withoutCapabilities
-        self.hasSessions = hasSessions
-        mkdir(bus.directory + "/login", 0o755)
+        let login = bus.directory + "/login"
+        binds = (hasSessions ? ["/run/systemd": login] : [:]).merging(etc.map { ["/etc": $0] } ?? [:]) { $1 }
+        mkdir(login, 0o755)
         runtimeDirectory = bus.directory + "/run"
         mkdir(runtimeDirectory, 0o700)
         self.environment = environment
         process = try Self.launch(
-            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions)
+            bus, ready, runtimeDirectory, environment, withoutCapabilities, binds)
     }
 
     deinit {
@@ -93,7 +96,7 @@ final class TestDaemon {
 
     private static func launch(
         _ bus: PrivateBus, _ ready: NotifySocket, _ runtimeDirectory: String, _ environment: [String: String],
-        _ withoutCapabilities: [String], _ hasSessions: Bool, descriptors: Int? = nil
+        _ withoutCapabilities: [String], _ binds: [String: String], descriptors: Int? = nil
     ) throws -> Child {
         var command = [
             Programs.built("appstated") ?? "appstated", "--config", bus.directory + "/appstated.conf",
@@ -103,9 +106,9 @@ final class TestDaemon {
             command = ["setpriv", "--bounding-set=\(list)", "--inh-caps=\(list)", "--"] + command
         }
         if let descriptors { command = ["prlimit", "--nofile=\(descriptors)", "--"] + command }
-        if hasSessions {
-            let bind = "mount --bind \"$0\" /run/systemd && exec \"$@\""
-            command = ["unshare", "--mount", "--", "sh", "-c", bind, bus.directory + "/login"] + command
+        if !binds.isEmpty {
+            let mounts = binds.map { "mount --bind '\($0.value)' '\($0.key)' && " }.joined()
+            command = ["unshare", "--mount", "--", "sh", "-c", mounts + "exec \"$@\"", "sh"] + command
         }
         let own = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
         let process = try Child(
@@ -126,7 +129,7 @@ final class TestDaemon {
     /// - Parameter descriptors: it may have no more than these (prlimit(1)).
     func start(descriptors: Int? = nil) throws {
         process = try Self.launch(
-            bus, ready, runtimeDirectory, environment, withoutCapabilities, hasSessions,
+            bus, ready, runtimeDirectory, environment, withoutCapabilities, binds,
             descriptors: descriptors)
     }
 

@@ -1,0 +1,102 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+import Systemd
+
+/// What the clocks and the time zone say at one moment.
+struct TimeReading: Equatable {
+    /// CLOCK_REALTIME, CLOCK_BOOTTIME and CLOCK_MONOTONIC; microseconds.
+    var real: Int64
+    var boot: Int64
+    var monotonic: Int64
+    var local: LocalTime
+    /// The time zone's file.
+    var zone: [UInt8]
+
+    /// Less is not set or slept: the clocks are not read at one instant, and nobody sees a part of a second.
+    private static let least: Int64 = 1_000_000
+
+    /// What has happened since another one, in the order in which it is told.
+    ///
+    /// CLOCK_REALTIME and CLOCK_BOOTTIME are slewed alike, so that they move apart only where the first is set. Only
+    /// CLOCK_BOOTTIME goes on in sleep.
+    func changes(since before: TimeReading) -> [TimeChange] {
+        let isSet = abs((real - boot) - (before.real - before.boot)) >= Self.least
+        let isOther = zone != before.zone
+        var changes: [TimeChange] = []
+        if (boot - monotonic) - (before.boot - before.monotonic) >= Self.least { changes.append(.resume) }
+        if isSet { changes.append(.clockSet) }
+        if isOther { changes.append(.timeZone) }
+        // Whoever sets the clock or the zone sets the day, too.
+        if isSet || isOther { return changes }
+        if local.offset != before.local.offset { changes.append(.daylightSaving) }
+        if local.day != before.local.day { changes.append(.midnight) }
+        return changes
+    }
+}
+
+/// Tells of significant changes of the time, by events alone: the clock's own timer, and the time zone's file.
+final class TimeSensor {
+    private static let zone = "/etc/localtime"
+    /// Who sets the clock again and again while the timer is armed is left to the next event.
+    private static let mostAttempts = 8
+
+    private let journal: Journal
+    private let report: (TimeChange) -> Void
+    private let timer: ClockTimer
+    private let file: PathWatch
+    private var sources: [Source] = []
+    private var last: TimeReading
+
+    /// - Parameter report: gets each change.
+    init(loop: EventLoop, journal: Journal, report: @escaping (TimeChange) -> Void) throws {
+        self.journal = journal
+        self.report = report
+        timer = try ClockTimer()
+        file = try PathWatch(path: Self.zone, isFile: true)
+        last = Self.read()
+        sources = [
+            try loop.watch(timer.descriptor) { [unowned self] _ in
+                timer.take()
+                look()
+            },
+            try loop.watch(file.descriptor) { [unowned self] _ in
+                if file.dispatch() { look() }
+            },
+        ]
+        arm()
+    }
+
+    private func look() {
+        let now = Self.read()
+        let changes = now.changes(since: last)
+        last = now
+        arm()
+        for change in changes {
+            journal.log(.info, "the time has changed: \(change.rawValue)")
+            report(change)
+        }
+    }
+
+    private func arm() {
+        do throws(KernelFailure) {
+            for _ in 0..<Self.mostAttempts {
+                let moment = LocalTime.nextChange(after: Int64(Clock.realMicroseconds / 1_000_000))
+                if try timer.wait(for: moment) { return }
+            }
+        } catch {
+            journal.log(.warning, "no change of the time is seen any more: \(error)")
+        }
+    }
+
+    private static func read() -> TimeReading {
+        LocalTime.readZone()
+        let real = Int64(Clock.realMicroseconds)
+        return TimeReading(
+            real: real, boot: Int64(Clock.bootMicroseconds), monotonic: Int64(Clock.monotonicMicroseconds),
+            local: LocalTime(at: real / 1_000_000),
+            zone: (try? WholeFile.read(zone)) ?? [])
+    }
+}

@@ -1,0 +1,39 @@
+import CLinux
+import Glibc
+
+/// Tells that a moment has come, or that the clock was set: a timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET
+/// (timerfd_create(2)). Coming back from the machine's sleep counts as a clock that was set.
+public final class ClockTimer {
+    private let timer: Descriptor
+
+    /// Makes one that waits for nothing.
+    public init() throws(KernelFailure) {
+        let number = clinux_timerfd_create(O_CLOEXEC | O_NONBLOCK)
+        guard number >= 0 else {
+            throw KernelFailure(operation: "timerfd_create", subject: "CLOCK_REALTIME", errno: -number)
+        }
+        timer = Descriptor(owning: number)
+    }
+
+    /// Can be read when there is something to tell. Open while the timer lives.
+    public var descriptor: Int32 { timer.rawValue }
+
+    /// Waits for a moment, in seconds since 1970, and for the clock to be set.
+    ///
+    /// - Returns: false when the clock was set since it was read last: what the moment was computed from may be wrong.
+    public func wait(for moment: Int64) throws(KernelFailure) -> Bool {
+        let result = clinux_timerfd_arm(timer.rawValue, Int(moment))
+        if result == -ECANCELED { return false }
+        guard result >= 0 else {
+            throw KernelFailure(operation: "timerfd_settime", subject: "CLOCK_REALTIME", errno: -result)
+        }
+        return true
+    }
+
+    /// Takes what it tells, so that it tells the next.
+    public func take() {
+        var count: UInt64 = 0
+        // ECANCELED: the clock was set.
+        _ = read(timer.rawValue, &count, 8)
+    }
+}

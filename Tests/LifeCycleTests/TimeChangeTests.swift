@@ -1,0 +1,85 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Significant changes of the time (§ 3).
+@Suite("Changes of the time")
+struct TimeChangeTests {
+    private func told(_ stage: Stage, _ audience: Audience) -> [TimeChange] {
+        stage.heard(audience).compactMap { announcement in
+            guard announcement.signal == .significantTimeChange,
+                case .cause(let change) = announcement.payload
+            else { return nil }
+            return change
+        }
+    }
+
+    @Test(
+        "each is told at once in every state but suspended",
+        arguments: [LifeCycleState.active, .inactive, .background], TimeChange.allCases)
+    func atOnce(_ state: LifeCycleState, _ change: TimeChange) throws {
+        var stage = try Stage.launched()
+        try stage.bring(to: state)
+        stage.forget()
+        stage.take(.timeChanged(change))
+        #expect(told(stage, .delegate) == [change] && told(stage, .subscribers) == [change])
+        #expect(stage.words(.delegate) == ["SignificantTimeChange"])
+    }
+
+    @Test("what was suspended is told once after the thaw, the last; its subscribers are told at once")
+    func suspended() throws {
+        var stage = try Stage.launched()
+        try stage.bring(to: .background)
+        try stage.bring(to: .suspended)
+        stage.forget()
+        for change in [TimeChange.midnight, .clockSet, .midnight, .timeZone] {
+            stage.take(.timeChanged(change))
+        }
+        #expect(told(stage, .delegate) == [])
+        #expect(told(stage, .subscribers) == [.midnight, .clockSet, .midnight, .timeZone])
+        // Also by the next daemon.
+        let record = try #require(stage.machine.record(of: stage.number))
+        var next = Machine()
+        _ = try next.restore(record)
+        #expect(next.record(of: stage.number) == record)
+        stage.forget()
+        stage.take(.continued(stage.number))
+        #expect(told(stage, .delegate) == [.timeZone])
+    }
+
+    @Test("whoever is being launched is not told")
+    func launching() throws {
+        var stage = Stage()
+        try stage.register()
+        stage.forget()
+        stage.take(.timeChanged(.midnight))
+        #expect(stage.effects == [])
+    }
+
+    @Test("many are told in several steps; of each change that waits for its step, once")
+    func many() throws {
+        var desk = Desk()
+        let numbers = try (0..<50).map { _ in try desk.register(desk.process()) }
+        desk.forget()
+        desk.take(.timeChanged(.midnight))
+        desk.take(.timeChanged(.clockSet))
+        desk.take(.timeChanged(.midnight))
+        #expect(desk.effects.count < 3 * numbers.count)
+        desk.pass(Desk.second)
+        func causes(_ number: ApplicationNumber) -> [TimeChange] {
+            desk.effects.compactMap { effect in
+                guard case .announce(number, let announcement, _) = effect,
+                    case .cause(let change) = announcement.payload
+                else { return nil }
+                return change
+            }
+        }
+        for number in numbers.prefix(Machine.mostAtOnce) {
+            #expect(causes(number) == [.midnight, .clockSet, .midnight])
+        }
+        for number in numbers.dropFirst(Machine.mostAtOnce) {
+            #expect(causes(number) == [.clockSet, .midnight])
+        }
+    }
+}
