@@ -20,6 +20,7 @@ public enum RuleKey: String, Sendable, CaseIterable {
     case drainFor = "drain-for"
     case suspendWhen = "suspend-when"
     case backgroundCPUQuota = "background-cpu-quota"
+    case unsavedMark = "unsaved-mark"
 }
 
 /// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.
@@ -29,4 +30,5 @@ public enum WindowKeyName: String, Sendable, CaseIterable {
     case minimized
     case title
     case appID = "app-id"
+    case unsavedChanges = "unsaved-changes"
 }

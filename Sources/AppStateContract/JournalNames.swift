@@ -21,6 +21,8 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
     /// `Mode=observe`: it would have been ended because memory was short.
     case wouldReclaim = "955a1ac2ffbe47c0b2159d7b12231f78"
+    /// It is ended because memory is short, although its end loses unsaved changes.
+    case losesUnsaved = "972ed3d13dd541179a8e78f6154f064e"
     /// It was to be ended because memory was short, and was not, or not yet.
     case notReclaimed = "5ed61fa5213c432084c9f1c2c6960cbd"
     /// Its memory went to swap, or did not.

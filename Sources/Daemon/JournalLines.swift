@@ -48,6 +48,7 @@ extension Journal {
             case .objection: (.info, .notSuspended)
             case .needed: (.info, .needed)
             case .wouldReclaim: (.notice, .wouldReclaim)
+            case .losesUnsaved: (.warning, .losesUnsaved)
             case .reclaimStuck: (.warning, .notReclaimed)
             case .spared, .reclaimLimit: (.notice, .notReclaimed)
             }
@@ -56,7 +57,7 @@ extension Journal {
         case .objection(let why), .needed(let why), .spared(let why): fields = [(.reason, why)]
         case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
         case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
-        case .wouldSuspend, .contested, .reclaimLimit: break
+        case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit: break
         }
         log(priority, notice.description, about: application, as: message, fields)
     }

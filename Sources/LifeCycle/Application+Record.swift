@@ -18,10 +18,12 @@ extension Application {
         record.add("told", toldState.rawValue)
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
+        record.add("unsaved", ifPresent: saysUnsaved ? [saysUnsaved.digit] : nil)
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("rule", ifPresent: rule?.fields)
         record.add("rule-drain", ifPresent: rule?.drain)
         record.add("rule-policy", ifPresent: rule?.policy)
+        record.add("rule-unsaved-mark", ifPresent: rule?.unsavedMark.map { [$0.digit] })
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
@@ -52,6 +54,7 @@ extension Application {
         toldState = try record.require("told") { $0.value() }
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
+        saysUnsaved = try record.optional("unsaved") { $0.flag() } ?? false
         requestedModes = try record.all("background-mode") { $0.text() }
         rule = try record.optional("rule") { Rule(&$0) }
         let drain = try record.optional("rule-drain") { Rule.drain(&$0) }
@@ -60,6 +63,7 @@ extension Application {
         let policy = try record.optional("rule-policy") { Rule.policy(&$0) }
         rule?.suspendWhen = policy?.when
         rule?.backgroundCPUQuota = policy?.quota
+        rule?.unsavedMark = try record.optional("rule-unsaved-mark") { $0.flag() }
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }

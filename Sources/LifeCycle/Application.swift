@@ -28,6 +28,10 @@ public struct Application: Equatable, Sendable {
     public internal(set) var stop = StopStatus()
     public internal(set) var isFocused = false
     public internal(set) var isMinimized = false
+    /// It has said that its end would lose something.
+    public internal(set) var saysUnsaved = false
+    /// One of its windows shows the mark of changes that are not saved.
+    public internal(set) var hasUnsavedMark = false
     /// How far its windows bring it, were it not stopped or launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
     /// `Mode=observe`: policy would have suspended it since.
@@ -145,6 +149,11 @@ public struct Application: Equatable, Sendable {
 
     /// Its delegate reads what it is sent.
     var isReachable: Bool { !isStopped && stop.enforcement == .none }
+
+    /// Ending it would lose something, as far as anybody knows: it goes after all others (§ 6).
+    public var hasUnsavedChanges: Bool { saysUnsaved || countsUnsavedMark }
+    /// The mark of a window says so, and its user's rule does not say otherwise.
+    public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
     public var isLaunching: Bool { launch != nil }
     public var isTerminating: Bool { termination != nil }

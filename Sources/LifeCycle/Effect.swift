@@ -112,6 +112,8 @@ public enum Notice: Hashable, Sendable {
     case needed(String)
     /// `Mode=observe`: it would be ended now, for so many bytes.
     case wouldReclaim(UInt64)
+    /// It is ended although its end loses something: nothing else is left.
+    case losesUnsaved
     /// It was killed and is still there: the next is taken.
     case reclaimStuck(after: Microseconds)
     /// It was to be ended and was not.
@@ -126,6 +128,7 @@ public enum Notice: Hashable, Sendable {
         case .objection(let why): "not suspended: \(why)"
         case .needed(let why): "runs again: \(why)"
         case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"
+        case .losesUnsaved: "has unsaved changes, but nothing else is left to end"
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"
         case .reclaimLimit(let limit): "not ended: this event has cost \(limit) applications already"

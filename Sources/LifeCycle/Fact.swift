@@ -132,6 +132,8 @@ public struct WindowReport: Equatable, Sendable {
     public var focused: Bool?
     public var visible: Bool?
     public var minimized: Bool?
+    /// The window shows the mark of changes that are not saved.
+    public var unsavedChanges: Bool?
     public var title: String?
     public var appID: String?
 
@@ -160,6 +162,8 @@ public enum Request: Equatable, Sendable {
     case becomeDelegate(ApplicationNumber, ConnectionName)
     case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
     case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
+    /// Whether ending it now would lose something, as the application itself says.
+    case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
     /// nil: no rule of the user is about it any more.
     case configure(ApplicationNumber, Rule?)

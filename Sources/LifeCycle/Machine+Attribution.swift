@@ -101,7 +101,7 @@ extension Machine {
             updateAnnouncing(number, reason) {
                 // Before the walk that comes of it (§ 3).
                 $0.setProtected(view.isLocked, within: grace, &$1)
-                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
+                $0.show(view)
             }
         }
     }
@@ -160,30 +160,32 @@ extension Machine {
             }.map(\.number))
     }
 
-    typealias View = (level: Application.WindowLevel, isFocused: Bool, isMinimized: Bool, isLocked: Bool)
-
     /// What the windows make of an application: the pure part of § 2.
     func view(of application: Application) -> View {
-        var level = Application.WindowLevel.hidden
-        var isFocused = false
-        var isMinimized = !application.windows.isEmpty
+        var view = View()
+        view.isMinimized = !application.windows.isEmpty
         // Its own session counts where none of its windows says otherwise.
-        var isLocked = application.windows.isEmpty && sessions[application.session]?.isLocked == true
+        view.isLocked = application.windows.isEmpty && sessions[application.session]?.isLocked == true
         for key in application.windows {
             guard let window = windows[key] else { continue }
             let session = sessions[window.session]
-            isLocked = isLocked || session?.isLocked == true
+            view.isLocked = view.isLocked || session?.isLocked == true
+            view.isUnsaved = view.isUnsaved || window.isUnsaved
             if window.minimized { continue }
-            isMinimized = false
+            view.isMinimized = false
             let hasFocus = session?.focus == key
-            isFocused = isFocused || hasFocus
+            view.isFocused = view.isFocused || hasFocus
             guard session?.inFront ?? true else { continue }
-            if hasFocus { level = .focused } else if window.visible { level = max(level, .visible) }
+            if hasFocus {
+                view.level = .focused
+            } else if window.visible {
+                view.level = max(view.level, .visible)
+            }
         }
         if application.isAssumedVisible, sessions[application.session]?.inFront ?? true {
-            level = max(level, .visible)
+            view.level = max(view.level, .visible)
         }
-        return (level, isFocused, isMinimized, isLocked)
+        return view
     }
 
     /// Forgets a session of which nothing is known, and one that is no more once nothing is left in it.
@@ -231,5 +233,25 @@ extension Dictionary where Value == Int {
     fileprivate mutating func decrease(_ key: Key) {
         guard let count = self[key] else { return }
         self[key] = count > 1 ? count - 1 : nil
+    }
+}
+
+/// What the windows make of an application.
+struct View {
+    var level = Application.WindowLevel.hidden
+    var isFocused = false
+    var isMinimized = false
+    var isLocked = false
+    var isUnsaved = false
+}
+
+extension Application {
+    /// Its windows are so now.
+    mutating func show(_ view: View) {
+        windowLevel = view.level
+        isFocused = view.isFocused
+        isMinimized = view.isMinimized
+        isLocked = view.isLocked
+        hasUnsavedMark = view.isUnsaved
     }
 }

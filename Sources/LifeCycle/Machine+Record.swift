@@ -100,7 +100,7 @@ extension Machine {
         update(number, reason) {
             $0.apply(settings)
             if isKilledAtOnce, isReclaimed { $0.termination = nil }
-            ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
+            $0.show(view)
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
@@ -143,6 +143,7 @@ extension Machine {
         }
         if window.visible { flags += "v" }
         if window.minimized { flags += "m" }
+        if window.isUnsaved { flags += "u" }
         if window.orphaned { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
         // Of a thousand windows, each is written whenever one of them changes.
@@ -199,6 +200,7 @@ private struct RestoredWindow {
         window = Window(session: session, lineage: lineage, reporterUser: user)
         window.visible = flags.contains("v")
         window.minimized = flags.contains("m")
+        window.isUnsaved = flags.contains("u")
         window.orphaned = flags.contains("o")
         window.appID = appID
         window.title = title

@@ -44,7 +44,7 @@ extension Machine {
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
                 // It begins there: it is told of changes.
-                ($0.windowLevel, $0.isFocused, $0.isMinimized, $0.isLocked) = view
+                $0.show(view)
             }
         }
         if !exemptions.isEmpty { refreshExemptions() }

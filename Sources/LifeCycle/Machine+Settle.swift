@@ -301,6 +301,7 @@ extension Application {
         if isMinimized != before.isMinimized { changed.insert(.minimized) }
         if suspension != before.suspension { changed.insert(.suspension) }
         if reclaimable != before.reclaimable { changed.insert(.reclaimable) }
+        if hasUnsavedChanges != before.hasUnsavedChanges { changed.insert(.unsavedChanges) }
         if backgroundModes != before.backgroundModes { changed.insert(.backgroundModes) }
         if allHolds != before.allHolds { changed.insert(.suspendHolds) }
         if tasks.map(\.id) != before.tasks.map(\.id) || tasks.map(\.deadline) != before.tasks.map(\.deadline)

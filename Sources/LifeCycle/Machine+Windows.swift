@@ -204,6 +204,7 @@ extension Machine {
         window.lineage = lineage(of: report, by: reporter)
         window.visible = report.visible ?? window.visible
         window.minimized = report.minimized ?? window.minimized
+        window.isUnsaved = report.unsavedChanges ?? window.isUnsaved
         window.title = report.title ?? window.title
         window.appID = report.appID ?? window.appID
         touched.formUnion(put(window, as: key))

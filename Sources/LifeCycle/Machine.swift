@@ -205,6 +205,9 @@ public struct Machine: Equatable, Sendable {
                 throw .noSuchTask(task)
             }
             update(number, .request) { $0.tasks.removeAll { $0.id == task } }
+        case .setUnsavedChanges(let number, let unsaved):
+            try require(number)
+            update(number, .request) { $0.saysUnsaved = unsaved }
         case .configure(let number, let rule):
             try require(number)
             let settings = settings
@@ -328,6 +331,7 @@ public struct Machine: Equatable, Sendable {
             var words = [name]
             if sessions[window.session]?.focus == key { words.append("focused") }
             words.append(window.minimized ? "minimized" : window.visible ? "visible" : "hidden")
+            if window.isUnsaved { words.append("unsaved changes") }
             if window.orphaned { words.append("reporter gone") }
             if !window.title.isEmpty { words.append("\"\(window.title)\"") }
             return words.joined(separator: " ")

@@ -19,6 +19,8 @@ public struct Rule: Equatable, Sendable {
     public var suspendWhen: SuspendWhen?
     /// Percent of one processor that it has in the background, where it is not suspended then.
     public var backgroundCPUQuota: UInt32?
+    /// Whether the mark of unsaved changes in a window's title counts; nil: it does.
+    public var unsavedMark: Bool?
 
     public init() {}
 }

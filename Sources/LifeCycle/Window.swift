@@ -39,6 +39,8 @@ struct Window: Equatable, Sendable {
     var reporterUser: UInt32
     var visible = true
     var minimized = false
+    /// It shows the mark of changes that are not saved.
+    var isUnsaved = false
     var title = ""
     var appID = ""
     /// The reporter's connection has ended; the facts stay.

@@ -21,6 +21,8 @@ public struct Rule: Equatable, Sendable {
     public var suspendWhen: Configuration.SuspendWhen?
     /// `BackgroundCPUQuota=`, in percent of one processor.
     public var backgroundCPUQuota: UInt32?
+    /// `UnsavedMark=`: whether the mark of unsaved changes in a title counts.
+    public var unsavedMark: Bool?
     /// `ExecSuspend=`: a command line for sh(1).
     public var execSuspend: String?
     /// `ExecResume=`: the same.
@@ -57,6 +59,7 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
             ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern].suspendWhen),
             ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern].backgroundCPUQuota),
+            ConfigurationRow("UnsavedMark", .boolean, \.[rule: pattern].unsavedMark),
             ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern].execSuspend),
             ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern].execResume),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
@@ -86,6 +89,7 @@ public struct Rule: Equatable, Sendable {
         add("DrainForSec", drainFor)
         if let suspendWhen { lines.append("SuspendWhen=\(suspendWhen.rawValue)") }
         if let backgroundCPUQuota { lines.append("BackgroundCPUQuota=\(backgroundCPUQuota)%") }
+        if let unsavedMark { lines.append("UnsavedMark=\(unsavedMark ? "yes" : "no")") }
         if let execSuspend { lines.append("ExecSuspend=\(execSuspend)") }
         if let execResume { lines.append("ExecResume=\(execResume)") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
@@ -106,6 +110,7 @@ public struct Rule: Equatable, Sendable {
             all.drainEvery = rule.drainEvery ?? all.drainEvery
             all.drainFor = rule.drainFor ?? all.drainFor
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
+            all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
             all.execSuspend = rule.execSuspend ?? all.execSuspend
             all.execResume = rule.execResume ?? all.execResume
             all.backgroundCPUQuota = rule.backgroundCPUQuota ?? all.backgroundCPUQuota

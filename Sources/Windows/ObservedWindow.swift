@@ -42,6 +42,20 @@ public struct ObservedWindow: Equatable, Sendable {
         self.isShared = isShared
     }
 
+    /// The title carries the mark that toolkits give a document with unsaved changes: `*`, `•` or `●` before all else, as with
+    /// GTK; `*` before the application's name or at the end, where Qt has it (QWidget's `windowModified`).
+    public var hasUnsavedMark: Bool {
+        let title = Array(title.unicodeScalars)
+        if let first = title.first(where: { $0 != " " }), "*•●".unicodeScalars.contains(first) { return true }
+        return title.indices.contains { index in
+            guard title[index] == "*" else { return false }
+            let rest = title[(index + 1)...].prefix(3)
+            return rest.isEmpty
+                || rest.count == 3 && rest.first == " " && rest.last == " "
+                    && "-–—".unicodeScalars.contains(rest[index + 2])
+        }
+    }
+
     /// Text of others as it may be passed on: up to the first NUL, at most `longestText` bytes, whole characters.
     public static func text(_ bytes: some Sequence<UInt8>) -> String {
         // A text that is not UTF-8 gets longer by what stands for its broken bytes.

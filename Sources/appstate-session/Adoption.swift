@@ -52,7 +52,7 @@ final class Adoption {
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Others of
     /// ours need theirs.
     private static let mostCalls = 16
-    /// The processes that are remembered after they were declined; then it is forgotten whose turn it was.
+    /// So many processes are remembered after they were declined. Beyond that all are forgotten, and asked about once more.
     private static let mostDeclined = 1_024
 
     /// - Parameter log: gets a line for each that is adopted or let go.

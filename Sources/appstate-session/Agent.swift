@@ -232,7 +232,8 @@ final class Agent {
         }
         reporter?.report(windows ?? [])
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
-        if registry?.isKnown == true {
+        // Rules that count on battery only are not lifted before it is known whether the machine runs on it.
+        if registry?.isKnown == true, power == nil || power?.isBattery != nil {
             rules?.apply(
                 configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
             commands?.apply(rules?.commands ?? [:])
@@ -296,10 +297,15 @@ final class Agent {
             log: log.map { log in { log("\($0)") } }, minimize: { [unowned self] in minimize($0) })
         registry = try Registry(
             bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
-            unregistered: { [unowned self] in adoption.leave($0) },
+            unregistered: { [unowned self] pid in
+                adoption.leave(pid)
+                commands?.release(pid)
+            },
             resting: { [unowned self] in follow($0, $1) },
             states: { [unowned self] in commands?.learn($0) })
-        rules = try RuleKeeper(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
+        rules = try RuleKeeper(
+            bus: bus, loop: loop, deaf: deaf, journal: journal, log: log,
+            configured: { [unowned self] in registry?.ruled($0) })
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
         self.bus = bus

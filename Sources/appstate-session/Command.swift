@@ -53,11 +53,15 @@ final class Command {
 
     private func finish() {
         var status: Int32 = 0
-        guard waitpid(pid, &status, WNOHANG) == pid else { return }
+        let ended = waitpid(pid, &status, WNOHANG)
+        guard ended != 0 else { return }
         source?.cancel()
         (source, timer) = (nil, nil)
         // What it has left behind in its group is no command of ours any more.
-        done(isLate ? "took too long, and was killed" : Self.failure(ExitStatus(waitStatus: status)))
+        done(
+            isLate
+                ? "took too long, and was killed"
+                : Self.failure(ended == pid ? ExitStatus(waitStatus: status) : .unknown))
     }
 
     private static func failure(_ status: ExitStatus) -> String? {

@@ -24,6 +24,8 @@ enum Main {
         let journal = Journal(identifier: "appstate-session", minimum: Journal.environmentMinimum)
         // Standard output may be a pipe that nobody reads any more.
         signal(SIGPIPE, SIG_IGN)
+        // Whoever started us may ignore it; then the kernel would reap the commands that we wait for.
+        signal(SIGCHLD, SIG_DFL)
         do {
             let loop = try EventLoop()
             let agent = Agent(loop: loop, options: options, journal: journal)

@@ -6,7 +6,8 @@ import Systemd
 ///
 /// UPower is not started for it.
 final class PowerSource {
-    private(set) var isBattery = false
+    /// nil: UPower has not answered yet.
+    private(set) var isBattery: Bool?
     private let peer: BusPeer
     private let journal: Journal
     private let changed: () -> Void
@@ -15,7 +16,7 @@ final class PowerSource {
     private static let name = "org.freedesktop.UPower"
     private static let path = "/org/freedesktop/UPower"
 
-    /// - Parameter changed: called when it is another than before.
+    /// - Parameter changed: called when it is known, and when it is another than before.
     init(bus: Bus, journal: Journal, changed: @escaping () -> Void) throws(BusFailure) {
         self.journal = journal
         self.changed = changed
@@ -35,9 +36,10 @@ final class PowerSource {
                 [unowned self] reply in
                 question = nil
                 let properties = try? reply.readDictionary()
-                guard case .bool(let isBattery)? = properties?.first(where: { $0.key == "OnBattery" })?.value
-                else { return }
-                take(isBattery)
+                switch properties?.first(where: { $0.key == "OnBattery" })?.value {
+                case .bool(let isBattery)?: take(isBattery)
+                default: if isBattery == nil { take(false) }
+                }
             }
         } catch {
             // The connection is gone, which somebody else is told of.
@@ -47,8 +49,10 @@ final class PowerSource {
 
     private func take(_ isBattery: Bool) {
         guard isBattery != self.isBattery else { return }
+        if isBattery || self.isBattery != nil {
+            journal.log(.info, isBattery ? "the machine runs on battery" : "the machine runs on mains")
+        }
         self.isBattery = isBattery
-        journal.log(.info, isBattery ? "the machine runs on battery" : "the machine runs on mains")
         changed()
     }
 }

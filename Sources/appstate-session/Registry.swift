@@ -31,6 +31,7 @@ final class Registry: DaemonSpeaker {
     /// Who is registered was asked for, and changes have been told since.
     private var isListed = false
     private var matches: [Slot] = []
+    private var questions: [Int32: Slot] = [:]
 
     /// - Parameters:
     ///   - deaf: called when the bus does not tell of the daemon.
@@ -90,8 +91,9 @@ final class Registry: DaemonSpeaker {
                     let pid = entries.first(where: { $0.value.path == path })?.key
                 else { return }
                 try? message.skip("t")
-                // 0: it will not be suspended.
-                guard let deadline = try? message.readUInt64(), deadline != 0 else { return }
+                guard let deadline = try? message.readUInt64() else { return }
+                // 0: it will not be suspended, as long as what exempts it lasts.
+                guard deadline != 0 else { return askSuspension(of: pid) }
                 waiting.insert(pid)
                 tellResting(suspended, waiting)
             },
@@ -124,7 +126,10 @@ final class Registry: DaemonSpeaker {
             try line.call(
                 method,
                 refused: { [unowned self] in
-                    if line.tryAgain("does not tell who is registered", $0) { isSubscribed = false }
+                    // What changes before it is taken is told to nobody.
+                    if line.tryAgain("does not tell who is registered", $0) {
+                        (isSubscribed, isListed) = (false, false)
+                    }
                 })
         }
         guard !isListed else { return }
@@ -143,6 +148,34 @@ final class Registry: DaemonSpeaker {
         // Those that are suspended stay so until the next daemon says otherwise, and may be needed meanwhile.
         (isKnown, isSubscribed, isListed) = (false, false, false)
         tell(entries)
+    }
+
+    /// The rule about an application is another: it may be suspended from now on.
+    func ruled(_ path: String) {
+        guard let pid = entries.first(where: { $0.value.path == path })?.key else { return }
+        if states[pid] == .background, !waiting.contains(pid) { askSuspension(of: pid) }
+    }
+
+    /// Asks whether policy may suspend it once nothing exempts it any more, of which nobody tells.
+    private func askSuspension(of pid: Int32) {
+        guard let path = entries[pid]?.path else { return }
+        do throws(BusFailure) {
+            let question = try bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
+            try question.append(BusNames.application)
+            try question.append(ApplicationProperty.suspension.rawValue)
+            questions[pid] = try bus.callAsync(question) { [unowned self] reply in
+                questions[pid] = nil
+                guard entries[pid]?.path == path, states[pid] == .background,
+                    case .string(SuspensionPolicy.automatic.rawValue)? = try? reply.readVariant()
+                else { return }
+                waiting.insert(pid)
+                tellResting(suspended, waiting)
+            }
+        } catch {
+            // The connection is gone, which somebody else is told of.
+            journal.log(.debug, "\(error)")
+        }
     }
 
     private func learn(_ pid: Int32, _ from: String, _ to: String) {
@@ -194,6 +227,7 @@ final class Registry: DaemonSpeaker {
         entries[pid] = entry
         if entry == nil {
             waiting.remove(pid)
+            questions[pid] = nil
             states[pid] = nil
             tellStates(states)
         }

@@ -32,6 +32,7 @@ enum Report: Equatable {
                 || observed.visible != other.observed.visible
                 || observed.minimized != other.observed.minimized
                 || observed.appID != other.observed.appID
+                || observed.hasUnsavedMark != other.observed.hasUnsavedMark
         }
     }
 
@@ -82,6 +83,15 @@ enum Report: Equatable {
         }
     }
 
+    /// The window that it is about; nil: all of them.
+    var number: UInt64? {
+        switch self {
+        case .replace: nil
+        case .update(let window): window.number
+        case .remove(let number): number
+        }
+    }
+
     var method: ReporterMethod {
         switch self {
         case .replace: .replaceWindows
@@ -112,6 +122,7 @@ enum Report: Equatable {
             (WindowKeyName.focused.rawValue, .bool(observed.focused)),
             (WindowKeyName.visible.rawValue, .bool(observed.visible)),
             (WindowKeyName.minimized.rawValue, .bool(observed.minimized)),
+            (WindowKeyName.unsavedChanges.rawValue, .bool(observed.hasUnsavedMark)),
             (WindowKeyName.title.rawValue, .string(observed.title)),
             (WindowKeyName.appID.rawValue, .string(observed.appID)),
         ])
@@ -137,6 +148,7 @@ extension Report.Window: CustomStringConvertible {
         let words = [
             Report.name(of: number), "pid \(pid)", observed.focused ? "focused" : nil,
             observed.visible ? "visible" : nil, observed.minimized ? "minimized" : nil,
+            observed.hasUnsavedMark ? "unsaved" : nil,
         ]
         return words.compactMap { $0 }.joined(separator: " ")
             + " \(quoted(observed.appID)) \(quoted(observed.title))"

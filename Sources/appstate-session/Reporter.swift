@@ -15,6 +15,8 @@ final class Reporter: DaemonSpeaker {
     private var present: [Report.Window] = []
     /// What the daemon knows; nil where it knows nothing of us.
     private var told: [UInt64: Report.Window]?
+    /// How often in a row a report was refused that may be taken later.
+    private var attempts = 0
 
     /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -70,7 +72,10 @@ final class Reporter: DaemonSpeaker {
     func forget() {
         told = nil
         journal.log(
-            .info, "\(BusNames.service) is told \(line.isAbsent ? "nothing until it has an owner" : "all")")
+            .info,
+            line.isAbsent
+                ? "\(BusNames.service) has no owner: windows are reported when it has one"
+                : "all windows are reported to \(BusNames.service)")
     }
 
     private func sendSession() throws {
@@ -83,16 +88,33 @@ final class Reporter: DaemonSpeaker {
     }
 
     private func send(_ report: Report) throws {
+        var known = told ?? [:]
+        let former = report.number.flatMap { known[$0] }
         try line.call(
             report.method, { try report.write(to: $0) },
-            refused: { [unowned self] error in refused(report, error) })
+            refused: { [unowned self] error in
+                if !isTriedAgain(report, after: error, former) { refused(report, error) }
+            },
+            answered: { [unowned self] _ in attempts = 0 })
         log?(report)
-        var known = told ?? [:]
         report.apply(to: &known)
         told = known
     }
 
     // MARK: Refusals
+
+    /// Too many calls of this user may wait just now. Only what is refused again and again has too many windows.
+    private func isTriedAgain(_ report: Report, after error: MethodError, _ former: Report.Window?) -> Bool {
+        guard ErrorName(rawValue: error.name) == .limitsExceeded, attempts < Self.mostAttempts else {
+            return false
+        }
+        attempts += 1
+        // What the daemon knew before, it still knows.
+        if let number = report.number { told?[number] = former } else { told = nil }
+        return line.tryAgain("does not take a report", error)
+    }
+
+    private static let mostAttempts = 3
 
     private func refused(_ report: Report, _ error: MethodError) {
         switch (ErrorName(rawValue: error.name), report) {

@@ -12,6 +12,7 @@ final class RuleKeeper: DaemonSpeaker {
     private let line: DaemonLine
     private let journal: Journal
     private let log: ((String) -> Void)?
+    private let configured: (String) -> Void
     private let proc = Proc()
     /// What the daemon has been told, by the application's object; nil: no rule.
     private var told: [String: Told?] = [:]
@@ -49,12 +50,14 @@ final class RuleKeeper: DaemonSpeaker {
     /// - Parameters:
     ///   - deaf: called when the bus does not tell of the daemon.
     ///   - log: gets a line for each rule that is told.
+    ///   - configured: gets the application's object when the daemon has taken another rule for it.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
-        log: ((String) -> Void)?
+        log: ((String) -> Void)?, configured: @escaping (String) -> Void
     ) throws(BusFailure) {
         self.journal = journal
         self.log = log
+        self.configured = configured
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
     }
@@ -91,7 +94,7 @@ final class RuleKeeper: DaemonSpeaker {
                 $0.counts(onBattery: onBattery)
             }
             return Rule.combined(rules).map {
-                Told(name: rules.map(\.pattern).joined(separator: Rule.separator), rule: $0)
+                Told(name: Self.name(of: rules), rule: $0)
             }
         }
         commands = [:]
@@ -105,6 +108,23 @@ final class RuleKeeper: DaemonSpeaker {
         }
         line.proceed()
     }
+
+    /// As long as the daemon takes it.
+    private static func name(of rules: [Rule]) -> String {
+        let name = rules.map(\.pattern).joined(separator: Rule.separator)
+        guard name.utf8.count > longestName else { return name }
+        var scalars = String.UnicodeScalarView()
+        var left = longestName - "…".utf8.count
+        for scalar in name.unicodeScalars {
+            left -= UTF8.width(scalar)
+            guard left >= 0 else { break }
+            scalars.append(scalar)
+        }
+        return String(scalars) + "…"
+    }
+
+    /// Bytes: `rule` of `Configure`.
+    private static let longestName = 255
 
     private static func classes(
         of windows: [Report.Window], among entries: [Int32: Registry.Entry], _ proc: Proc
@@ -129,7 +149,10 @@ final class RuleKeeper: DaemonSpeaker {
                     // It has ended, as a rule.
                     if !line.tryAgain("does not take the rule of \(path)", error) { told[path] = .some(rule) }
                 },
-                answered: { [unowned self] _ in told[path] = .some(rule) })
+                answered: { [unowned self] _ in
+                    told[path] = .some(rule)
+                    configured(path)
+                })
             if let rule { log?("\(ApplicationMethod.configure.rawValue) \(path): \(rule.name)") }
         }
     }
@@ -153,6 +176,7 @@ extension Rule {
         if let backgroundCPUQuota {
             entries.append((RuleKey.backgroundCPUQuota.rawValue, .uint32(backgroundCPUQuota)))
         }
+        if let unsavedMark { entries.append((RuleKey.unsavedMark.rawValue, .bool(unsavedMark))) }
         if let keepWhile {
             // Otherwise nobody would wait for the command.
             let words = execSuspend == nil ? keepWhile : keepWhile + [ExemptionReason.command.rawValue]

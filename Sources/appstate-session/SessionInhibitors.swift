@@ -21,6 +21,7 @@ final class SessionInhibitors {
     private var delay = shortestDelay
     private var begin: UInt64 = 0
     private var isLost = false
+    private var isRefused = false
 
     private struct Caller {
         /// Inhibitors that end one by one, by the service.
@@ -82,7 +83,7 @@ final class SessionInhibitors {
         self.loop = loop
         self.journal = journal
         self.tell = tell
-        retry = try loop.timer { [unowned self] in connect() }
+        retry = try loop.timer { [unowned self] in if isRefused { leave() } else { connect() } }
         connect()
     }
 
@@ -98,7 +99,9 @@ final class SessionInhibitors {
             let deaf: (MethodError) -> Void = { [unowned self] in lose("the bus does not tell: \($0)") }
             services = Self.names.map { BusPeer($0, bus: bus, failed: deaf) }
             for service in services {
-                service.onOwnerChange { [unowned self] in owned(service.name, isOwned: service.owner != nil) }
+                service.onOwnerChange { [unowned self, unowned service] in
+                    owned(service.name, isOwned: service.owner != nil)
+                }
                 try service.start()
             }
             self.bus = bus
@@ -125,9 +128,11 @@ final class SessionInhibitors {
         slots.append(
             try monitor.callAsync(become) { [unowned self] reply in
                 guard let error = reply.error else { return }
+                if error.isNoReply { return lose("\(error)") }
                 // It is its last word: it shows calls to nobody.
                 journal.log(.info, "who inhibits something by the session bus is not seen: \(error)")
-                leave()
+                isRefused = true
+                retry?.arm(at: loop.now)
             })
         self.monitor = monitor
     }
@@ -177,7 +182,14 @@ final class SessionInhibitors {
         if member == methods.begin {
             hold(sender, service, request: nil)
         } else if member == methods.end {
-            change(sender) { $0.counts[service]?.number -= 1 }
+            change(sender) { caller in
+                // It may have been begun by another of the same connection's names.
+                let owner = services.first { $0.name == service }?.owner
+                let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
+                    \.name)
+                guard let begun = names.first(where: { caller.counts[$0] != nil }) else { return }
+                caller.counts[begun]?.number -= 1
+            }
         }
     }
 

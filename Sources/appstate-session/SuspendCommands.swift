@@ -33,6 +33,8 @@ final class SuspendCommands {
         var hasSucceeded: Bool?
         /// `ExecSuspend=` was begun, or it was suspended: `ExecResume=` is to follow.
         var owesResume = false
+        /// What the rule said then: it may be gone when `ExecResume=` is due.
+        var owed: Commands?
         /// It runs again after it was suspended, wherever it is.
         var resumes = false
         /// Not before, `ExecSuspend=` is run.
@@ -80,15 +82,26 @@ final class SuspendCommands {
         publish()
     }
 
+    /// No command runs.
+    var isAtRest: Bool { progress.values.allSatisfy { $0.running == nil } }
+
     /// All applications, as they are now. Whoever is not among them has ended.
     func learn(_ states: [Int32: LifeCycleState]) {
         for pid in self.states.keys where states[pid] == nil {
             abandon(pid)
             progress[pid]?.owesResume = false
             self.states[pid] = nil
+            proceed(pid)
         }
         for (pid, state) in states where self.states[pid] != state { move(pid, to: state) }
         publish()
+    }
+
+    /// It is registered no more, and may live: what is owed to it is run now.
+    func release(_ pid: Int32) {
+        guard progress[pid]?.owesResume == true else { return }
+        progress[pid]?.owesResume = false
+        if progress[pid]?.running == nil { runResume(of: pid) }
     }
 
     private func move(_ pid: Int32, to state: LifeCycleState) {
@@ -97,6 +110,7 @@ final class SuspendCommands {
         var next = progress[pid] ?? Progress()
         if state == .suspended {
             next.owesResume = true
+            next.owed = commands[pid] ?? next.owed
         } else if wasSuspended {
             (next.hasSucceeded, next.resumes) = (nil, true)
             next.settled = loop.now + settling
@@ -131,12 +145,12 @@ final class SuspendCommands {
             progress[pid] = nil
             return
         }
-        if now.owesResume, states[pid] != .suspended, now.resumes || !isResting(pid) {
+        if now.owesResume, states[pid] != .suspended, states[pid] != .notRunning,
+            now.resumes || !isResting(pid)
+        {
             progress[pid]?.owesResume = false
             progress[pid]?.resumes = false
-            if let commands = commands[pid], let line = commands.resume {
-                return run(line, of: commands, for: pid, isSuspend: false)
-            }
+            if runResume(of: pid) { return }
         }
         progress[pid]?.resumes = false
         guard isResting(pid), now.hasSucceeded == nil, let commands = commands[pid],
@@ -148,7 +162,21 @@ final class SuspendCommands {
             return
         }
         progress[pid]?.owesResume = true
+        progress[pid]?.owed = commands
         run(line, of: commands, for: pid, isSuspend: true)
+    }
+
+    /// - Returns: whether there is one.
+    @discardableResult
+    private func runResume(of pid: Int32) -> Bool {
+        guard
+            let commands = [commands[pid], progress[pid]?.owed].compactMap(\.self).first(where: {
+                $0.resume != nil
+            }),
+            let line = commands.resume
+        else { return false }
+        run(line, of: commands, for: pid, isSuspend: false)
+        return true
     }
 
     private func publish() {

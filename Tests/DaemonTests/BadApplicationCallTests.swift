@@ -16,6 +16,7 @@ struct BadApplicationCallTests {
             ("FinishLaunching", { _ in }), ("BecomeDelegate", { _ in }),
             ("Acknowledge", { try $0.append(UInt64(1)) }),
             ("BeginBackgroundTask", { try $0.append("upload") }),
+            ("SetUnsavedChanges", { try $0.append(true) }),
             ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
             ("Configure", { try $0.appendDictionary([]) }),
             ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
@@ -124,7 +125,7 @@ struct BadApplicationCallTests {
         let nobody = try App(stage.daemon.bus, uid: App.nobody)
         for call in [
             "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:x",
-            "EndBackgroundTask t:1",
+            "EndBackgroundTask t:1", "SetUnsavedChanges b:true",
             "BackgroundTimeRemaining", "Configure {}", "Suspend", "Resume", "Toggle {}", "CanSuspend",
             "Terminate b:true", "Unregister",
             "Explain", "LoadState", "LoadStateFile",

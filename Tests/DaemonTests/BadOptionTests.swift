@@ -54,7 +54,8 @@ struct BadOptionTests {
             (.reclaimable, .string("yes")), (.backgroundGrace, .uint32(5)), (.backgroundGrace, .string("5")),
             (.keepWhile, .string("audio")), (.keepWhile, .strings(["Audio"])), (.keepWhile, .strings([""])),
             (.drainEvery, .string("5")), (.drainFor, .uint32(1)),
-            (.suspendWhen, .string("active")), (.backgroundCPUQuota, .uint32(0)),
+            (.suspendWhen, .string("active")), (.unsavedMark, .string("yes")),
+            (.backgroundCPUQuota, .uint32(0)),
             (.backgroundCPUQuota, .string("20%")), (.backgroundCPUQuota, .uint32(1_000_001)),
         ]
         #expect(Set(wrong.map(\.0)) == Set(RuleKey.allCases))

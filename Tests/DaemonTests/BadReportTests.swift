@@ -66,7 +66,7 @@ struct BadReportTests {
     private func wrong() -> [(String, Variant)] {
         [
             ("focused", .string("yes")), ("focused", .uint32(1)), ("visible", .int32(1)),
-            ("minimized", .string("")),
+            ("minimized", .string("")), ("unsaved-changes", .string("yes")),
             ("title", .bool(true)), ("title", .bytes([65])), ("app-id", .objectPath("/")),
             ("app-id", .strings([])),
         ]

@@ -189,6 +189,43 @@ struct PressureTests {
         for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
     }
 
+    @Test("of ten that are suspended, three with unsaved changes are ended last, and the journal says so")
+    func unsaved() throws {
+        let scene = try Scene()
+        let paths = try (0..<10).map {
+            try scene.suspended("A\($0)", byPolicy: true, mebibytes: $0 < 3 ? 30 : 12)
+        }
+        // The longest suspended and the largest: one says so itself, of two a reporter has seen the mark.
+        let unsaved = Array(paths.prefix(3))
+        let said = try #require(scene.apps[unsaved[0]])
+        try scene.client.application(unsaved[0], "Resume")
+        try scene.client.wait(for: unsaved[0], toBe: "background")
+        try said.application(unsaved[0], "SetUnsavedChanges b:true")
+        try scene.client.application(unsaved[0], "Suspend")
+        for (number, path) in unsaved.dropFirst().enumerated() {
+            let pid = try #require(scene.apps[path]).pid
+            try scene.client.updateWindow(
+                UInt64(number), pid, [("minimized", .bool(true)), ("unsaved-changes", .bool(true))])
+        }
+        for (index, path) in paths.enumerated() {
+            try scene.client.wait(for: path, toBe: "suspended")
+            #expect(
+                try scene.client.property(path, BusNames.application, "UnsavedChanges") == .bool(index < 3))
+        }
+        try scene.warned()
+        try scene.grow(600) { scene.reclaimed.count < 9 }
+        #expect(Set(scene.reclaimed.prefix(7)) == Set(paths.dropFirst(3)))
+        #expect(scene.reclaimed.dropFirst(7).allSatisfy(unsaved.contains))
+        #expect(scene.reclaimed.count >= 9)
+        _ = scene.daemon.process.advance()
+        let warnings = scene.daemon.process.errors.split(separator: "\n").filter {
+            $0.contains("nothing else is left to end")
+        }
+        #expect(warnings.count == scene.reclaimed.count - 7)
+        #expect(try scene.client.state(scene.frontPath) == "active")
+        #expect(try scene.kernelKills == 0)
+    }
+
     @Test(
         "killed while it ends applications for their memory: those that live are as announced, and none is ending for ever",
         arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 3 : 30))

@@ -15,6 +15,7 @@ struct SandboxTests {
         "\(BusNames.application) FinishLaunching", "\(BusNames.application) BecomeDelegate",
         "\(BusNames.application) Acknowledge t:1", "\(BusNames.application) BeginBackgroundTask s:task",
         "\(BusNames.application) EndBackgroundTask t:1", "\(BusNames.application) BackgroundTimeRemaining",
+        "\(BusNames.application) SetUnsavedChanges b:true",
         "\(BusNames.application) Explain", "\(BusNames.properties) GetAll s:",
         "\(BusNames.properties) Get s:\(BusNames.application) s:State", "\(BusNames.application) Suspend",
         "\(BusNames.application) Resume", "\(BusNames.application) Terminate b:true",

@@ -96,7 +96,8 @@ struct VisibilityTests {
     /// Every method with arguments that read.
     private static let calls = [
         "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
-        "EndBackgroundTask t:1", "BackgroundTimeRemaining", "Configure {}", "Suspend", "Resume", "Toggle {}",
+        "EndBackgroundTask t:1", "BackgroundTimeRemaining", "SetUnsavedChanges b:true", "Configure {}",
+        "Suspend", "Resume", "Toggle {}",
         "CanSuspend",
         "Terminate b:false", "Terminate b:true", "SaveState ay:x", "LoadState", "SaveStateFile h:PID",
         "LoadStateFile", "Open as:https://example.org {}", "SendMessage s:hello {}",

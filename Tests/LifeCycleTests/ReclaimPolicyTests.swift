@@ -10,11 +10,12 @@ struct ReclaimPolicyTests {
     private static let second: Microseconds = 1_000_000
 
     private func candidate(
-        _ number: UInt32, user: UInt32 = 1, _ rank: ReclaimPolicy.Rank = .held, age: Microseconds = 10,
-        mebibytes: UInt64 = 10
+        _ number: UInt32, user: UInt32 = 1, _ rank: ReclaimPolicy.Rank = .held, isUnsaved: Bool = false,
+        age: Microseconds = 10, mebibytes: UInt64 = 10
     ) -> Candidate {
         Candidate(
-            ApplicationNumber(number), user: user, rank: rank, age: age * Self.second, bytes: mebibytes << 20)
+            ApplicationNumber(number), user: user, rank: rank, isUnsaved: isUnsaved, age: age * Self.second,
+            bytes: mebibytes << 20)
     }
 
     private func first(_ candidates: [Candidate], _ usage: [UInt32: UInt64] = [:]) -> UInt32? {
@@ -48,6 +49,20 @@ struct ReclaimPolicyTests {
         #expect(first([candidate(1), candidate(2, age: 11)], usage) == 2)
     }
 
+    @Test("whoever has unsaved changes goes after all others, whatever else is true of them")
+    func unsaved() {
+        let saved = [
+            candidate(1, user: 2, .background, age: 0, mebibytes: 0), candidate(2, .stopped),
+            candidate(3, .held, age: 999, mebibytes: 999),
+        ]
+        let unsaved = [
+            candidate(4, .held, isUnsaved: true, age: 999, mebibytes: 999),
+            candidate(5, .stopped, isUnsaved: true),
+            candidate(6, user: 2, .background, isUnsaved: true),
+        ]
+        #expect(order(unsaved + saved, [1: 9, 2: 1]) == [3, 2, 1, 4, 5, 6])
+    }
+
     @Test("what a user holds decides between users, whoever's candidates are the heavier")
     func usage() {
         let both = [candidate(1, user: 1, mebibytes: 900), candidate(2, user: 2, mebibytes: 1)]
@@ -69,13 +84,14 @@ struct ReclaimPolicyTests {
     /// Every combination of little and much.
     private var corners: [Candidate] {
         var corners: [Candidate] = []
-        for rank in ReclaimPolicy.Rank.allCases {
+        for (rank, isUnsaved) in ReclaimPolicy.Rank.allCases.flatMap({ [($0, false), ($0, true)] }) {
             for user in [UInt32(1), 2] {
                 for age in [Microseconds(0), 100] {
                     for mebibytes in [UInt64(0), 100] {
                         corners.append(
                             candidate(
-                                UInt32(corners.count + 1), user: user, rank, age: age, mebibytes: mebibytes))
+                                UInt32(corners.count + 1), user: user, rank, isUnsaved: isUnsaved, age: age,
+                                mebibytes: mebibytes))
                     }
                 }
             }
@@ -125,6 +141,7 @@ struct ReclaimPolicyTests {
             candidate(
                 number, user: UInt32.random(in: 1...3, using: &generator),
                 generator.pick(ReclaimPolicy.Rank.allCases) ?? .held,
+                isUnsaved: Bool.random(using: &generator),
                 age: Microseconds.random(in: 0...20, using: &generator),
                 mebibytes: UInt64.random(in: 0...20, using: &generator))
         }
@@ -141,7 +158,10 @@ struct ReclaimPolicyTests {
             let winner = first(candidates, usage)
             #expect(winner == first(candidates.shuffled(using: &generator), usage), "APPSTATED_SEED=\(seed)")
             for index in candidates.indices {
-                for change in [{ $0.age += 7 * Self.second }, { $0.bytes += 7 << 20 }, { $0.rank = .held }]
+                for change in [
+                    { $0.age += 7 * Self.second }, { $0.bytes += 7 << 20 }, { $0.rank = .held },
+                    { $0.isUnsaved = false },
+                ]
                     as [(inout Candidate) -> Void]
                 {
                     var changed = candidates
@@ -155,8 +175,10 @@ struct ReclaimPolicyTests {
                 }
             }
             guard let winning = candidates.first(where: { $0.number.rawValue == winner }) else { continue }
-            #expect(candidates.allSatisfy { $0.rank >= winning.rank })
-            let peers = candidates.filter { $0.rank == winning.rank }
+            #expect(candidates.allSatisfy { $0.isUnsaved || !winning.isUnsaved })
+            let alike = candidates.filter { $0.isUnsaved == winning.isUnsaved }
+            #expect(alike.allSatisfy { $0.rank >= winning.rank })
+            let peers = alike.filter { $0.rank == winning.rank }
             #expect(peers.allSatisfy { usage[$0.user, default: 0] <= usage[winning.user, default: 0] })
             #expect(peers.allSatisfy { $0.user != winning.user || $0.weight <= winning.weight })
         }

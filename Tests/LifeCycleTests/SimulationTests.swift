@@ -197,6 +197,7 @@ struct Simulation {
         rule.suspension = generator.pickOrNone([.automatic, .never])
         rule.backgroundGrace = generator.pickOrNone([0, 2_000_000, .max])
         rule.suspendWhen = generator.pickOrNone([.background, .inactive])
+        rule.unsavedMark = generator.pickOrNone([true, false])
         rule.backgroundCPUQuota = generator.chance(20) ? 20 : nil
         return rule
     }
@@ -279,6 +280,7 @@ struct Simulation {
             report.focused = generator.pickOrNone([true, false])
             report.visible = generator.pickOrNone([true, false])
             report.minimized = generator.pickOrNone([true, false])
+            report.unsavedChanges = generator.pickOrNone([true, false])
             let key = Reports.Key.single(reporter.connection, report.number)
             let old = reports.windows[key]?.lineage.first
             note("\(report)")
@@ -342,7 +344,9 @@ struct Simulation {
         case 0, 1: try request(.finishLaunching(number, by: connection))
         case 2: try request(.acknowledge(number, serial: serial, by: connection))
         default:
-            if generator.chance(50) {
+            if generator.chance(20) {
+                try request(.setUnsavedChanges(number, generator.chance(50)))
+            } else if generator.chance(50) {
                 try request(.beginBackgroundTask(number, name: "task", by: connection))
             } else {
                 try request(.endBackgroundTask(number, task: serial))

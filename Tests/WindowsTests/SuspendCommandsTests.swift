@@ -146,6 +146,39 @@ struct SuspendCommandsTests {
         try scene.wait("the last") { scene.exempt.isEmpty }
     }
 
+    @Test("ExecResume= is run although the rule, or the registration, has ended; not for who has ended")
+    func owed() throws {
+        let scene = try Scene()
+        func begin() throws {
+            scene.apply(suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)")
+            scene.commands.learn([7: .background])
+            try scene.wait("the command") { scene.exempt.isEmpty }
+            scene.commands.learn([7: .suspended])
+        }
+        try begin()
+        // Another power source, say.
+        scene.commands.apply([:])
+        scene.commands.learn([7: .background])
+        try scene.wait("the rule's last command") { scene.lines == ["S", "R"] && scene.commands.isAtRest }
+
+        // Unregistered by another hand.
+        try begin()
+        scene.commands.learn([7: .notRunning])
+        #expect(scene.commands.isAtRest)
+        scene.commands.release(7)
+        scene.commands.learn([:])
+        try scene.wait("the registration's last command") {
+            scene.lines == ["S", "R", "S", "R"] && scene.commands.isAtRest
+        }
+
+        // Ended: its number may be another's.
+        try begin()
+        scene.commands.learn([7: .notRunning])
+        scene.commands.learn([:])
+        #expect(scene.commands.isAtRest)
+        #expect(scene.lines == ["S", "R", "S", "R", "S"])
+    }
+
     private static func isZombie(_ pid: Int32) -> Bool {
         (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8))?.contains(") Z ") != false
     }

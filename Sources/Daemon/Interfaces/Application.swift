@@ -59,6 +59,12 @@ extension Daemon {
                 let remaining = application.backgroundTimeRemaining(at: Clock.monotonicMicroseconds)
                 try call.reply { message throws(BusFailure) in try message.append(remaining) }
             },
+            Method(Name.setUnsavedChanges, in: [("unsaved", "b")]) { [unowned self] call in
+                let unsaved = try call.message.readBool()
+                let (application, _) = try ownApplication(call)
+                try perform(.setUnsavedChanges(application.number, unsaved))
+                try call.reply()
+            },
         ]
     }
 

@@ -17,6 +17,7 @@ extension Daemon {
             property(.minimized, "b", .change) { try $0.append($1.isMinimized) },
             property(.suspension, "s", .change) { try $0.append($1.suspension.rawValue) },
             property(.reclaimable, "b", .change) { try $0.append($1.reclaimable) },
+            property(.unsavedChanges, "b", .change) { try $0.append($1.hasUnsavedChanges) },
             property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
@@ -151,6 +152,7 @@ extension Daemon {
             ("would-suspend", .bool(application.wouldBeSuspended)),
             ("memory-pressure", .string(machine.memoryPressure.rawValue)),
             ("reclaim-rank", .string(machine.reclaimRank(of: application.number)?.name ?? "")),
+            ("unsaved-changes", .strings(application.unsavedReasons)),
             ("reclaim-bytes", .uint64(machine.measuredMemory(of: application.number) ?? 0)),
             ("delegate", .string(application.delegate ?? "")),
             ("adopted", .bool(application.isAdopted)),
@@ -182,6 +184,14 @@ extension Daemon {
             entries.append(("would-set", .strings(resources.wouldGive(registered))))
         }
         return entries
+    }
+}
+
+extension Application {
+    /// Why its end would lose something.
+    fileprivate var unsavedReasons: [String] {
+        (saysUnsaved ? ["the application says so"] : [])
+            + (countsUnsavedMark ? ["a window's title shows it"] : [])
     }
 }
 

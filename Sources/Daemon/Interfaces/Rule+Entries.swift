@@ -21,6 +21,7 @@ extension Rule {
             case .rule: name = try value.string(key, limit: min(limit, 255))
             case .suspension: suspension = try value.choice(key)
             case .reclaimable: reclaimable = try value.bool(key)
+            case .unsavedMark: unsavedMark = try value.bool(key)
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
             case .drainEvery: drainEvery = try value.uint64(key)
             case .drainFor: drainFor = try value.uint64(key)

@@ -20,6 +20,7 @@ extension WindowReport {
             case .focused: focused = try value.bool(key)
             case .visible: visible = try value.bool(key)
             case .minimized: minimized = try value.bool(key)
+            case .unsavedChanges: unsavedChanges = try value.bool(key)
             case .title: title = try value.string(key, limit: limit)
             case .appID: appID = try value.string(key, limit: limit)
             }

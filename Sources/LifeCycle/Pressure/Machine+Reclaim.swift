@@ -44,7 +44,7 @@ extension Machine {
             // Nobody knows yet what is in a cgroup that nobody has looked into.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
             let victim = victim(of: source)
-            if victim == nil || victim?.rank == .background, source.user == nil {
+            if victim.map({ $0.rank == .background || $0.isUnsaved }) ?? true, source.user == nil {
                 if pressure.exhausted.isEmpty { step.effects.append(.lowMemoryWarning(.critical)) }
                 pressure.exhausted.insert(source)
             }
@@ -78,6 +78,7 @@ extension Machine {
             candidates.append(
                 ReclaimPolicy.Candidate(
                     application.number, user: application.user, rank: rank,
+                    isUnsaved: application.hasUnsavedChanges,
                     age: step.now - min(step.now, application.stateSince), bytes: bytes))
         }
         return ReclaimPolicy.first(of: candidates, usage: usage)
@@ -101,6 +102,7 @@ extension Machine {
             return false
         }
         pressure.kills[source] = kills + 1
+        if victim.isUnsaved { step.effects.append(.notice(number, .losesUnsaved)) }
         let wait = settings.pressure.killWait
         switch victim.rank {
         case .held, .stopped:

@@ -8,6 +8,8 @@ import AppStateContract
 /// | `stopped`: suspended, because somebody stopped it or asked for it | the same | the same |
 /// | `background`: in the background, `automatic`, without a task, a mode or another exemption; told before | the same | bytes × time in the background |
 ///
+/// All of this once among those without unsaved changes, and only when none of them is left among those that have some.
+///
 /// Whoever is `reclaimable` false, launching, being ended, active, inactive, or spared or stuck in this event, is
 /// no candidate.
 public enum ReclaimPolicy {
@@ -25,12 +27,18 @@ public enum ReclaimPolicy {
         public var number: ApplicationNumber
         public var user: UInt32
         public var rank: Rank
+        /// Its end would lose something.
+        public var isUnsaved: Bool
         /// How long it has been suspended, or in the background.
         public var age: Microseconds
         /// What its end would bring; 0: not known.
         public var bytes: UInt64
 
-        public init(_ number: ApplicationNumber, user: UInt32, rank: Rank, age: Microseconds, bytes: UInt64) {
+        public init(
+            _ number: ApplicationNumber, user: UInt32, rank: Rank, isUnsaved: Bool = false, age: Microseconds,
+            bytes: UInt64
+        ) {
+            self.isUnsaved = isUnsaved
             self.number = number
             self.user = user
             self.rank = rank
@@ -48,6 +56,7 @@ public enum ReclaimPolicy {
     public static func first(of candidates: [Candidate], usage: [UInt32: UInt64]) -> Candidate? {
         // An equal share is the same for all: the furthest above it is who holds most.
         candidates.min { left, right in
+            if left.isUnsaved != right.isUnsaved { return right.isUnsaved }
             if left.rank != right.rank { return left.rank < right.rank }
             if left.user != right.user {
                 let (mine, theirs) = (usage[left.user] ?? 0, usage[right.user] ?? 0)

@@ -73,14 +73,16 @@ final class StartWatch {
 
     /// - Returns: the watch for its program; nil: nothing is watched.
     private func add(_ pid: Int32) -> Int32? {
-        let script = script(of: pid)
-        // What it runs is not known: `python3 -m module`, say.
-        if script == nil, let name = try? proc.program(of: pid),
+        var script: String?
+        if let name = try? proc.program(of: pid),
             Interpreters.names.contains(where: {
                 name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
             })
         {
-            return nil
+            // Of other programs, no file that an argument names is looked at: its file system may hang.
+            script = self.script(of: pid)
+            // What it runs is not known: `python3 -m module`, say.
+            if script == nil { return nil }
         }
         let path = script ?? "/proc/\(pid)/exe"
         let watch = inotify_add_watch(inotify.rawValue, path, UInt32(IN_OPEN))
