@@ -32,7 +32,8 @@ enum Report: Equatable {
                 || observed.visible != other.observed.visible
                 || observed.minimized != other.observed.minimized
                 || observed.appID != other.observed.appID
-                || observed.hasUnsavedMark != other.observed.hasUnsavedMark
+                || observed.title != other.observed.title
+                    && observed.hasUnsavedMark != other.observed.hasUnsavedMark
         }
     }
 

@@ -94,7 +94,9 @@ final class RuleKeeper: DaemonSpeaker {
                 $0.counts(onBattery: onBattery)
             }
             return Rule.combined(rules).map {
-                Told(name: Self.name(of: rules), rule: $0)
+                // The daemon takes names of 255 bytes.
+                let name = rules.map(\.pattern).joined(separator: Rule.separator)
+                return Told(name: ObservedWindow.text(name.utf8), rule: $0)
             }
         }
         commands = [:]
@@ -108,23 +110,6 @@ final class RuleKeeper: DaemonSpeaker {
         }
         line.proceed()
     }
-
-    /// As long as the daemon takes it.
-    private static func name(of rules: [Rule]) -> String {
-        let name = rules.map(\.pattern).joined(separator: Rule.separator)
-        guard name.utf8.count > longestName else { return name }
-        var scalars = String.UnicodeScalarView()
-        var left = longestName - "…".utf8.count
-        for scalar in name.unicodeScalars {
-            left -= UTF8.width(scalar)
-            guard left >= 0 else { break }
-            scalars.append(scalar)
-        }
-        return String(scalars) + "…"
-    }
-
-    /// Bytes: `rule` of `Configure`.
-    private static let longestName = 255
 
     private static func classes(
         of windows: [Report.Window], among entries: [Int32: Registry.Entry], _ proc: Proc
