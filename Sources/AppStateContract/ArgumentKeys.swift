@@ -9,6 +9,16 @@ public enum RegisterOption: String, Sendable, CaseIterable {
     case adopted
 }
 
+/// The launch options that the daemon itself gives: what became of the run before. A client's own of these names are not
+/// kept.
+public enum LaunchOption: String, Sendable, CaseIterable {
+    case previousState = "previous-state"
+    case exitReason = "exit-reason"
+    case exitStatus = "exit-status"
+    case firstLaunch = "first-launch"
+    case restorable
+}
+
 /// The keys that `Configure` takes in a rule.
 public enum RuleKey: String, Sendable, CaseIterable {
     case rule

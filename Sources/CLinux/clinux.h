@@ -56,6 +56,17 @@ static inline int clinux_pidfd_open(int pid, unsigned int flags) {
     return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
 }
 
+// fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and read as any other.
+#define CLINUX_F_GET_SEALS (1024 + 10)
+static inline int clinux_get_seals(int file) {
+    return clinux_result(clinux_syscall(__NR_fcntl, file, CLINUX_F_GET_SEALS));
+}
+
+// F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE.
+static inline int clinux_all_seals(void) {
+    return 0x0001 | 0x0002 | 0x0004 | 0x0008;
+}
+
 // Since Linux 5.6: a copy of a process's descriptor, close-on-exec.
 static inline int clinux_pidfd_getfd(int pidfd, int number) {
     return clinux_result(clinux_syscall(__NR_pidfd_getfd, pidfd, number, 0));

@@ -35,6 +35,8 @@ public final class Daemon {
     let longCalls: LongCalls
     let core: Core
     let state: RuntimeState?
+    /// nil: nothing is kept.
+    let keeper: Keeper?
     /// Of the bus that we are on.
     private var busID: String?
     private let source: Configuration.Source
@@ -73,11 +75,12 @@ public final class Daemon {
     ///
     /// - Parameters:
     ///   - runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
+    ///   - stateDirectory: where what is to survive a boot is kept; nil: nothing is.
     ///   - stored: what the service manager kept of the daemon before.
     ///   - handed: what was opened for us with more rights than ours.
     public init(
         loop: EventLoop, bus: Bus, inquiries: Bus, configuration source: Configuration.Source,
-        runtimeDirectory: String?,
+        runtimeDirectory: String?, stateDirectory: String?,
         stored: [(name: String, descriptor: Int32)], handed: HandedOver, journal: Journal
     ) throws {
         self.handed = handed
@@ -94,6 +97,9 @@ public final class Daemon {
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
         // Whoever runs appstated --release by hand lets nobody go under our hands.
         _ = state?.lock(alone: false)
+        keeper = try Keeper(
+            files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", loop: loop,
+            journal: journal)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
@@ -149,7 +155,8 @@ public final class Daemon {
             standings: standings, kills: kills,
             available: { [unowned pressure] in pressure.available }, report: core.report)
         executor = Executor(
-            table: table, records: records, proc: proc, processes: processes, sensor: sensor, stops: stops,
+            table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
+            stops: stops,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
@@ -235,6 +242,7 @@ public final class Daemon {
             lookAgain(at: restored)
             for session in machine.sessionsOfConcern { sessions.attend(to: session) }
         }
+        keeper?.settle()
         configurePressure()
         watchTime()
         try loop.watchdog(enabled: true)
@@ -331,6 +339,7 @@ public final class Daemon {
         stops.finish()
         resources.putBackAll()
         records.writeAllWithoutResources()
+        keeper?.finish()
         loop.exit(code: code)
     }
 
@@ -340,6 +349,7 @@ public final class Daemon {
         records.writeDelayed()
         stops.finish()
         objections.close()
+        keeper?.finish()
         loop.exit(code: code)
     }
 
@@ -360,6 +370,7 @@ public final class Daemon {
         journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
         records.writeDelayed()
         stops.finish()
+        keeper?.finish()
         processes.dropStored()
         loop.exit(code: Self.anew)
     }

@@ -18,6 +18,7 @@ final class Executor {
     private let records: Records
     private let stops: Stops
     private let table: ApplicationTable
+    private let keeper: Keeper?
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
@@ -25,12 +26,14 @@ final class Executor {
     private var changed: [ApplicationNumber] = []
 
     init(
-        table: ApplicationTable, records: Records, proc: Proc, processes: Processes, sensor: StopSensor,
+        table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
+        sensor: StopSensor,
         stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal
     ) {
         self.table = table
         self.records = records
+        self.keeper = keeper
         self.stops = stops
         self.proc = proc
         self.processes = processes
@@ -87,6 +90,8 @@ final class Executor {
         switch effect {
         case .added(let number):
             if let application = table[number] { announcer.added(application) }
+        case .ended(let number, let ending):
+            if let kept = table[number]?.kept { keeper?.end(kept, ending) }
         case .removed(let number, let reason):
             remove(number, reason)
         case .announce(let number, let announcement, let audience):
@@ -197,5 +202,6 @@ final class Executor {
         stops.remove(application)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)
+        if let kept = application.kept { keeper?.leave(kept) }
     }
 }

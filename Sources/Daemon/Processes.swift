@@ -82,9 +82,25 @@ final class Processes {
             return
         }
         watch.remove(entry.descriptor)
-        let reason = ExitReason(entry.descriptor.exitStatus())
-        guard [.killed, .unknown].contains(reason) else { return report(.exited(process, reason)) }
-        wasChosen(process) { [report] in report(.exited(process, $0 ? .outOfMemory : reason)) }
+        let status = entry.descriptor.exitStatus()
+        let reason = ExitReason(status)
+        guard [.killed, .unknown].contains(reason) else {
+            return report(.exited(process, reason, status: status.number))
+        }
+        wasChosen(process) { [report] in
+            report(.exited(process, $0 ? .outOfMemory : reason, status: status.number))
+        }
+    }
+}
+
+extension ExitStatus {
+    /// The exit status, or the number of the signal; nil where the kernel does not tell.
+    var number: Int32? {
+        switch self {
+        case .exited(let status): status
+        case .signalled(let signal, _): signal
+        case .unknown: nil
+        }
     }
 }
 

@@ -13,6 +13,8 @@ final class Registered {
     /// logind's session and systemd's unit of the process at registration; empty where there is none.
     let session: String
     let unit: String
+    /// What becomes of it is kept under its id.
+    let isKept: Bool
     let launchOptions: [(String, Variant)]
     /// About what it takes to keep them.
     let launchOptionBytes: Int
@@ -22,12 +24,14 @@ final class Registered {
     var resources: [String] = []
 
     let path: String
+    /// Under what it is kept; nil: it is not.
+    var kept: KeptID? { isKept ? KeptID(user: user, application: id) : nil }
     /// As the D-Bus API writes it.
     var pid: UInt32 { UInt32(process.pid) }
 
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,
-        session: String, unit: String, launchOptions: [(String, Variant)], suspender: Suspender
+        session: String, unit: String, isKept: Bool, launchOptions: [(String, Variant)], suspender: Suspender
     ) {
         self.number = number
         self.id = id
@@ -35,6 +39,7 @@ final class Registered {
         self.user = user
         self.session = session
         self.unit = unit
+        self.isKept = isKept
         self.launchOptions = LaunchOptions.sendable(launchOptions)
         launchOptionBytes = LaunchOptions.keptBytes(of: self.launchOptions)
         self.suspender = suspender
@@ -48,6 +53,7 @@ extension Registered {
     /// What the next daemon must know of it beside what the life cycle knows and what is held (`Holding`).
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
+        if isKept { lines.append(Record.Line("kept", "1")) }
         for (key, value) in launchOptions {
             if let texts = value.texts { lines.append(Record.Line("launch-option", [key] + texts)) }
         }
@@ -67,7 +73,8 @@ extension Registered {
             ApplicationNumber(try record.require("number") { $0.number() }),
             id: try record.require("id") { $0.text().flatMap(ApplicationID.init) }, process: process,
             user: user, session: try record.optional("logind-session") { $0.text() } ?? "",
-            unit: try record.optional("unit") { $0.text() } ?? "", launchOptions: options,
+            unit: try record.optional("unit") { $0.text() } ?? "", isKept: record["kept"] != nil,
+            launchOptions: options,
             suspender: suspender(process, user))
     }
 }

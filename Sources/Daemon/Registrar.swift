@@ -95,9 +95,7 @@ extension Daemon {
         let identity = subject.identity
         let isItself = isCaller(subject, connection)
         try checkRights(subject, connection, isItself: isItself)
-        guard let id = ApplicationID(id) else {
-            throw MethodError(.invalidArgs, "app_id \"\(id.shortened)\" is not [A-Za-z0-9._-]{1,255}")
-        }
+        guard let id = ApplicationID(id) else { throw .notAnID(id) }
         try checkKind(subject)
 
         let options = try RegisterOptions(options, limit: machine.settings.limits.stringBytes)
@@ -123,6 +121,8 @@ extension Daemon {
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
+        let kept = mayKeep(id, of: identity.pid) ? KeptID(user: user, application: id) : nil
+        registration.isRestored = kept.flatMap { keeper?.hasState($0) } ?? false
         // What we stopped with another application is let go when it is one itself.
         registration.stopped =
             subject.stat.state == .stopped && stops.holder(of: identity) == nil
@@ -135,13 +135,13 @@ extension Daemon {
                 guard case .application(let number) = answer else { return }
                 if case .proxy = connection.confinement, isItself { connection.application = number }
                 processes.store(ProcessID(identity))
+                let run = begin(kept, options.launchOptions)
                 executor.enroll(
                     Registered(
                         number, id: id, process: identity, user: user,
                         session: Login.session(ofProcess: identity.pid) ?? "",
-                        unit: Login.unit(ofProcess: identity.pid) ?? "",
-                        launchOptions: options.launchOptions,
-                        suspender: stops.suspender(identity, user)))
+                        unit: Login.unit(ofProcess: identity.pid) ?? "", isKept: run.isKept,
+                        launchOptions: run.options, suspender: stops.suspender(identity, user)))
             } _: { answer in
                 guard case .application(let number) = answer else { return }
                 reply(call, with: BusNames.path(ofApplication: number.rawValue))
@@ -151,6 +151,15 @@ extension Daemon {
             forgetIfIdle(identity)
             throw error
         }
+    }
+
+    /// Something is kept of it from now on, if there is room. Answers that, and its launch options.
+    private func begin(
+        _ kept: KeptID?, _ given: [(String, Variant)]
+    ) -> (isKept: Bool, options: [(String, Variant)]) {
+        guard let keeper, let kept else { return (false, given) }
+        let options = keeper.launchOptions(of: kept, given: given)
+        return keeper.begin(kept) ? (true, options) : (false, given)
     }
 
     /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.

@@ -12,6 +12,7 @@ extension Application {
         record.add("session", session.fields)
         record.add("registered", String(registeredAt))
         record.add("adopted", ifPresent: isAdopted ? [isAdopted.digit] : nil)
+        record.add("restored", ifPresent: isRestored ? [isRestored.digit] : nil)
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
         record.add("delegate", ifPresent: delegate.map { [$0] })
@@ -48,6 +49,7 @@ extension Application {
         session = try record.require("session") { SessionKey(&$0) }
         registeredAt = try record.require("registered") { $0.number() }
         isAdopted = try record.optional("adopted") { $0.flag() } ?? false
+        isRestored = try record.optional("restored") { $0.flag() } ?? false
         state = try record.require("state") { $0.value() }
         stateSince = try record.require("since") { $0.number() }
         delegate = try record.optional("delegate") { $0.text() }

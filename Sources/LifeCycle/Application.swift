@@ -11,6 +11,8 @@ public struct Application: Equatable, Sendable {
     public let registeredAt: Microseconds
     /// Somebody took it in of his own accord, and its process may register itself instead.
     public let isAdopted: Bool
+    /// It was launched with state that an earlier run had saved.
+    let isRestored: Bool
 
     public internal(set) var state: LifeCycleState = .notRunning
     public internal(set) var stateSince: Microseconds
@@ -119,6 +121,7 @@ public struct Application: Equatable, Sendable {
         session = registration.session
         registeredAt = now
         isAdopted = registration.adopted
+        isRestored = registration.isRestored
         stateSince = now
         delegate = registration.delegate
         requestedSuspension = registration.suspension ?? (registration.byItself ? .automatic : .manual)

@@ -4,6 +4,8 @@ public import AppStateContract
 public enum Effect: Equatable, Sendable {
     /// A new application: `ApplicationAdded`, `InterfacesAdded`.
     case added(ApplicationNumber)
+    /// Its process has ended: what its next launch is told.
+    case ended(ApplicationNumber, Ending)
     /// Its last effect: `ApplicationRemoved`, `InterfacesRemoved`.
     case removed(ApplicationNumber, ExitReason)
     /// A signal of the Application interface (a state change also as the Manager's).

@@ -2,8 +2,8 @@ public import AppStateContract
 
 /// Something that happened. Facts cannot fail and are not argued with.
 public enum Fact: Equatable, Sendable {
-    /// The pidfd became readable.
-    case exited(ProcessID, ExitReason)
+    /// The pidfd became readable. `status`: the exit status or the signal, where it is known.
+    case exited(ProcessID, ExitReason, status: Int32? = nil)
     /// Its main process was looked at. `sender`: somebody else, who was seen to stop it just before.
     case looked(ApplicationNumber, Standing, sender: String? = nil)
     /// `stop` has been carried out: all of it stand.
@@ -82,6 +82,8 @@ public struct Registration: Equatable, Sendable {
     public var adopted = false
     /// The process was stopped when it was looked at.
     public var stopped = false
+    /// There is state that an earlier run of the same id has saved.
+    public var isRestored = false
 
     public init(id: ApplicationID, process: ProcessID, user: UInt32, session: SessionKey) {
         self.id = id

@@ -71,7 +71,7 @@ extension Machine {
         discard(application, .unregistered)
     }
 
-    mutating func exited(_ process: ProcessID, _ reason: ExitReason) {
+    mutating func exited(_ process: ProcessID, _ reason: ExitReason, _ status: Int32?) {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
         dropExemptions(of: process)
@@ -85,7 +85,9 @@ extension Machine {
                 let end = Announcement(.stateChanged, .edge(edge, .exit))
                 step.effects.append(.announce(number, end, to: .subscribers))
             }
-            discard(application, application.termination?.verdict ?? reason)
+            let ending = application.ending(reason, status: status)
+            step.effects.append(.ended(number, ending))
+            discard(application, ending.reason)
         } else if keys.isEmpty {
             step.effects.append(.forget(process))
         }

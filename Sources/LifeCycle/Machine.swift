@@ -95,8 +95,8 @@ public struct Machine: Equatable, Sendable {
         defer { step = Step() }
         let focusBefore = focusedApplications
         switch fact {
-        case .exited(let process, let reason):
-            exited(process, reason)
+        case .exited(let process, let reason, let status):
+            exited(process, reason, status)
         case .looked(let number, let standing, let sender):
             stopChanged(number, .looked(standing, sender: sender))
         case .stopCompleted(let number):

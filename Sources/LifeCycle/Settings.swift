@@ -40,6 +40,8 @@ public struct Settings: Equatable, Sendable {
         public var backgroundTasksPerApplication = 64
         /// Bytes, where no other limit holds.
         public var stringBytes = 1_024
+        /// Bytes that all of a user's applications may have saved (`SaveState`).
+        public var savedStatePerUser: UInt64 = 64 << 20
 
         public init() {}
     }

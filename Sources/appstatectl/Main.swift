@@ -28,7 +28,8 @@ struct AppStateCtl: ParsableCommand {
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
-            List.self, Show.self, Explain.self, Monitor.self, Status.self, Register.self, Unregister.self,
+            List.self, Show.self, Explain.self, History.self, Monitor.self, Status.self, Register.self,
+            Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
             Rules.self, Reload.self,

@@ -24,8 +24,8 @@ enum Arguments: Equatable {
           --version      print the version
           --help         print this
 
-        Environment: DBUS_SYSTEM_BUS_ADDRESS, NOTIFY_SOCKET, RUNTIME_DIRECTORY;
-        SYSTEMD_LOG_LEVEL=debug shows every edge in the journal.
+        Environment: DBUS_SYSTEM_BUS_ADDRESS, NOTIFY_SOCKET, RUNTIME_DIRECTORY,
+        STATE_DIRECTORY; SYSTEMD_LOG_LEVEL=debug shows every edge in the journal.
         """
 
     init(_ words: some Sequence<String>) {

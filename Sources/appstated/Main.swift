@@ -57,6 +57,7 @@ enum Main {
             let daemon = try Daemon(
                 loop: loop, bus: bus, inquiries: inquiries, configuration: configuration,
                 runtimeDirectory: directory,
+                stateDirectory: getenv("STATE_DIRECTORY").map { String(cString: $0) },
                 stored: stored, handed: handed, journal: journal)
             try daemon.start()
             stayInMemory(journal)

@@ -3,7 +3,8 @@ import Glibc
 import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
-/// `ay:text`, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
+/// `ay:text`, `zeros:BYTES` for `ay`, `memory:text` and `memory-zeros:BYTES` for a sealed memory file and `unsealed:text` for
+/// one that is not, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
     static func append(_ word: String, to message: borrowing Message) throws {
         if word.hasPrefix("{"), word.hasSuffix("}") {
@@ -15,6 +16,10 @@ enum Argument {
         if type == "h" {
             let descriptor = try PidFD(pid: Int32(text) ?? -1)
             try message.append(descriptor: descriptor.rawValue)
+            return
+        }
+        if let memory = try Memory(type, text) {
+            try message.append(descriptor: memory.descriptor.rawValue)
             return
         }
         if type == "a(us)" {
@@ -52,6 +57,8 @@ enum Argument {
                 case "t": words.append(String(try message.readUInt64()))
                 case "b": words.append(String(try message.readBool()))
                 case "v": words.append("\(try message.readVariant())")
+                case "h": words.append(try Memory.text(of: try message.readDescriptor()))
+                case "a" where next.contents == "y": words.append(Memory.text(try message.readBytes()))
                 case "a" where next.contents == "(osuus)":
                     try message.withEntered(.array, "(osuus)") {
                         while !message.atEnd {
@@ -82,6 +89,7 @@ enum Argument {
         case "u": return .uint32(UInt32(text) ?? 0)
         case "t": return .uint64(UInt64(text) ?? 0)
         case "b": return .bool(text == "true")
+        case "zeros": return .bytes([UInt8](repeating: 0, count: Int(text) ?? 0))
         case "ay": return .bytes(Array(text.utf8))
         case "nested":
             return (1..<(Int(text) ?? 1)).reduce(Variant.dictionary([:])) { inner, _ in

@@ -17,6 +17,8 @@ struct BadApplicationCallTests {
             ("Acknowledge", { try $0.append(UInt64(1)) }),
             ("BeginBackgroundTask", { try $0.append("upload") }),
             ("SetUnsavedChanges", { try $0.append(true) }),
+            ("SaveState", { try $0.append(bytes: [1, 2]) }), ("LoadState", { _ in }),
+            ("SaveStateFile", { try $0.append(descriptor: STDIN_FILENO) }), ("LoadStateFile", { _ in }),
             ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
             ("Configure", { try $0.appendDictionary([]) }),
             ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
@@ -27,8 +29,6 @@ struct BadApplicationCallTests {
 
     private var laterMethods: [(String, (borrowing Message) throws -> Void)] {
         [
-            ("SaveState", { try $0.append(bytes: [1, 2]) }), ("LoadState", { _ in }),
-            ("SaveStateFile", { try $0.append(descriptor: STDIN_FILENO) }), ("LoadStateFile", { _ in }),
             (
                 "Open",
                 { message in
@@ -226,8 +226,11 @@ struct BadApplicationCallTests {
                 try message.appendDictionary([])
             }
         }
-        try stage.refuses(.notSupported, "GetHistory") {
+        try stage.refuses(.notSupported, "GetHistory without STATE_DIRECTORY") {
             try stage.client.manager("GetHistory") { try $0.append("org.example.Editor") }
+        }
+        try stage.refuses(.invalidArgs, "GetHistory of no id") {
+            try stage.client.manager("GetHistory") { try $0.append("org/example") }
         }
         try stage.refuses(.notSupported, "RegisterAgent") {
             try stage.client.manager("RegisterAgent") { try $0.append("c1") }

@@ -41,7 +41,7 @@ struct ReadmeTests {
 
     @Test("what is tried by hand goes through the states that the text names")
     func byHand() throws {
-        let daemon = try TestDaemon()
+        let daemon = try TestDaemon(keeps: true)
         let shell = try Self.run(Self.commands(of: "Try it by hand"), on: daemon)
         let blocks = shell.output.components(separatedBy: "---\n").map { block in
             block.split(separator: "\n").filter { $0.hasPrefix("s \"") }.map { $0.dropFirst(3).dropLast() }
@@ -58,7 +58,7 @@ struct ReadmeTests {
 
     @Test("so does what is asked of appstatectl")
     func tool() throws {
-        let daemon = try TestDaemon()
+        let daemon = try TestDaemon(keeps: true)
         let commands = try Self.commands(of: "appstatectl", without: "monitor")
         let shell = try Self.run("sleep 600 & pid=$!\n" + commands, on: daemon)
         #expect(shell.output.contains("org.example.Sleeper"))

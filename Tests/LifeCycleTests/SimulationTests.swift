@@ -115,7 +115,7 @@ struct Simulation {
 
     private mutating func takePending() throws {
         let ended: ProcessID? =
-            if case .exited(let process, _)? = world.pending.first { process } else { nil }
+            if case .exited(let process, _, _)? = world.pending.first { process } else { nil }
         try world.takePending()
         if let ended {
             reports.processEnded(ended)

@@ -184,7 +184,7 @@ struct World {
             return .checked(number, .clear(stands: standing.isStanding(before: true)))
         case .resumeCompleted(let number, _):
             return standing(of: number).map { .resumeCompleted(number, $0) }
-        case .exited(let process, _): return held.contains(process) ? fact : nil
+        case .exited(let process, _, _): return held.contains(process) ? fact : nil
         default: return fact
         }
     }
@@ -218,7 +218,8 @@ struct World {
             )
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
-        case .changed, .focusChanged, .notice, .memoryPressureChanged, .lowMemoryWarning, .alarmMemory,
+        case .changed, .focusChanged, .notice, .ended, .memoryPressureChanged, .lowMemoryWarning,
+            .alarmMemory,
             .minimize, .resources:
             break
         case .sampleMemory(let source):

@@ -32,7 +32,8 @@ public final class Child {
     ///   - program: its path, or a name to look up in PATH.
     ///   - arguments: without the program's name.
     ///   - environment: added to this process's own; `nil` removes a variable.
-    ///   - uid: another user to be, through setpriv(1), with a group of the same number; needs root.
+    ///   - uid: another user to be, through setpriv(1), with a group of the same number; needs root. It is that user
+    ///     when this returns.
     ///   - descriptors: further descriptors it gets, by the number they have there.
     public init(
         _ program: String, _ arguments: [String] = [], environment: [String: String?] = [:],
@@ -40,8 +41,12 @@ public final class Child {
         descriptors: [Int32: Int32] = [:]
     ) throws {
         var command = [program] + arguments
+        let firstFree = (descriptors.keys.max() ?? 0).advanced(by: 1)
+        let mark = max(firstFree, STDERR_FILENO + 1)
         if let uid {
-            command = ["setpriv", "--reuid=\(uid)", "--regid=\(uid)", "--clear-groups", "--"] + command
+            command =
+                ["setpriv", "--reuid=\(uid)", "--regid=\(uid)", "--clear-groups", "--"]
+                + ["sh", "-c", "exec \(mark)>&-; exec \"$0\" \"$@\""] + command
         }
         var variables: [String: String?] = ProcessInfo.processInfo.environment
         variables.merge(environment) { $1 }
@@ -57,6 +62,10 @@ public final class Child {
         let copies = descriptors.mapValues { fcntl($0, F_DUPFD_CLOEXEC, 64) }
         defer { for copy in copies.values where copy >= 0 { close(copy) } }
         for (number, copy) in copies { posix_spawn_file_actions_adddup2(&actions, copy, number) }
+        let become = try uid.map { _ in try PipeEnds() }
+        if let become { posix_spawn_file_actions_adddup2(&actions, become.write, mark) }
+        // Whoever in this process has a file open without O_CLOEXEC has nothing to do with the program.
+        try Self.addClose(from: become == nil ? mark : mark + 1, to: &actions)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -77,10 +86,30 @@ public final class Child {
         guard result == 0 else {
             throw Failure(description: "cannot start \(program): \(String(cString: strerror(result)))")
         }
+        if let become { Self.waitForEnd(of: become) }
         self.program = program
         self.pid = pid
         pipes = [output.takeRead(), errors.takeRead()]
         ended = try Self.watch(pid)
+    }
+
+    /// Until the child has closed its copy.
+    private static func waitForEnd(of pipe: PipeEnds) {
+        close(pipe.takeWrite())
+        var byte: UInt8 = 0
+        while Glibc.read(pipe.read, &byte, 1) < 0, errno == EINTR {}
+    }
+
+    /// posix_spawn_file_actions_addclosefrom_np(3), which the module map lacks.
+    private static func addClose(
+        from number: Int32, to actions: inout posix_spawn_file_actions_t
+    ) throws {
+        typealias Add = @convention(c) (UnsafeMutablePointer<posix_spawn_file_actions_t>, Int32) -> Int32
+        let name = "posix_spawn_file_actions_addclosefrom_np"
+        guard let add = dlsym(nil, name).map({ unsafeBitCast($0, to: Add.self) }) else {
+            throw Failure(description: "there is no \(name)")
+        }
+        _ = add(&actions, number)
     }
 
     deinit {

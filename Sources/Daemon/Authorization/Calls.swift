@@ -11,6 +11,18 @@ extension Daemon {
     /// One set of at most 1,024 windows, with titles.
     private static let mostOfWindows = 1 << 20
 
+    /// State of the most that there may be, and something to be told of what is more.
+    private static let mostOfState = Keeper.mostBytesInMessage + mostOfArguments
+
+    /// What the arguments of a call may take.
+    private static func mostBytes(interface: String?, member: String?) -> Int {
+        switch (interface, member) {
+        case (BusNames.reporter, ReporterMethod.replaceWindows.rawValue): mostOfWindows
+        case (BusNames.application, ApplicationMethod.saveState.rawValue): mostOfState
+        default: mostOfArguments
+        }
+    }
+
     /// Who calls, and what it may, is settled before the call is dispatched; and GetAll and GetManagedObjects
     /// subscribe their caller to the changes of what they return.
     ///
@@ -18,10 +30,7 @@ extension Daemon {
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
-        let isSet =
-            message.interface == BusNames.reporter
-            && message.member == ReporterMethod.replaceWindows.rawValue
-        let limit = isSet ? Self.mostOfWindows : Self.mostOfArguments
+        let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
             bus.refuse(message, MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))

@@ -79,6 +79,7 @@ public struct Configuration {
                 Row("WindowsPerApplication", .count, \.settings.limits.windowsPerApplication),
                 Row("BackgroundTasksPerApplication", .count, \.settings.limits.backgroundTasksPerApplication),
                 Row("StringBytes", .count, \.settings.limits.stringBytes),
+                Row("SavedStatePerUser", .bytes, \.settings.limits.savedStatePerUser),
             ]
         case "Pressure":
             [

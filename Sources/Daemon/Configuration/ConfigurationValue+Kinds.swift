@@ -29,6 +29,15 @@ extension ConfigurationValue where Value == PressureSettings.Amount {
     static var amount: Self { Self("is no amount of memory (5%, 256M, 1G, bytes)", read: Value.init) }
 }
 
+extension ConfigurationValue where Value == UInt64 {
+    static var bytes: Self {
+        Self("is no number of bytes (64M, 1G)") { text in
+            guard case .bytes(let bytes)? = PressureSettings.Amount(text) else { return nil }
+            return bytes
+        }
+    }
+}
+
 extension ConfigurationValue where Value == UInt64? {
     /// Bytes per second; nil is `infinity`.
     static var rate: Self {

@@ -9,7 +9,8 @@ private typealias Name = ApplicationMethod
 extension Daemon {
     func applicationInterface() -> Interface {
         Interface(
-            BusNames.application, methods: delegateMethods() + managingMethods() + laterMethods(),
+            BusNames.application,
+            methods: delegateMethods() + stateMethods() + managingMethods() + laterMethods(),
             properties: applicationProperties(),
             signals: ApplicationSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
     }
@@ -136,10 +137,6 @@ extension Daemon {
 
     private func laterMethods() -> [Method] {
         [
-            notSupported(Name.saveState, in: [("state", "ay")]),
-            notSupported(Name.loadState, out: [("state", "ay")]),
-            notSupported(Name.saveStateFile, in: [("state", "h")]),
-            notSupported(Name.loadStateFile, out: [("state", "h")]),
             notSupported(Name.open, in: [("urls", "as"), ("options", "a{sv}")]),
             notSupported(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]),
             notSupported(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]),

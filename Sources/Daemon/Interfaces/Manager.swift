@@ -72,7 +72,7 @@ extension Daemon {
                         try $0.append(isSuspended(number))
                     }
                 },
-                notSupported(Name.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]),
+                getHistory(),
                 notSupported(Name.registerAgent, in: [("session", "s")]),
             ],
             properties: [

@@ -43,6 +43,7 @@ extension Daemon {
                 if let number = try adopt(record, state, &kept) {
                     adopted.append((number, entry))
                 } else {
+                    noteEnd(record, &kept)
                     dropped.append((entry, nil))
                 }
             } catch {
@@ -104,6 +105,7 @@ extension Daemon {
         guard try takeUp(process, &kept) else { return nil }
         do {
             let number = try core.machine.restore(record)
+            if let kept = application.kept { _ = keeper?.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: number.description).entries)
             processes.store(process)
             return number
@@ -112,6 +114,19 @@ extension Daemon {
             Service.dropStored(Processes.storedName(process))
             throw error
         }
+    }
+
+    /// An application has ended while no daemon was there to see it.
+    private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
+        guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
+            let id = application.kept
+        else { return }
+        let stored = kept.removeValue(forKey: Processes.storedName(ProcessID(application.process)))
+        let status = stored.flatMap { try? PidFD(adopting: Descriptor(owning: $0)).exitStatus() } ?? .unknown
+        guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
+            return
+        }
+        keeper.end(id, ending)
     }
 
     /// Watches a process again. Answers whether it lives.

@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 
 /// An open file descriptor with one owner, closed when the owner ends.
-public struct Descriptor: ~Copyable {
+public struct Descriptor: ~Copyable, Sendable {
     /// The number, valid while this value lives.
     public let rawValue: Int32
 

@@ -14,28 +14,55 @@ public enum WholeFile {
 
     /// The same for bytes.
     public static func write(_ bytes: [UInt8], to path: String) throws(KernelFailure) {
-        let draft = path + ".new"
+        try replace(path, draft: path + ".new") { file throws(KernelFailure) in
+            try append(bytes, to: file, named: path)
+        }
+    }
+
+    /// Puts at `path` what `fill` writes: beside it first, as `draft`, then renamed over it.
+    static func replace(
+        _ path: String, draft: String, _ fill: (borrowing Descriptor) throws(KernelFailure) -> Void
+    ) throws(KernelFailure) {
         let file = try Descriptor.open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
-        let failure: Int32 = bytes.withUnsafeBytes { bytes in
-            var rest = bytes
-            while !rest.isEmpty {
-                let count = Glibc.write(file.rawValue, rest.baseAddress, rest.count)
-                if count < 0 {
-                    if errno == EINTR { continue }
-                    return errno
-                }
-                rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+        do throws(KernelFailure) {
+            try fill(file)
+            guard rename(draft, path) == 0 else {
+                throw KernelFailure(operation: "rename", subject: path, errno: errno)
             }
-            return 0
-        }
-        guard failure == 0 else {
+        } catch {
             unlink(draft)
-            throw KernelFailure(operation: "write", subject: draft, errno: failure)
+            throw error
         }
-        guard rename(draft, path) == 0 else {
-            let failure = errno
-            unlink(draft)
-            throw KernelFailure(operation: "rename", subject: path, errno: failure)
+    }
+
+    /// Writes all of `bytes`.
+    static func append(
+        _ bytes: [UInt8], to file: borrowing Descriptor, named path: String
+    ) throws(KernelFailure) {
+        let number = file.rawValue
+        let failure = bytes.withUnsafeBytes { bytes -> KernelFailure? in
+            do throws(KernelFailure) {
+                try append(bytes, to: number, named: path)
+                return nil
+            } catch {
+                return error
+            }
+        }
+        if let failure { throw failure }
+    }
+
+    /// The same for bytes in memory that somebody else keeps.
+    static func append(
+        _ bytes: UnsafeRawBufferPointer, to file: Int32, named path: String
+    ) throws(KernelFailure) {
+        var rest = bytes
+        while !rest.isEmpty {
+            let count = Glibc.write(file, rest.baseAddress, rest.count)
+            if count < 0 {
+                if errno == EINTR { continue }
+                throw KernelFailure(operation: "write", subject: path, errno: errno)
+            }
+            rest = UnsafeRawBufferPointer(rebasing: rest[count...])
         }
     }
 

@@ -12,6 +12,8 @@ final class TestDaemon {
     private(set) var process: Child
     /// Where it writes down what is to survive it.
     let runtimeDirectory: String
+    /// Where it keeps what is to survive a boot, if it does.
+    var stateDirectory: String { bus.directory + "/state" }
     private let withoutCapabilities: [String]
     /// Directories of its mount namespace, by where it sees them.
     private let binds: [String: String]
@@ -40,11 +42,12 @@ final class TestDaemon {
     ///   - services: what the bus can start, by name: the command of each.
     ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
     ///   - environment: more of it.
+    ///   - keeps: it has a `stateDirectory`.
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
     ///   - etc: the same for its /etc.
     init(
         configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
-        services: [String: String] = [:], environment: [String: String] = [:],
+        services: [String: String] = [:], environment: [String: String] = [:], keeps: Bool = false,
         hasSessions: Bool = false, etc: String? = nil
     ) throws {
         serviceDirectory = try Self.write(services)
@@ -60,9 +63,11 @@ final class TestDaemon {
         mkdir(login, 0o755)
         runtimeDirectory = bus.directory + "/run"
         mkdir(runtimeDirectory, 0o700)
-        self.environment = environment
+        let kept = keeps ? ["STATE_DIRECTORY": bus.directory + "/state"] : [:]
+        if keeps { mkdir(bus.directory + "/state", 0o700) }
+        self.environment = environment.merging(kept) { $1 }
         process = try Self.launch(
-            bus, ready, runtimeDirectory, environment, withoutCapabilities, binds)
+            bus, ready, runtimeDirectory, self.environment, withoutCapabilities, binds)
     }
 
     deinit {

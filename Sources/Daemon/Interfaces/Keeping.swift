@@ -1,0 +1,143 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+
+private typealias Name = ApplicationMethod
+
+/// What is kept of applications: saved state and history.
+extension Daemon {
+    /// For the application's own processes only.
+    func stateMethods() -> [Method] {
+        [
+            Method(Name.saveState, in: [("state", "ay")]) { [unowned self] call in
+                let bytes = try call.message.readBytes()
+                let (application, _) = try ownApplication(call)
+                guard bytes.count <= Keeper.mostBytesInMessage else {
+                    throw MethodError(
+                        .tooLarge,
+                        "The state has \(bytes.count) bytes, more than \(Keeper.mostBytesInMessage): use SaveStateFile"
+                    )
+                }
+                try save(.bytes(bytes), of: application, call)
+            },
+            Method(Name.saveStateFile, in: [("state", "h")]) { [unowned self] call in
+                let descriptor = Descriptor(owning: try call.message.readDescriptor())
+                let (application, _) = try ownApplication(call)
+                let memory = try sealedMemory(descriptor)
+                try save(.memory(Keeper.SharedMemory(memory)), of: application, call)
+            },
+            Method(Name.loadState, out: [("state", "ay")]) { [unowned self] call in
+                try load(call, asFile: false)
+            },
+            Method(Name.loadStateFile, out: [("state", "h")]) { [unowned self] call in
+                try load(call, asFile: true)
+            },
+        ]
+    }
+
+    func getHistory() -> Method {
+        Method(ManagerMethod.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]) {
+            [unowned self] call in
+            let id = try call.message.readString()
+            let connection = try caller()
+            try requireUnconfined(connection, call.member)
+            let exits = try history(of: id, connection)
+            try call.reply { message throws(BusFailure) in try message.append(exits) }
+        }
+    }
+
+    private func history(
+        of id: String, _ connection: Connection
+    ) throws(MethodError) -> [KeptApplication.Exit] {
+        guard let id = ApplicationID(id) else { throw .notAnID(id) }
+        guard let keeper else { throw Self.nothingIsKept }
+        return keeper.history(of: KeptID(user: connection.user, application: id))
+    }
+
+    private func save(
+        _ content: Keeper.Content, of application: Application, _ call: borrowing Call
+    ) throws(MethodError) {
+        let (keeper, kept) = try keeper(of: application)
+        let limit = machine.settings.limits.savedStatePerUser
+        try keeper.checkRoom(for: content, of: kept, limit: limit)
+        keeper.save(content, of: kept, call.deferred())
+    }
+
+    private func load(_ call: borrowing Call, asFile: Bool) throws(MethodError) {
+        let (application, _) = try ownApplication(call)
+        let (keeper, kept) = try keeper(of: application)
+        try keeper.checkQueue(of: kept.user)
+        keeper.load(kept, call.deferred(), asFile: asFile)
+    }
+
+    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+        guard let keeper else { throw Self.nothingIsKept }
+        guard let kept = table[application.number]?.kept else {
+            throw MethodError(
+                .accessDenied,
+                "Nothing is saved under the id \(application.id): the process runs in a sandbox that is not known by "
+                    + "it, or its user has state of too many applications saved")
+        }
+        return (keeper, kept)
+    }
+
+    private func sealedMemory(_ descriptor: consuming Descriptor) throws(MethodError) -> SealedMemory {
+        do {
+            return try SealedMemory(adopting: descriptor)
+        } catch  where error.isExhaustion {
+            throw .exhausted(error)
+        } catch {
+            throw MethodError(
+                .invalidArgs,
+                "SaveStateFile takes a memory file that is sealed against writing, growing, shrinking and sealing: \(error)"
+            )
+        }
+    }
+
+    private static let nothingIsKept = MethodError(
+        .notSupported, "appstated keeps nothing here: it was started without STATE_DIRECTORY")
+
+    // MARK: Whose it is
+
+    /// Whether what is kept under an id is this process's: a sandboxed process names itself as it likes, and is known by
+    /// what its launcher and the kernel say of it.
+    func mayKeep(_ id: ApplicationID, of pid: Int32) -> Bool {
+        guard let own = try? proc.status(getpid()), let status = try? proc.status(pid),
+            let sandbox = try? proc.sandbox(of: pid)
+        else { return false }
+        if let unit = sandbox.flatpak { return ApplicationUnit(inPath: unit)?.application == id.rawValue }
+        if let snap = sandbox.snap { return id.rawValue.hasPrefix("\(snap)_") }
+        return status.namespaceDepth <= own.namespaceDepth
+    }
+}
+
+extension MethodError {
+    static func notAnID(_ id: String) -> MethodError {
+        MethodError(.invalidArgs, "app_id \"\(id.shortened)\" is not [A-Za-z0-9._-]{1,255}")
+    }
+}
+
+extension Message {
+    fileprivate borrowing func append(_ exits: [KeptApplication.Exit]) throws(BusFailure) {
+        try open(.array, "(tssi)")
+        for exit in exits { try append(exit) }
+        try close()
+    }
+
+    private borrowing func append(_ exit: KeptApplication.Exit) throws(BusFailure) {
+        let (state, status) = exit.shown
+        try open(.struct, "tssi")
+        try append(exit.time)
+        try append(exit.reason.rawValue)
+        try append(state)
+        try append(status)
+        try close()
+    }
+}
+
+extension KeptApplication.Exit {
+    /// As the D-Bus API writes what is not known.
+    fileprivate var shown: (state: String, status: Int32) { (state?.rawValue ?? "", status ?? -1) }
+}

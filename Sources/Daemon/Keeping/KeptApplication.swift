@@ -1,0 +1,87 @@
+import AppStateContract
+import LifeCycle
+
+/// What is kept of one application id of one user, beyond the application and the machine's boot.
+struct KeptApplication: Equatable {
+    /// One end of it: an entry of `GetHistory`.
+    struct Exit: Equatable, Sendable {
+        /// CLOCK_REALTIME, microseconds: when it ended, or was found to have ended.
+        let time: UInt64
+        let reason: ExitReason
+        /// nil: nobody has seen it.
+        let state: LifeCycleState?
+        /// The exit status or the signal; nil: nobody knows.
+        let status: Int32?
+    }
+
+    /// As `GetHistory` promises.
+    static let mostExits = 16
+
+    /// Oldest first.
+    private(set) var exits: [Exit] = []
+    /// One run of it at least is over.
+    var hasRun = false
+    /// Applications with this id that are registered now.
+    var runs = 0
+    /// The daemon before has seen it run, in this boot.
+    var wasRunning = false
+    /// Of its saved state, in bytes; nil: there is none.
+    var stateSize: UInt64?
+    /// CLOCK_REALTIME, microseconds.
+    var usedAt: UInt64
+
+    init(usedAt: UInt64) { self.usedAt = usedAt }
+
+    /// It may be forgotten when there are too many.
+    var isIdle: Bool { runs == 0 && stateSize == nil }
+
+    mutating func add(_ exit: Exit) {
+        hasRun = true
+        usedAt = max(usedAt, exit.time)
+        if exits.count == Self.mostExits { exits.removeFirst() }
+        exits.append(exit)
+    }
+}
+
+// MARK: Written down
+
+extension KeptApplication {
+    /// - Parameter boot: the machine's present one.
+    func record(of id: ApplicationID, boot: String) -> Record {
+        var record = Record()
+        record.add("id", id.rawValue)
+        record.add("used", String(usedAt))
+        record.add("has-run", hasRun.digit)
+        if runs > 0 { record.add("running", boot) }
+        for exit in exits {
+            record.add(
+                "exit", String(exit.time), exit.reason.rawValue, exit.state?.rawValue ?? "",
+                exit.status.map { String($0) } ?? "")
+        }
+        return record
+    }
+
+    /// - Parameters:
+    ///   - boot: the machine's present one.
+    ///   - now: CLOCK_REALTIME: what ran in another boot was ended by the end of that.
+    init(_ record: Record, boot: String, now: UInt64) throws(Record.Flaw) {
+        usedAt = try record.require("used") { $0.number() }
+        hasRun = try record.require("has-run") { $0.flag() }
+        exits = try record.all("exit") { Exit(&$0) }
+        switch try record.optional("running", { $0.text() }) {
+        case nil: break
+        case boot?: wasRunning = true
+        case _?: add(Exit(time: now, reason: .rebooted, state: nil, status: nil))
+        }
+    }
+}
+
+extension KeptApplication.Exit {
+    fileprivate init?(_ fields: inout Fields) {
+        guard let time: UInt64 = fields.number(), let reason: ExitReason = fields.value(),
+            let state = fields.text(), let status = fields.text()
+        else { return nil }
+        self.init(
+            time: time, reason: reason, state: LifeCycleState(rawValue: state), status: Int32(status))
+    }
+}

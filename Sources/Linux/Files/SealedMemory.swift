@@ -1,0 +1,33 @@
+import CLinux
+import Glibc
+
+/// A memory file (memfd_create(2)) that nobody can change any more: sealed against writing, growing, shrinking and further
+/// sealing. Reading it never waits for its maker, nor sees two versions.
+public struct SealedMemory: ~Copyable, Sendable {
+    private let file: Descriptor
+    /// In bytes; it stays that.
+    public let size: UInt64
+
+    /// Valid while this value lives.
+    public var rawValue: Int32 { file.rawValue }
+
+    /// Takes the descriptor over.
+    ///
+    /// - Throws: `EINVAL` for what is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` where a seal is missing.
+    public init(adopting file: consuming Descriptor) throws(KernelFailure) {
+        let seals = clinux_get_seals(file.rawValue)
+        guard seals >= 0 else {
+            throw KernelFailure(operation: "F_GET_SEALS", subject: "the descriptor", errno: -seals)
+        }
+        let wanted = clinux_all_seals()
+        guard seals & wanted == wanted else {
+            throw KernelFailure(operation: "use unsealed", subject: "the memory file", errno: EPERM)
+        }
+        var status = stat()
+        guard fstat(file.rawValue, &status) == 0 else {
+            throw KernelFailure(operation: "fstat", subject: "the memory file", errno: errno)
+        }
+        size = UInt64(max(0, status.st_size))
+        self.file = file
+    }
+}

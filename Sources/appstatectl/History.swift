@@ -1,0 +1,80 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+import Glibc
+
+struct History: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Tell how an application of yours has ended, the last time first.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "The application's id; it need not be running.", completion: .applications)
+    var id: String
+
+    func run() throws {
+        let ends = try bus.connect().history(of: id)
+        if output.json {
+            Terminal.emit(JSON.array(ends.map(\.json)))
+            return
+        }
+        if ends.isEmpty {
+            Terminal.warn("No end of \(Line(id).text) is known.")
+            return
+        }
+        var table = Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)])
+        for end in ends {
+            table.add([
+                Line(end.localTime), Line(end.reason), Line(state: end.state.isEmpty ? "–" : end.state),
+                Line(end.status < 0 ? "–" : String(end.status)),
+            ])
+        }
+        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+}
+
+extension Client {
+    /// An entry of `GetHistory`.
+    struct End {
+        /// CLOCK_REALTIME, microseconds.
+        let time: UInt64
+        let reason: String
+        let state: String
+        let status: Int32
+
+        /// As people read it.
+        var localTime: String {
+            var seconds = time_t(time / 1_000_000)
+            var parts = tm()
+            localtime_r(&seconds, &parts)
+            return String(unsafeUninitializedCapacity: 64) { buffer in
+                buffer.withMemoryRebound(to: CChar.self) { text in
+                    text.baseAddress.map { strftime($0, text.count, "%Y-%m-%d %H:%M:%S", &parts) } ?? 0
+                }
+            }
+        }
+
+        var json: JSON {
+            .object([
+                ("time", .unsigned(time)), ("reason", .string(reason)), ("state", .string(state)),
+                ("status", .signed(Int64(status))),
+            ])
+        }
+    }
+
+    func history(of id: String) throws -> [End] {
+        let reply = try call(ManagerMethod.getHistory) { try $0.append(id) }
+        var ends: [End] = []
+        try reply.withEntered(.array, "(tssi)") {
+            while !reply.atEnd {
+                try reply.withEntered(.struct, "tssi") {
+                    ends.append(
+                        End(
+                            time: try reply.readUInt64(), reason: try reply.readString(),
+                            state: try reply.readString(), status: try reply.readInt32()))
+                }
+            }
+        }
+        return ends
+    }
+}

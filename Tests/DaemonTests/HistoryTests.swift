@@ -1,0 +1,171 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import LifeCycle
+import Linux
+import TestSupport
+import Testing
+
+/// GetHistory: how a user's applications have ended.
+@Suite("History", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct HistoryTests {
+    private static let id = "org.example.Editor"
+
+    /// Each end as `reason state status`, the last first.
+    private func history(_ client: Client, _ id: String = id) throws -> [String] {
+        let reply = try client.manager("GetHistory") { try $0.append(id) }
+        var ends: [String] = []
+        var last = UInt64.max
+        try reply.withEntered(.array, "(tssi)") {
+            while !reply.atEnd {
+                try reply.withEntered(.struct, "tssi") {
+                    let time = try reply.readUInt64()
+                    #expect(time <= last)
+                    last = time
+                    ends.append(
+                        "\(try reply.readString()) \(try reply.readString()) \(try reply.readInt32())")
+                }
+            }
+        }
+        return ends
+    }
+
+    private func end(_ daemon: TestDaemon, _ client: Client, _ signal: Int32) throws {
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register(Self.id, child.pid)
+        child.kill(signal)
+        try client.waitForRemoval(of: path)
+    }
+
+    @Test("the last sixteen ends, with what is known of each; they outlive the daemon")
+    func sixteen() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        #expect(try history(client) == [])
+        for _ in 0..<15 { try end(daemon, client, SIGSEGV) }
+        try end(daemon, client, SIGKILL)
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id)
+        try app.ask("exit 7")
+        try client.waitForRemoval(of: path)
+        let ends = try history(client)
+        #expect(ends.prefix(3) == ["exited not-running 7", "killed background 9", "crashed background 11"])
+        #expect(ends.count == 16)
+        try daemon.end(SIGTERM)
+        try daemon.start()
+        #expect(try history(daemon.client()) == ends)
+        #expect(try history(client, "org.example.Other") == [])
+    }
+
+    @Test("who is given up has not ended; that it ran is known")
+    func unregistered() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        try client.application(client.register(Self.id, child.pid), "Unregister")
+        #expect(try history(client) == [])
+        let path = try client.register(Self.id, child.pid)
+        #expect(
+            try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(false)]))
+    }
+
+    @Test("what its process registers in the place of an adopted one is the same run")
+    func adopted() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        _ = try client.register(Self.id, app.pid, [("adopted", .bool(true))])
+        let path = try app.register(Self.id)
+        #expect(try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(true)]))
+        #expect(try history(client) == [])
+    }
+
+    @Test("who ended while no daemon was there is told by what was decided, else unknown")
+    func unseen() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        _ = try client.register(Self.id, child.pid)
+        // What was registered has been written down when the next thing has.
+        let app = try App(daemon.bus)
+        try app.application(try app.register("org.example.Other"), "SaveState ay:x")
+        try daemon.end(SIGKILL)
+        child.kill(SIGKILL)
+        _ = try child.waitForExit()
+        try daemon.start()
+        #expect(try history(daemon.client()).map { $0.split(separator: " ").first } == ["unknown"])
+    }
+
+    @Test("what ran in another boot was rebooted")
+    func rebooted() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id)
+        try app.application(path, "SaveState ay:text")
+        try daemon.end(SIGKILL)
+        // As after a boot: nothing is left in the runtime directory, and the process is no more.
+        app.process.kill(SIGKILL)
+        try FileManager.default.removeItem(atPath: daemon.runtimeDirectory)
+        mkdir(daemon.runtimeDirectory, 0o700)
+        let file = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
+        var record = RecordFile.read(try WholeFile.read(file)).record
+        #expect(record["running"] != nil)
+        record.lines = record.lines.map { $0.key == "running" ? Record.Line("running", "another") : $0 }
+        try WholeFile.write(RecordFile.bytes(record), to: file)
+        try daemon.start()
+        let later = try daemon.client()
+        #expect(try history(later) == ["rebooted  -1"])
+        let next = try App(daemon.bus)
+        let nextPath = try next.register(Self.id)
+        #expect(try next.application(nextPath, "LoadState") == "text")
+        #expect(
+            try later.property(nextPath, "LaunchOptions")
+                == .dictionary([
+                    "first-launch": .bool(false), "restorable": .bool(true),
+                    "exit-reason": .string("rebooted"),
+                ]))
+    }
+
+    @Test("a file that is damaged is said to be, and the others are used")
+    func damaged() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        try end(daemon, client, SIGKILL)
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Other")
+        try app.application(path, "SaveState ay:text")
+        try daemon.end(SIGTERM)
+        let file = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
+        try WholeFile.write(Array(try WholeFile.read(file).dropLast(9)), to: file)
+        try daemon.start()
+        #expect(try history(daemon.client()) == [])
+        #expect(daemon.process.errors.contains("what is kept of an application is not used"))
+        #expect(try app.application(path, "LoadState") == "text")
+    }
+
+    @Test("another user's is not told", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func others() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        try end(daemon, client, SIGKILL)
+        let other = try daemon.busctl(
+            ["call", BusNames.service, BusNames.root, BusNames.manager, "GetHistory", "s", Self.id],
+            uid: App.nobody)
+        #expect(other.output == "a(tssi) 0\n")
+    }
+
+    @Test("a user has no more than 512 ids kept, and the one used longest ago goes first")
+    func many() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.client()
+        try end(daemon, daemon.subscriber(), SIGKILL)
+        let child = try Child("sleep", ["1000"])
+        for number in 0..<512 {
+            try client.application(client.register("org.example.N\(number)", child.pid), "Unregister")
+        }
+        #expect(try history(client) == [])
+        try end(daemon, daemon.subscriber(), SIGKILL)
+        #expect(try history(client) == ["killed background 9"])
+    }
+}

@@ -1,0 +1,386 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// SaveState and LoadState: what an application has saved outlives it, the daemon and the boot (§ 7).
+@Suite("Saved state", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct SavedStateTests {
+    private static let id = "org.example.Editor"
+
+    /// An application that has finished launching.
+    private func launch(_ daemon: TestDaemon, _ id: String = id) throws -> (app: App, path: String) {
+        let app = try App(daemon.bus)
+        let path = try app.register(id)
+        try app.application(path, "FinishLaunching")
+        return (app, path)
+    }
+
+    private func options(_ client: Client, _ path: String) throws -> [String: Variant] {
+        guard case .dictionary(let options) = try client.property(path, "LaunchOptions") else { return [:] }
+        return options
+    }
+
+    @Test("what was saved last is loaded, by itself and by the next launch, as bytes and as a file")
+    func loaded() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (app, path) = try launch(daemon)
+        #expect(try app.application(path, "LoadState") == "")
+        #expect(try app.application(path, "LoadStateFile") == "")
+        try app.application(path, "SaveState ay:first")
+        try app.application(path, "SaveState ay:second")
+        #expect(try app.application(path, "LoadState") == "second")
+        try app.application(path, "SaveStateFile memory:third")
+        #expect(try app.application(path, "LoadState") == "third")
+        #expect(try app.application(path, "LoadStateFile") == "third")
+        #expect(try options(client, path) == ["first-launch": .bool(true)])
+        app.process.kill(SIGSEGV)
+        try client.waitForRemoval(of: path)
+
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "third")
+        #expect(
+            try options(client, nextPath) == [
+                "first-launch": .bool(false), "restorable": .bool(true), "exit-reason": .string("crashed"),
+                "exit-status": .int32(SIGSEGV), "previous-state": .string("inactive"),
+            ])
+        // Of nothing, nothing stays.
+        try next.application(nextPath, "SaveState ay:")
+        #expect(try next.application(nextPath, "LoadState") == "")
+        #expect(
+            try FileManager.default.subpathsOfDirectory(atPath: daemon.stateDirectory + "/states") == [
+                "\(getuid())"
+            ])
+    }
+
+    @Test("what the client says of the run before is not taken")
+    func reserved() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let given: [String: Variant] = ["exit-reason": .string("mine"), "own": .uint32(7)]
+        let path = try client.register(Self.id, child.pid, [("launch-options", .dictionary(given))])
+        #expect(try options(client, path) == ["first-launch": .bool(true), "own": .uint32(7)])
+    }
+
+    @Test("more than a message carries is taken and given as a file")
+    func large() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState zeros:1048576")
+        #expect(try app.application(path, "LoadState") == "1048576-bytes")
+        #expect(
+            errorName { try app.application(path, "SaveState zeros:1048577") } == ErrorName.tooLarge.rawValue)
+        try app.application(path, "SaveStateFile memory-zeros:3000000")
+        #expect(errorName { try app.application(path, "LoadState") } == ErrorName.tooLarge.rawValue)
+        #expect(try app.application(path, "LoadStateFile") == "3000000-bytes")
+    }
+
+    @Test("a file that somebody can still change is refused, and changes nothing")
+    func unsealed() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:kept")
+        for argument in ["unsealed:text", "h:\(getpid())"] {
+            #expect(
+                errorName { try app.application(path, "SaveStateFile \(argument)") }
+                    == ErrorName.invalidArgs.rawValue)
+        }
+        #expect(try app.application(path, "LoadState") == "kept")
+    }
+
+    @Test("a user's applications together save no more than SavedStatePerUser=")
+    func quota() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
+        let (one, first) = try launch(daemon, "org.example.One")
+        let (two, second) = try launch(daemon, "org.example.Two")
+        try one.application(first, "SaveState zeros:700000")
+        let limit = ErrorName.limitsExceeded.rawValue
+        #expect(errorName { try two.application(second, "SaveState zeros:700000") } == limit)
+        #expect(errorName { try one.application(first, "SaveStateFile memory-zeros:1048577") } == limit)
+        #expect(try one.application(first, "LoadState") == "700000-bytes")
+        // In the place of what it has, there is room.
+        try one.application(first, "SaveState zeros:1000000")
+        try one.application(first, "SaveState ay:little")
+        try two.application(second, "SaveState zeros:700000")
+    }
+
+    @Test("a force quit drops it, and so does a crash of the launch that was to restore it")
+    func dropped() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (first, path) = try launch(daemon)
+        try first.application(path, "SaveState ay:text")
+        try client.terminate(path, force: true)
+        try client.waitForRemoval(of: path)
+        let (second, secondPath) = try launch(daemon)
+        #expect(try second.application(secondPath, "LoadState") == "")
+        #expect(try options(client, secondPath)["exit-reason"] == .string("force-quit"))
+        #expect(try options(client, secondPath)["restorable"] == nil)
+
+        // This one crashes before it has launched, but had nothing to restore.
+        try second.application(secondPath, "SaveState ay:again")
+        second.process.kill(SIGABRT)
+        try client.waitForRemoval(of: secondPath)
+        let third = try App(daemon.bus)
+        let thirdPath = try third.register(Self.id)
+        #expect(try third.application(thirdPath, "LoadState") == "again")
+        third.process.kill(SIGABRT)
+        try client.waitForRemoval(of: thirdPath)
+        let (fourth, fourthPath) = try launch(daemon)
+        #expect(try fourth.application(fourthPath, "LoadState") == "")
+    }
+
+    @Test("whoever ends suspended finds its state, and is told so")
+    func suspended() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:text")
+        try client.application(path, "Suspend")
+        try client.terminate(path)
+        try client.waitForRemoval(of: path)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "text")
+        #expect(try options(client, nextPath)["exit-reason"] == .string("terminated"))
+        #expect(try options(client, nextPath)["previous-state"] == .string("suspended"))
+    }
+
+    @Test("whenever the daemon is killed, what it has answered for is there, and whole")
+    func killed() throws {
+        let daemon = try TestDaemon(keeps: true)
+        var random = SystemRandomNumberGenerator()
+        var (app, path) = try launch(daemon)
+        var saved = 0
+        for round in 1...100 {
+            // It is killed while the last of these is on its way, or not.
+            let count = Int.random(in: 1...4, using: &random)
+            for _ in 1..<count {
+                saved += 1
+                try app.application(path, "SaveState ay:\(text(saved))")
+            }
+            let call = try app.begin("\(path) \(BusNames.application) SaveState ay:\(text(saved + 1))")
+            usleep(UInt32.random(in: 0...3_000, using: &random))
+            try daemon.end(SIGKILL)
+            // An error where it was killed before.
+            try app.process.waitForLine(containing: "answer \(call) ")
+            let wasAnswered = app.answer(to: call)?.hasPrefix("ok") == true
+            // The application ends while nobody looks, every other time.
+            let hasEnded = round.isMultiple(of: 2)
+            if hasEnded { app.process.kill(SIGKILL) }
+            try daemon.start()
+            if hasEnded { (app, path) = try launch(daemon) }
+            let loaded = try app.application(path, "LoadState")
+            let isLater = loaded == text(saved + 1)
+            #expect(isLater || loaded == text(saved) && !wasAnswered, "round \(round)")
+            if isLater { saved += 1 }
+        }
+    }
+
+    /// Of a version: some thousand bytes, none of them another version's.
+    private func text(_ version: Int) -> String {
+        version == 0 ? "" : String(repeating: "\(version).", count: 500)
+    }
+
+    @Test("nobody but the daemon's user can look at the files")
+    func modes() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:secret")
+        let found =
+            FileManager.default.enumerator(atPath: daemon.stateDirectory)?.compactMap { $0 as? String } ?? []
+        #expect(found.contains("states/\(getuid())/\(Self.id)"))
+        for name in found {
+            var status = stat()
+            #expect(lstat("\(daemon.stateDirectory)/\(name)", &status) == 0)
+            #expect(status.st_mode & 0o077 == 0, "\(name)")
+        }
+    }
+
+    @Test(
+        "an id that would be a directory's is a file's name all the same", arguments: [".", "..", ".hidden"])
+    func dots(_ id: String) throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (app, path) = try launch(daemon, id)
+        try app.application(path, "SaveState ay:text")
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try app.application(path, "LoadState") == "text")
+    }
+
+    @Test("without STATE_DIRECTORY nothing is kept, and it says so")
+    func nothing() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let (app, path) = try launch(daemon)
+        for call in ["SaveState ay:x", "LoadState", "SaveStateFile memory:x", "LoadStateFile"] {
+            #expect(
+                errorName { try app.application(path, call) } == ErrorName.notSupported.rawValue, "\(call)")
+        }
+        #expect(try options(client, path) == [:])
+    }
+
+    // MARK: Disks
+
+    /// A file system of the test's own at the daemon's directory, which ends with the test.
+    private final class Disk {
+        let directory: String
+        private var loop: String?
+
+        init(_ directory: String, _ arguments: [String]) throws {
+            self.directory = directory
+            try Self.run(["mount"] + arguments + [directory])
+        }
+
+        /// An ext4 file system in a file.
+        convenience init(ext4 directory: String) throws {
+            let image = directory + ".image"
+            try Self.run(["truncate", "-s", "16M", image])
+            try Self.run(["mkfs.ext4", "-q", image])
+            try self.init(directory, ["-o", "loop", image])
+        }
+
+        deinit { try? Self.run(["umount", "-l", directory]) }
+
+        func remount(_ options: String) throws {
+            try Self.run(["mount", "-o", "remount,\(options)", directory])
+        }
+
+        static func run(_ command: [String]) throws {
+            let child = try Child(command[0], Array(command.dropFirst()))
+            guard try child.waitForExit() == .exited(0) else {
+                throw TestFailure("\(command): \(child.errors)")
+            }
+        }
+    }
+
+    private static let canMount: Bool = {
+        guard TestDaemon.canBeOthers, let probe = try? Child("unshare", ["--mount", "--", "true"]) else {
+            return false
+        }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+
+    /// fsfreeze(8) holds back every write: a disk that does not answer.
+    private static let canFreezeDisks: Bool = {
+        guard canMount, Programs.inPath("mkfs.ext4") != nil, Programs.inPath("fsfreeze") != nil else {
+            return false
+        }
+        let directory = NSTemporaryDirectory() + "frozen-\(getpid())"
+        mkdir(directory, 0o700)
+        defer {
+            rmdir(directory)
+            unlink(directory + ".image")
+        }
+        return (try? Disk(ext4: directory)) != nil
+    }()
+
+    @Test(
+        "a full disk: an error that says so, and what was saved before is whole",
+        .enabled(if: canMount, "needs root, and mounts"))
+    func full() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let disk = try Disk(daemon.stateDirectory, ["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"])
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:old")
+        let error = #expect(throws: BusFailure.self) { try app.application(path, "SaveState zeros:900000") }
+        #expect(error?.name == ErrorName.failed.rawValue)
+        #expect(try app.application(path, "LoadState") == "old")
+        try app.application(path, "SaveState ay:new")
+        #expect(try app.application(path, "LoadState") == "new")
+        withExtendedLifetime(disk) {}
+    }
+
+    @Test("a disk that is read-only: the same", .enabled(if: canMount, "needs root, and mounts"))
+    func readOnly() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let disk = try Disk(daemon.stateDirectory, ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:old")
+        try disk.remount("ro")
+        #expect(errorName { try app.application(path, "SaveState ay:new") } == ErrorName.failed.rawValue)
+        #expect(try app.application(path, "LoadState") == "old")
+        try disk.remount("rw")
+        try app.application(path, "SaveState ay:new")
+        #expect(try app.application(path, "LoadState") == "new")
+    }
+
+    @Test(
+        "a disk that does not answer keeps nobody waiting but who saves; what was saved before is whole",
+        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
+    func slow() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let disk = try Disk(ext4: daemon.stateDirectory)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:old")
+        try Disk.run(["fsfreeze", "--freeze", disk.directory])
+        var isFrozen = true
+        defer { if isFrozen { try? Disk.run(["fsfreeze", "--unfreeze", disk.directory]) } }
+        let call = try app.begin("\(path) \(BusNames.application) SaveState ay:new")
+        // Everything else goes on, for the same application too.
+        let (other, otherPath) = try launch(daemon, "org.example.Other")
+        try client.setFocus(app.pid)
+        try client.wait(for: path, toBe: "active")
+        try other.application(otherPath, "BeginBackgroundTask s:task")
+        #expect(app.answer(to: call) == nil)
+        try Disk.run(["fsfreeze", "--unfreeze", disk.directory])
+        isFrozen = false
+        try client.wait("the answer") { app.answer(to: call) != nil }
+        #expect(app.answer(to: call)?.hasPrefix("ok") == true)
+        #expect(try app.application(path, "LoadState") == "new")
+    }
+
+    // MARK: Others
+
+    @Test(
+        "a sandboxed process has what its sandbox is known by, and nothing under another's id",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func sandboxed() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:secret")
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+
+        let inside = try App(daemon.bus, isSandboxed: true)
+        let own = try inside.register(Self.id)
+        for call in ["SaveState ay:forged", "LoadState", "SaveStateFile memory:forged", "LoadStateFile"] {
+            #expect(
+                errorName { try inside.application(own, call) } == ErrorName.accessDenied.rawValue, "\(call)")
+        }
+        #expect(
+            errorName { try inside.manager("GetHistory s:\(Self.id)") } == ErrorName.accessDenied.rawValue)
+        #expect(try options(client, own) == [:])
+        // Nor does its end say anything of the other.
+        try client.terminate(own, force: true)
+        try client.waitForRemoval(of: own)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "secret")
+        #expect(try options(client, nextPath)["exit-reason"] == .string("killed"))
+    }
+
+    @Test(
+        "another user has another application of the same id",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func others() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:secret")
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register(Self.id)
+        #expect(try other.application(otherPath, "LoadState") == "")
+        try other.application(otherPath, "SaveState ay:theirs")
+        #expect(try app.application(path, "LoadState") == "secret")
+        for call in ["SaveState ay:forged", "LoadState"] {
+            #expect(
+                errorName { try other.application(path, call) } == ErrorName.noSuchApplication.rawValue,
+                "\(call)")
+        }
+    }
+}

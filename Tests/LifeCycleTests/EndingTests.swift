@@ -1,0 +1,79 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What the next launch is told of an end (§ 7).
+@Suite("Endings")
+struct EndingTests {
+    private func ending(
+        of stage: inout Stage, _ reason: ExitReason, status: Int32? = nil
+    ) throws -> Ending {
+        stage.forget()
+        stage.take(.exited(stage.process, reason, status: status))
+        let endings = stage.effects.compactMap { effect -> Ending? in
+            if case .ended(stage.number, let ending) = effect { ending } else { nil }
+        }
+        #expect(endings.count == 1)
+        return try #require(endings.first)
+    }
+
+    @Test("it says the state before, and what is known of how", arguments: LifeCycleState.allCases)
+    func states(_ state: LifeCycleState) throws {
+        var stage = try Stage.launched(delegate: false)
+        if state == .notRunning {
+            stage = Stage()
+            try stage.register()
+        }
+        try stage.bring(to: state)
+        let ending = try ending(of: &stage, .crashed, status: 11)
+        #expect(ending == Ending(reason: .crashed, state: state, status: 11, dropsSavedState: false))
+    }
+
+    @Test("what was decided comes before what the process's end says")
+    func verdicts() throws {
+        for (force, reason) in [(false, ExitReason.terminated), (true, .forceQuit)] {
+            var stage = try Stage.launched()
+            try stage.perform(.terminate(stage.number, force: force))
+            let ending = try ending(of: &stage, .killed, status: 9)
+            #expect(ending.reason == reason)
+            #expect(ending.status == 9)
+        }
+    }
+
+    @Test("saved state is dropped by a force quit, and by a crash of a launch with it, and by nothing else")
+    func dropped() throws {
+        for isRestored in [false, true] {
+            for isLaunching in [false, true] {
+                for reason in ExitReason.allCases {
+                    var stage = Stage()
+                    try stage.register { $0.isRestored = isRestored }
+                    if !isLaunching { try stage.perform(.finishLaunching(stage.number, by: Stage.delegate)) }
+                    let ending = try ending(of: &stage, reason)
+                    let isSpoilt = reason == .crashed && isLaunching && isRestored
+                    #expect(ending.dropsSavedState == (isSpoilt || reason == .forceQuit), "\(reason)")
+                }
+            }
+        }
+    }
+
+    @Test("of one that ended unseen the record tells the same")
+    func unseen() throws {
+        var stage = Stage()
+        try stage.register { $0.isRestored = true }
+        let record = try #require(stage.machine.record(of: stage.number))
+        let crashed = Machine.ending(of: record, .crashed, status: 6)
+        #expect(crashed == Ending(reason: .crashed, state: .notRunning, status: 6, dropsSavedState: true))
+        try stage.perform(.terminate(stage.number, force: true))
+        let killed = try #require(stage.machine.record(of: stage.number))
+        #expect(Machine.ending(of: killed, .unknown, status: nil)?.reason == .forceQuit)
+        #expect(Machine.ending(of: Record(), .unknown, status: nil) == nil)
+    }
+
+    @Test("who is given up, or replaced by its own registration, has not ended")
+    func noEnd() throws {
+        var stage = try Stage.launched { $0.adopted = true }
+        try stage.perform(.unregister(stage.number))
+        #expect(!stage.effects.contains { if case .ended = $0 { true } else { false } })
+    }
+}
