@@ -6,42 +6,53 @@ import Linux
 /// `ay:text`, `zeros:BYTES` for `ay`, `memory:text` and `memory-zeros:BYTES` for a sealed memory file and `unsealed:text` for
 /// one that is not, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
+    // Each kind has a function of its own: with all of them in one, Swift 6.0.3 crashes over the borrowed message.
     static func append(_ word: String, to message: borrowing Message) throws {
-        if word.hasPrefix("{"), word.hasSuffix("}") {
-            let entries = word.dropFirst().dropLast().split(separator: ",")
-            try message.appendDictionary(try entries.map(entry))
-            return
+        if word.hasPrefix("{") { return try appendDictionary(word, to: message) }
+        if word.hasPrefix("h:") { return try appendPidFD(word, to: message) }
+        if word.hasPrefix("a(us):") { return try appendRows(word, to: message) }
+        if word.hasPrefix("memory") || word.hasPrefix("unsealed:") {
+            return try appendMemory(word, to: message)
         }
-        let (type, text) = try parts(word)
-        if type == "h" {
-            let descriptor = try PidFD(pid: Int32(text) ?? -1)
-            try message.append(descriptor: descriptor.rawValue)
-            return
-        }
-        if let memory = try Memory(type, text) {
-            try message.append(descriptor: memory.descriptor.rawValue)
-            return
-        }
-        if type == "a(us)" {
-            try message.withContainer(.array, "(us)") {
-                for row in text.split(separator: "+") {
-                    let members = row.split(separator: "=", maxSplits: 1)
-                    try message.withContainer(.struct, "us") {
-                        try message.append(UInt32(members.first ?? "") ?? 0)
-                        try message.append(String(members.last ?? ""))
-                    }
+        try appendValue(try value(word), to: message)
+    }
+
+    private static func appendDictionary(_ word: String, to message: borrowing Message) throws {
+        let entries = try entries(word)
+        try message.appendDictionary(entries)
+    }
+
+    private static func appendPidFD(_ word: String, to message: borrowing Message) throws {
+        let descriptor = try PidFD(pid: pid(word))
+        try message.append(descriptor: descriptor.rawValue)
+    }
+
+    private static func appendMemory(_ word: String, to message: borrowing Message) throws {
+        let memory = try memory(word)
+        try message.append(descriptor: memory.descriptor.rawValue)
+    }
+
+    private static func appendRows(_ word: String, to message: borrowing Message) throws {
+        let rows = try rows(word)
+        try message.withContainer(.array, "(us)") {
+            for row in rows {
+                try message.withContainer(.struct, "us") {
+                    try message.append(row.number)
+                    try message.append(row.text)
                 }
             }
-            return
         }
-        switch try value(word) {
+    }
+
+    private static func appendValue(_ value: Variant, to message: borrowing Message) throws {
+        switch value {
         case .string(let value): try message.append(value)
         case .uint32(let value): try message.append(value)
         case .uint64(let value): try message.append(value)
         case .bool(let value): try message.append(value)
         case .strings(let value): try message.append(strings: value)
         case .bytes(let value): try message.append(bytes: value)
-        default: throw unknown(word)
+        default: throw unknown("\(value)")
         }
     }
 
@@ -75,6 +86,26 @@ enum Argument {
             words.append("unreadable")
         }
         return words
+    }
+
+    private static func entries(_ word: String) throws -> [(String, Variant)] {
+        guard word.hasSuffix("}") else { throw unknown(word) }
+        return try word.dropFirst().dropLast().split(separator: ",").map(entry)
+    }
+
+    private static func pid(_ word: String) throws -> Int32 { Int32(try parts(word).text) ?? -1 }
+
+    private static func memory(_ word: String) throws -> Memory {
+        let (type, text) = try parts(word)
+        guard let memory = try Memory(type, text) else { throw unknown(word) }
+        return memory
+    }
+
+    private static func rows(_ word: String) throws -> [(number: UInt32, text: String)] {
+        try parts(word).text.split(separator: "+").map { row in
+            let members = row.split(separator: "=", maxSplits: 1)
+            return (UInt32(members.first ?? "") ?? 0, String(members.last ?? ""))
+        }
     }
 
     private static func entry(_ text: Substring) throws -> (String, Variant) {
