@@ -29,7 +29,7 @@ enum Argument {
 
     private static func appendMemory(_ word: String, to message: borrowing Message) throws {
         let memory = try memory(word)
-        try message.append(descriptor: memory.descriptor.rawValue)
+        try message.append(descriptor: memory.rawValue)
     }
 
     private static func appendRows(_ word: String, to message: borrowing Message) throws {
@@ -95,9 +95,9 @@ enum Argument {
 
     private static func pid(_ word: String) throws -> Int32 { Int32(try parts(word).text) ?? -1 }
 
-    private static func memory(_ word: String) throws -> Memory {
+    private static func memory(_ word: String) throws -> Descriptor {
         let (type, text) = try parts(word)
-        guard let memory = try Memory(type, text) else { throw unknown(word) }
+        guard let memory = try Memory.file(type, text) else { throw unknown(word) }
         return memory
     }
 

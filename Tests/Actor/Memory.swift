@@ -2,19 +2,17 @@ import AppStateBus
 import Glibc
 import Linux
 
-/// A memory file that is passed, and what comes back in one.
-struct Memory: ~Copyable {
-    let descriptor: Descriptor
-
-    /// nil: the argument's type is another.
-    init?(_ type: String, _ text: String) throws {
+/// Memory files that are passed, and what comes back in one.
+enum Memory {
+    /// A new memory file, nil where the argument's type is another. It is the descriptor itself: Swift 6.0.3
+    /// crashes where a structure around it is taken apart.
+    static func file(_ type: String, _ text: String) throws -> Descriptor? {
         switch type {
-        case "memory": descriptor = try Self.make(Array(text.utf8), seals: 0xF)
-        case "memory-zeros":
-            descriptor = try Self.make([UInt8](repeating: 0, count: Int(text) ?? 0), seals: 0xF)
+        case "memory": try make(Array(text.utf8), seals: 0xF)
+        case "memory-zeros": try make([UInt8](repeating: 0, count: Int(text) ?? 0), seals: 0xF)
         // Not against writing.
-        case "unsealed": descriptor = try Self.make(Array(text.utf8), seals: 0x7)
-        default: return nil
+        case "unsealed": try make(Array(text.utf8), seals: 0x7)
+        default: nil
         }
     }
 
