@@ -287,8 +287,8 @@ struct SavedStateTests {
         let disk = try Disk(daemon.stateDirectory, ["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"])
         let (app, path) = try launch(daemon)
         try app.application(path, "SaveState ay:old")
-        let error = #expect(throws: BusFailure.self) { try app.application(path, "SaveState zeros:900000") }
-        #expect(error?.name == ErrorName.failed.rawValue)
+        #expect(
+            errorName { try app.application(path, "SaveState zeros:900000") } == ErrorName.failed.rawValue)
         #expect(try app.application(path, "LoadState") == "old")
         try app.application(path, "SaveState ay:new")
         #expect(try app.application(path, "LoadState") == "new")
