@@ -37,6 +37,7 @@ public final class Daemon {
     let state: RuntimeState?
     /// nil: nothing is kept.
     let keeper: Keeper?
+    let unread: UnreadAnswers
     /// Of the bus that we are on.
     private var busID: String?
     private let source: Configuration.Source
@@ -52,8 +53,8 @@ public final class Daemon {
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
     private(set) lazy var listings = Listings(
-        bus: bus, announcer: announcer, core: core, share: background.share, table: table,
-        visible: { [unowned self] in visibleNumbers(to: $0) },
+        bus: bus, announcer: announcer, core: core, share: background.share, unread: unread,
+        table: table, visible: { [unowned self] in visibleNumbers(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
@@ -98,9 +99,10 @@ public final class Daemon {
         // Whoever runs appstated --release by hand lets nobody go under our hands.
         _ = state?.lock(alone: false)
         keeper = try Keeper(
-            files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", loop: loop,
-            journal: journal)
+            files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
+            loop: loop, journal: journal)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
+        unread = UnreadAnswers(inquiries: inquiries, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
@@ -162,6 +164,7 @@ public final class Daemon {
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.left = { [unowned self] in
             gate.departed($0)
+            unread.departed($0)
             listings.departed($0)
             longCalls.departed($0)
             core.report(.disconnected($0))
@@ -233,6 +236,7 @@ public final class Daemon {
                 message: "another appstated has it")
         }
         // Whoever has the name has the files too. Calls wait until the loop runs.
+        keeper?.open()
         if let state {
             // What is reported of one application waits until all are there.
             isStepping = true

@@ -157,9 +157,11 @@ extension Daemon {
     private func begin(
         _ kept: KeptID?, _ given: [(String, Variant)]
     ) -> (isKept: Bool, options: [(String, Variant)]) {
-        guard let keeper, let kept else { return (false, given) }
-        let options = keeper.launchOptions(of: kept, given: given)
-        return keeper.begin(kept) ? (true, options) : (false, given)
+        // What is known of the run before is not the client's to say.
+        let others = given.filter { LaunchOption(rawValue: $0.0) == nil }
+        guard let keeper, let kept else { return (false, others) }
+        let own = keeper.launchOptions(of: kept).map { ($0.key.rawValue, $0.value) }
+        return keeper.begin(kept) ? (true, (others + own).sorted { $0.0 < $1.0 }) : (false, others)
     }
 
     /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.

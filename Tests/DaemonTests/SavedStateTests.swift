@@ -109,6 +109,56 @@ struct SavedStateTests {
         try two.application(second, "SaveState zeros:700000")
     }
 
+    @Test("whoever keeps open what LoadStateFile gave saves nothing beside it, and may drop it")
+    func heldOpen() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
+        let client = try Client(daemon.bus)
+        let path = try client.register(Self.id, getpid())
+        func save(_ count: Int) throws {
+            try client.application(path, "SaveState") {
+                try $0.append(bytes: [UInt8](repeating: 1, count: count))
+            }
+        }
+        try save(700_000)
+        let answer = try client.call(path, BusNames.application, "LoadStateFile")
+        let file = Descriptor(owning: try answer.readDescriptor())
+        #expect(errorName { try save(600_000) } == ErrorName.limitsExceeded.rawValue)
+        #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == 700_000)
+        // Dropped, it takes no room on the disk any more.
+        try save(0)
+        var status = stat()
+        #expect(fstat(file.rawValue, &status) == 0)
+        #expect(status.st_size == 0)
+        try save(600_000)
+    }
+
+    @Test("who is over a limit that was lowered may save less, and nothing")
+    func lowered() throws {
+        let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState zeros:900000")
+        try daemon.reconfigure("[Limits]\nSavedStatePerUser=64K\n")
+        try app.application(path, "SaveState zeros:800000")
+        #expect(
+            errorName { try app.application(path, "SaveState zeros:810000") }
+                == ErrorName.limitsExceeded.rawValue)
+        try app.application(path, "SaveState ay:")
+        #expect(try app.application(path, "LoadState") == "")
+    }
+
+    @Test("a force quit of one process leaves what another of the same id has saved")
+    func twoProcesses() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (first, path) = try launch(daemon)
+        let (second, secondPath) = try launch(daemon)
+        try second.application(secondPath, "SaveState ay:text")
+        try client.terminate(path, force: true)
+        try client.waitForRemoval(of: path)
+        #expect(try second.application(secondPath, "LoadState") == "text")
+        withExtendedLifetime(first) {}
+    }
+
     @Test("a force quit drops it, and so does a crash of the launch that was to restore it")
     func dropped() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -333,6 +383,34 @@ struct SavedStateTests {
         try client.wait("the answer") { app.answer(to: call) != nil }
         #expect(app.answer(to: call)?.hasPrefix("ok") == true)
         #expect(try app.application(path, "LoadState") == "new")
+    }
+
+    @Test(
+        "a force quit drops it although the daemon is killed before the disk answers",
+        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
+    func droppedLater() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let disk = try Disk(ext4: daemon.stateDirectory)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:spoilt")
+        try Disk.run(["fsfreeze", "--freeze", disk.directory])
+        var isFrozen = true
+        defer { if isFrozen { try? Disk.run(["fsfreeze", "--unfreeze", disk.directory]) } }
+        // What comes after this waits in the daemon, and goes with it.
+        let (other, otherPath) = try launch(daemon, "org.example.Other")
+        _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
+        try other.settle()
+        try client.terminate(path, force: true)
+        try client.waitForRemoval(of: path)
+        daemon.process.kill(SIGKILL)
+        try Disk.run(["fsfreeze", "--unfreeze", disk.directory])
+        isFrozen = false
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "")
+        #expect(try options(try Client(daemon.bus), nextPath)["restorable"] == nil)
     }
 
     // MARK: Others

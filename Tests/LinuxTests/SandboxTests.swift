@@ -9,6 +9,8 @@ import Testing
     func labels() {
         #expect(Sandbox.snap(ofLabel: "snap.firefox.firefox (enforce)") == "firefox")
         #expect(Sandbox.snap(ofLabel: "snap.code_2.hook.install") == "code_2")
+        #expect(Sandbox.snapApplication(ofLabel: "snap.firefox.firefox (enforce)") == "firefox_firefox")
+        #expect(Sandbox.snapApplication(ofLabel: "snap.code_2.hook.install") == nil)
         for label in ["unconfined", "", "snap", "snap.firefox", "system_u:system_r:snap.t:s0"] {
             #expect(Sandbox.snap(ofLabel: label) == nil, "\(label)")
         }

@@ -49,6 +49,7 @@ extension Daemon {
         }
         do {
             if try longCalls.holds(message, of: size, from: connection) { return true }
+            if try isIgnored(message, of: connection) { return true }
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true
             }
@@ -63,6 +64,40 @@ extension Daemon {
         else { return false }
         listings.answer(.objects, bus.deferred(message), connection)
         return true
+    }
+
+    /// Whether it is not even refused: its user does not read what it is sent.
+    private func isIgnored(
+        _ message: borrowing Message, of connection: Connection
+    ) throws(MethodError) -> Bool {
+        guard message.expectsReply else { return false }
+        switch unread.admit(sizeOfAnswer(to: message), from: connection) {
+        case .admitted: return false
+        case .ignored: return true
+        case .refused: throw Self.unreadAnswers(of: connection.user)
+        }
+    }
+
+    /// About, and rather more. What lists and saved state take is known when they are written.
+    private func sizeOfAnswer(to message: borrowing Message) -> Int {
+        switch message.member {
+        case "Introspect": 32_768
+        case "GetAll", ApplicationMethod.explain.rawValue: 8_192 + sizeOfTexts(at: message.path ?? "")
+        default: 1_024
+        }
+    }
+
+    private func sizeOfTexts(at path: String) -> Int {
+        guard let number = BusNames.applicationNumber(inPath: path).flatMap({ ApplicationNumber($0) }) else {
+            return 0
+        }
+        return (table[number]?.launchOptionBytes ?? 0) + (core.application(number)?.textBytes ?? 0)
+    }
+
+    private static func unreadAnswers(of user: UInt32) -> MethodError {
+        MethodError(
+            .limitsExceeded,
+            "User \(user) has more than \(UnreadAnswers.most) bytes of answers that nobody reads")
     }
 
     /// Whoever reads everything of something is told of its changes from then on, and counts as a subscriber.

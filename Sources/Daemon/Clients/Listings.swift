@@ -38,12 +38,6 @@ final class Listings {
     /// While the bus does not take what was written already, no more is.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
-    /// What the bus takes to hand an answer on: dbus-daemon 1.14 was seen to take 2.3 ms for 1 MiB.
-    private static let bytesPerMicrosecond = 512
-    /// It serves nobody meanwhile, and nothing of it can be put off. So it is charged as if it took twenty times as long:
-    /// a user's share is a fifth, and one call of others in a hundred may come behind a long list.
-    private static let weightOfBus = 20
-
     private final class Listing {
         let kind: Kind
         let call: PendingCall
@@ -76,6 +70,7 @@ final class Listings {
     private let announcer: Announcer
     private let core: Core
     private let share: WorkShare
+    private let unread: UnreadAnswers
     private let table: ApplicationTable
     private let visible: (Connection) -> [ApplicationNumber]
     private let maySee: (Application, Connection) -> Bool
@@ -87,7 +82,8 @@ final class Listings {
     private var changes: [ApplicationNumber: Announcer.Change] = [:]
 
     init(
-        bus: Bus, announcer: Announcer, core: Core, share: WorkShare, table: ApplicationTable,
+        bus: Bus, announcer: Announcer, core: Core, share: WorkShare, unread: UnreadAnswers,
+        table: ApplicationTable,
         visible: @escaping (Connection) -> [ApplicationNumber],
         maySee: @escaping (Application, Connection) -> Bool
     ) {
@@ -95,6 +91,7 @@ final class Listings {
         self.announcer = announcer
         self.core = core
         self.share = share
+        self.unread = unread
         self.table = table
         self.visible = visible
         self.maySee = maySee
@@ -211,10 +208,9 @@ final class Listings {
             }
             try draft.reply.close()
             listing.call.send(draft.reply)
+            unread.charge(draft.bytes, to: listing.connection)
             share.charge(
-                Microseconds(Self.weightOfBus * draft.bytes / Self.bytesPerMicrosecond),
-                to: listing.connection.user,
-                at: Clock.monotonicMicroseconds)
+                handingOn: draft.bytes, to: listing.connection.user, at: Clock.monotonicMicroseconds)
         } catch let error as MethodError {
             listing.call.fail(error)
         } catch let failure as BusFailure {

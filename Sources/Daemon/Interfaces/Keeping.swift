@@ -66,14 +66,23 @@ extension Daemon {
     }
 
     private func load(_ call: borrowing Call, asFile: Bool) throws(MethodError) {
-        let (application, _) = try ownApplication(call)
+        let (application, connection) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
+        if !asFile {
+            let size = Int(clamping: min(keeper.expectedSize(of: kept), UInt64(Keeper.mostBytesInMessage)))
+            unread.charge(size, to: connection)
+            background.share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
+        }
         keeper.load(kept, call.deferred(), asFile: asFile)
     }
 
     private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
         guard let keeper else { throw Self.nothingIsKept }
+        guard keeper.isOpen else {
+            throw .failed(
+                "The disk has not answered since appstated was started: nothing is kept until it does")
+        }
         guard let kept = table[application.number]?.kept else {
             throw MethodError(
                 .accessDenied,
@@ -108,7 +117,7 @@ extension Daemon {
             let sandbox = try? proc.sandbox(of: pid)
         else { return false }
         if let unit = sandbox.flatpak { return ApplicationUnit(inPath: unit)?.application == id.rawValue }
-        if let snap = sandbox.snap { return id.rawValue.hasPrefix("\(snap)_") }
+        if sandbox.snap != nil { return proc.snapApplication(of: pid) == id.rawValue }
         return status.namespaceDepth <= own.namespaceDepth
     }
 }

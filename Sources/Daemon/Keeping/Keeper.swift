@@ -22,7 +22,7 @@ final class Keeper {
         }
 
         /// Of our own memory that it takes.
-        fileprivate var heldBytes: Int {
+        var heldBytes: Int {
             if case .bytes(let bytes) = self { bytes.count } else { 0 }
         }
     }
@@ -38,29 +38,24 @@ final class Keeper {
         init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
     }
 
-    private enum Work {
-        /// Writes down what is known of it, or that nothing is.
-        case record
-        case save(Content, PendingCall)
-        case load(PendingCall)
-        case open(PendingCall)
-        case drop
-    }
-
-    private struct Job {
-        let kept: KeptID
-        let work: Work
-    }
-
     private enum Outcome: Sendable {
+        case found(KeptFiles.Found)
         case recorded(KernelFailure?)
         /// nil: nothing is saved.
         case saved(size: UInt64?, KernelFailure?)
         case bytes([UInt8])
-        case file(SharedFile?)
+        case file(SharedFile)
         /// Too large for a message.
         case large(UInt64)
         case failed(KernelFailure)
+
+        var failure: KernelFailure? {
+            switch self {
+            case .recorded(let failure), .saved(_, let failure): failure
+            case .failed(let failure): failure
+            case .found, .bytes, .file, .large: nil
+            }
+        }
     }
 
     /// dbus-api: what `SaveState` and `LoadState` carry.
@@ -71,42 +66,79 @@ final class Keeper {
     private static let mostWaiting = 32
     /// ... and bytes that they have us hold.
     private static let mostHeldBytes = 4 << 20
-    /// How long an orderly end waits for a disk. In milliseconds.
-    private static let patience: Int32 = 5_000
+    /// How long a start and an orderly end wait for a disk. In microseconds.
+    private static let patience: UInt64 = 5_000_000
+    /// Between two attempts to write what could not be written. In microseconds.
+    private static let pauseOfRetries: UInt64 = 10_000_000
 
     private let files: KeptFiles
     private let boot: String
+    private let state: RuntimeState?
     private let journal: Journal
-    private var applications: [KeptID: KeptApplication] = [:]
-    private var countByUser: [UInt32: Int] = [:]
     private let worker: Worker<UInt32, Outcome>
     private var source: Source?
-    /// What waits, for each user.
-    private var queues: [UInt32: [Job]] = [:]
-    /// Users who have something waiting: the first has the next turn.
-    private var line: [UInt32] = []
-    private var current: Job?
+    /// What an earlier daemon has kept is known. Before, nothing is kept.
+    private(set) var isOpen = false
+    private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
+    private var line = DiskLine()
+    /// Whose saved state is not theirs any more, and may still be on the disk.
+    private var dropping: Set<KeptID> = []
+    /// Whose record could not be written.
+    private var unwritten: Set<KeptID> = []
+    private var lastRetry: UInt64 = 0
     private var hasFailed = false
 
-    /// nil where there is no directory: then nothing is kept. Reads what an earlier daemon has kept.
-    init?(files: KeptFiles?, boot: String, loop: EventLoop, journal: Journal) throws {
+    /// nil where there is no directory: then nothing is kept.
+    ///
+    /// - Parameter state: where it stands whose saved state is to be dropped, until it is.
+    init?(files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal) throws {
         guard let files else { return nil }
         self.files = files
         self.boot = boot
+        self.state = state
         self.journal = journal
         worker = try Worker(name: "appstated-disk", limit: 1)
-        applications = files.load(boot: boot, now: Clock.realMicroseconds) {
-            journal.log(.warning, "what is kept of an application is not used: \($0)")
+        source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+    }
+
+    /// Reads what an earlier daemon has kept, for one who has the name on the bus. A disk that does not answer is not waited
+    /// for: nothing is kept until it does.
+    func open() {
+        let (files, boot, now) = (files, boot, Clock.realMicroseconds)
+        switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
+        case .accepted:
+            if !takeResult(until: Clock.monotonicMicroseconds + Self.patience) {
+                journal.log(.error, "the disk does not answer: nothing is kept of applications until it does")
+            }
+        case .full: preconditionFailure("the disk's worker does one job at a time")
+        case .failed: adopt(files.load(boot: boot, now: now))
         }
-        for kept in applications.keys { countByUser[kept.user, default: 0] += 1 }
-        source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResult() }
+    }
+
+    private func adopt(_ found: KeptFiles.Found) {
+        for complaint in found.complaints {
+            journal.log(.warning, "what is kept of an application is not used: \(complaint)")
+        }
+        for (kept, known) in found.applications { self[kept] = known }
+        isOpen = true
+        for kept in state?.drops() ?? [] where self[kept]?.stateSize != nil { drop(kept) }
+        state?.writeDrops(dropping)
+        doNext()
+    }
+
+    private subscript(kept: KeptID) -> KeptApplication? {
+        get { users[kept.user]?[kept.application] }
+        set {
+            users[kept.user, default: [:]][kept.application] = newValue
+            if users[kept.user]?.isEmpty == true { users[kept.user] = nil }
+        }
     }
 
     // MARK: Runs
 
-    /// What a launch of this id is told of the run before, in the place of what the client says of it.
-    func launchOptions(of kept: KeptID, given: [(String, Variant)]) -> [(String, Variant)] {
-        let known = applications[kept]
+    /// What a launch of this id is told of the run before.
+    func launchOptions(of kept: KeptID) -> [LaunchOption: Variant] {
+        let known = self[kept]
         var own: [LaunchOption: Variant] = [.firstLaunch: .bool(known?.hasRun != true)]
         if hasState(kept) { own[.restorable] = .bool(true) }
         if let exit = known?.exits.last {
@@ -114,77 +146,97 @@ final class Keeper {
             if let state = exit.state { own[.previousState] = .string(state.rawValue) }
             if let status = exit.status { own[.exitStatus] = .int32(status) }
         }
-        let others = given.filter { LaunchOption(rawValue: $0.0) == nil }
-        return (others + own.map { ($0.key.rawValue, $0.value) }).sorted { $0.0 < $1.0 }
+        return own
     }
 
     /// Whether there is something to load once all that waits is done.
-    func hasState(_ kept: KeptID) -> Bool { (sizes(of: kept.user)[kept] ?? 0) > 0 }
+    func hasState(_ kept: KeptID) -> Bool { expectedSize(of: kept) > 0 }
+
+    /// What is saved once all that waits is done. In bytes.
+    func expectedSize(of kept: KeptID) -> UInt64 {
+        for job in line.jobs(of: kept.user).reversed() where job.kept == kept {
+            switch job.work {
+            case .save(let content, _): return content.size
+            case .drop: return 0
+            case .record, .load, .open: continue
+            }
+        }
+        return dropping.contains(kept) ? 0 : self[kept]?.stateSize ?? 0
+    }
 
     /// An application with this id is registered.
     ///
     /// - Returns: false where nothing is kept of it: its user has too many.
     func begin(_ kept: KeptID) -> Bool {
-        guard makeRoom(for: kept) else { return false }
-        applications[kept]?.runs += 1
-        applications[kept]?.usedAt = Clock.realMicroseconds
-        if applications[kept]?.runs == 1, applications[kept]?.wasRunning != true { write(kept) }
-        applications[kept]?.wasRunning = false
+        guard isOpen, makeRoom(for: kept) else { return false }
+        self[kept]?.runs += 1
+        self[kept]?.noteUse(at: Clock.realMicroseconds)
+        if self[kept]?.runs == 1, self[kept]?.wasRunning != true { write(kept) }
+        self[kept]?.wasRunning = false
         return true
     }
 
-    /// One that `begin` has taken has ended.
+    /// One that `begin` has taken has ended; or one that an earlier daemon had.
     func end(_ kept: KeptID, _ ending: Ending) {
-        guard makeRoom(for: kept) else { return }
-        applications[kept]?.add(
+        guard isOpen, makeRoom(for: kept) else { return }
+        self[kept]?.add(
             KeptApplication.Exit(
                 time: Clock.realMicroseconds, reason: ending.reason, state: ending.state,
                 status: ending.status))
-        applications[kept]?.wasRunning = false
-        write(kept)
-        if ending.dropsSavedState { enqueue(Job(kept: kept, work: .drop)) }
+        self[kept]?.wasRunning = false
+        let runs = self[kept]?.runs ?? 0
+        // What another process of the same id has saved is its own. The drop comes first: who is not told how the last run
+        // ended must not find its state either.
+        if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
+        // The last one is written down when it leaves: a record that says both that it has ended and that it runs would
+        // have the next daemon count its end twice.
+        if runs != 1 { write(kept) }
     }
 
     /// One that `begin` has taken is no application any more.
     func leave(_ kept: KeptID) {
-        guard let runs = applications[kept]?.runs, runs > 0 else { return }
-        applications[kept]?.runs = runs - 1
+        guard let runs = self[kept]?.runs, runs > 0 else { return }
+        self[kept]?.runs = runs - 1
         guard runs == 1 else { return }
-        applications[kept]?.hasRun = true
+        self[kept]?.hasRun = true
         write(kept)
     }
 
     /// All that still run are registered again: what ran when the daemon before was killed has ended meanwhile.
     func settle() {
         let now = Clock.realMicroseconds
-        for (kept, known) in applications where known.wasRunning && known.runs == 0 {
-            applications[kept]?.wasRunning = false
-            applications[kept]?.add(
-                KeptApplication.Exit(time: now, reason: .unknown, state: nil, status: nil))
-            write(kept)
+        for (user, applications) in users {
+            for (application, known) in applications {
+                let kept = KeptID(user: user, application: application)
+                if known.wasRunning, known.runs == 0 {
+                    self[kept]?.wasRunning = false
+                    self[kept]?.add(
+                        KeptApplication.Exit(time: now, reason: .unknown, state: nil, status: nil))
+                    write(kept)
+                } else if known.isUnwritten {
+                    write(kept)
+                }
+            }
         }
     }
 
     /// The ends of an application, the last first.
-    func history(of kept: KeptID) -> [KeptApplication.Exit] { applications[kept]?.exits.reversed() ?? [] }
+    func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
     /// There is an entry for it, if need be in the place of the one that was used longest ago.
     private func makeRoom(for kept: KeptID) -> Bool {
-        if applications[kept] != nil { return true }
-        if countByUser[kept.user, default: 0] >= Self.mostPerUser {
-            let idle = applications.filter { $0.key.user == kept.user && $0.value.isIdle && !isBusy($0.key) }
+        if self[kept] != nil { return true }
+        let present = users[kept.user] ?? [:]
+        if present.count >= Self.mostPerUser {
+            let busy = Set(line.jobs(of: kept.user).map(\.kept.application))
+            let idle = present.filter { $0.value.isIdle && !busy.contains($0.key) }
             guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
-            applications[oldest] = nil
-            countByUser[kept.user, default: 0] -= 1
-            write(oldest)
+            let forgotten = KeptID(user: kept.user, application: oldest)
+            self[forgotten] = nil
+            write(forgotten)
         }
-        applications[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
-        countByUser[kept.user, default: 0] += 1
+        self[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
         return true
-    }
-
-    private func isBusy(_ kept: KeptID) -> Bool {
-        current?.kept == kept || queues[kept.user]?.contains { $0.kept == kept } == true
     }
 
     // MARK: Saved state
@@ -200,7 +252,9 @@ final class Keeper {
                 "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
         }
         var sizes = sizes(of: kept.user)
-        sizes[kept] = content.size
+        // Whoever has too much, since the limit was lowered, may have less.
+        if content.size <= sizes[kept.application] ?? 0 { return }
+        sizes[kept.application] = content.size
         let sum = sizes.values.reduce(UInt64(0)) { $0.addingReportingOverflow($1).partialValue }
         guard content.size <= limit, sum <= limit else {
             throw MethodError(
@@ -212,14 +266,9 @@ final class Keeper {
 
     /// One more call that waits for the disk, with so many bytes.
     func checkQueue(of user: UInt32, _ bytes: Int = 0) throws(MethodError) {
-        let waiting = jobs(of: user).compactMap { job -> Int? in
-            switch job.work {
-            case .save(let content, _): content.heldBytes
-            case .load, .open: 0
-            case .record, .drop: nil
-            }
-        }
-        guard waiting.count < Self.mostWaiting, waiting.reduce(bytes, +) <= Self.mostHeldBytes else {
+        let waiting = line.jobs(of: user).filter { $0.work.call != nil }
+        let held = waiting.map { if case .save(let content, _) = $0.work { content.heldBytes } else { 0 } }
+        guard waiting.count < Self.mostWaiting, held.reduce(bytes, +) <= Self.mostHeldBytes else {
             throw MethodError(
                 .limitsExceeded,
                 "More than \(Self.mostWaiting) calls of user \(user), or \(Self.mostHeldBytes) bytes, wait for the disk"
@@ -229,77 +278,55 @@ final class Keeper {
 
     /// Saves what `checkRoom` has let pass; of nothing, nothing stays saved. Answers once it is on the disk.
     func save(_ content: Content, of kept: KeptID, _ call: PendingCall) {
-        enqueue(Job(kept: kept, work: .save(content, call)))
+        enqueue(kept, .save(content, call))
     }
 
     /// Answers with what was saved last, which is nothing where nothing is.
     func load(_ kept: KeptID, _ call: PendingCall, asFile: Bool) {
-        enqueue(Job(kept: kept, work: asFile ? .open(call) : .load(call)))
+        enqueue(kept, asFile ? .open(call) : .load(call))
     }
 
-    /// What each of a user's applications has saved once all that waits is done.
-    private func sizes(of user: UInt32) -> [KeptID: UInt64] {
-        var sizes: [KeptID: UInt64] = [:]
-        for (kept, known) in applications where kept.user == user { sizes[kept] = known.stateSize }
-        for job in jobs(of: user) {
-            switch job.work {
-            case .save(let content, _): sizes[job.kept] = content.size
-            case .drop: sizes[job.kept] = nil
-            case .record, .load, .open: break
-            }
+    /// The most that each of a user's applications may have on the disk: a save that waits may fail.
+    private func sizes(of user: UInt32) -> [ApplicationID: UInt64] {
+        var sizes = (users[user] ?? [:]).compactMapValues(\.stateSize)
+        for job in line.jobs(of: user) {
+            guard case .save(let content, _) = job.work else { continue }
+            sizes[job.kept.application] = max(sizes[job.kept.application] ?? 0, content.size)
         }
         return sizes
     }
 
+    /// Saved state that is not its owner's any more. That stands where a daemon that is started after this one finds it.
+    private func drop(_ kept: KeptID) {
+        if dropping.insert(kept).inserted { state?.writeDrops(dropping) }
+        enqueue(kept, .drop)
+    }
+
     // MARK: The disk
 
-    private func jobs(of user: UInt32) -> [Job] {
-        let own = current.flatMap { $0.kept.user == user ? $0 : nil }
-        return [own].compactMap { $0 } + (queues[user] ?? [])
-    }
-
     /// Has what is known of it written down, once.
-    private func write(_ kept: KeptID) {
-        let isQueued = queues[kept.user]?.contains { job in
-            if case .record = job.work { job.kept == kept } else { false }
-        }
-        if isQueued != true { enqueue(Job(kept: kept, work: .record)) }
-    }
+    private func write(_ kept: KeptID) { enqueue(kept, .record) }
 
-    private func enqueue(_ job: Job) {
-        let user = job.kept.user
-        if queues[user] == nil { line.append(user) }
-        queues[user, default: []].append(job)
+    private func enqueue(_ kept: KeptID, _ work: DiskLine.Work) {
+        line.add(DiskLine.Job(kept: kept, work: work))
         doNext()
     }
 
-    private func takeNext() -> Job? {
-        guard let user = line.first, let job = queues[user]?.first else { return nil }
-        line.removeFirst()
-        queues[user]?.removeFirst()
-        if queues[user]?.isEmpty == true {
-            queues[user] = nil
-        } else {
-            line.append(user)
-        }
-        return job
-    }
-
     private func doNext() {
-        guard current == nil, let job = takeNext() else { return }
-        current = job
-        switch worker.submit(job.kept.user, self.job(for: job)) {
-        case .accepted: break
-        case .full: preconditionFailure("the disk's worker does one job at a time")
-        case .failed(let failure): finish(job, .failed(failure))
+        while isOpen, let job = line.begin() {
+            switch worker.submit(job.kept.user, self.job(for: job)) {
+            case .accepted: return
+            case .full: preconditionFailure("the disk's worker does one job at a time")
+            case .failed(let failure): finish(.failed(failure))
+            }
         }
     }
 
-    private func job(for job: Job) -> @Sendable () -> Outcome {
+    private func job(for job: DiskLine.Job) -> @Sendable () -> Outcome {
         let (files, kept) = (files, job.kept)
         switch job.work {
         case .record:
-            let bytes = applications[kept].map {
+            let bytes = self[kept].map {
                 RecordFile.bytes($0.record(of: kept.application, boot: boot))
             }
             return { Self.write(bytes, of: kept, files) }
@@ -307,10 +334,14 @@ final class Keeper {
             return { Self.save(content, of: kept, files) }
         case .drop:
             return { Self.save(.bytes([]), of: kept, files) }
+        case .load where dropping.contains(kept):
+            return { .bytes([]) }
         case .load:
             return { Self.load(kept, files) }
+        case .open where dropping.contains(kept):
+            return { Self.opened { () throws(KernelFailure) in try DurableFile.openEmpty() } }
         case .open:
-            return { Self.open(kept, files) }
+            return { Self.opened { () throws(KernelFailure) in try files.openState(of: kept) } }
         }
     }
 
@@ -334,12 +365,16 @@ final class Keeper {
         } catch {
             failure = error
         }
-        return .saved(size: files.stateSize(of: kept), failure)
+        do throws(KernelFailure) {
+            return .saved(size: try files.stateSize(of: kept), failure)
+        } catch {
+            return .failed(failure ?? error)
+        }
     }
 
     private static func load(_ kept: KeptID, _ files: KeptFiles) -> Outcome {
         do throws(KernelFailure) {
-            guard let size = files.stateSize(of: kept) else { return .bytes([]) }
+            guard let size = try files.stateSize(of: kept) else { return .bytes([]) }
             guard size <= mostBytesInMessage else { return .large(size) }
             return .bytes(try files.state(of: kept))
         } catch {
@@ -347,42 +382,67 @@ final class Keeper {
         }
     }
 
-    private static func open(_ kept: KeptID, _ files: KeptFiles) -> Outcome {
+    private static func opened(_ open: () throws(KernelFailure) -> Descriptor) -> Outcome {
         do throws(KernelFailure) {
-            return .file(SharedFile(try files.openState(of: kept)))
+            return .file(SharedFile(try open()))
         } catch {
             return .failed(error)
         }
     }
 
-    private func takeResult() {
+    private func takeResults() {
         for finished in worker.takeResults() {
-            if let job = current { finish(job, finished.value) }
+            if case .found(let found) = finished.value {
+                adopt(found)
+            } else {
+                finish(finished.value)
+                doNext()
+            }
         }
     }
 
-    private func finish(_ job: Job, _ outcome: Outcome) {
-        current = nil
-        if case .saved(let size, _) = outcome, applications[job.kept] != nil {
-            applications[job.kept]?.stateSize = size
+    /// Waits for what is being done; false: it is not done in time.
+    private func takeResult(until end: UInt64) -> Bool {
+        while true {
+            let now = Clock.monotonicMicroseconds
+            var wait = pollfd(fd: worker.descriptor, events: Int16(POLLIN), revents: 0)
+            let count = poll(&wait, 1, Int32(now < end ? (end - now + 999) / 1_000 : 0))
+            if count < 0, errno == EINTR { continue }
+            guard count == 1 else { return false }
+            takeResults()
+            return true
         }
-        switch job.work {
-        case .record, .drop:
-            note(outcome, of: job.kept)
-        case .save(_, let call), .load(let call), .open(let call):
+    }
+
+    private func finish(_ outcome: Outcome) {
+        guard let job = line.end() else { return }
+        switch (job.work, outcome) {
+        case (_, .saved(let size, let failure)):
+            if self[job.kept] != nil { self[job.kept]?.stateSize = size }
+            if failure == nil, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
+        case (.record, .recorded(nil)): unwritten.remove(job.kept)
+        case (.record, _): unwritten.insert(job.kept)
+        default: break
+        }
+        if let call = job.work.call {
             answer(call, outcome)
+        } else {
+            note(outcome.failure, of: job.kept)
         }
-        doNext()
+        if outcome.failure == nil { retry() }
+    }
+
+    /// The disk takes what is written: perhaps also what it did not take before.
+    private func retry() {
+        let now = Clock.monotonicMicroseconds
+        guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
+        lastRetry = now
+        for kept in unwritten { line.add(DiskLine.Job(kept: kept, work: .record)) }
+        for kept in dropping { line.add(DiskLine.Job(kept: kept, work: .drop)) }
     }
 
     /// Said once: a full disk is no reason to fill the journal too.
-    private func note(_ outcome: Outcome, of kept: KeptID) {
-        let failure: KernelFailure? =
-            switch outcome {
-            case .recorded(let failure), .saved(_, let failure): failure
-            case .failed(let failure): failure
-            case .bytes, .file, .large: nil
-            }
+    private func note(_ failure: KernelFailure?, of kept: KeptID) {
         if let failure, !hasFailed {
             journal.log(
                 .error,
@@ -394,17 +454,22 @@ final class Keeper {
 
     private func answer(_ call: PendingCall, _ outcome: Outcome) {
         switch outcome {
+        case .found: break
         case .recorded, .saved(_, nil):
             call.reply()
+        case .saved(_, let failure?) where failure.errno == ETXTBSY:
+            call.fail(
+                MethodError(
+                    .limitsExceeded,
+                    "The state was not saved: a process has the file open that LoadStateFile gave before; close it first"
+                ))
         case .saved(_, let failure?):
-            call.fail(.failed("The state was not saved, and what was saved before is kept: \(failure)"))
+            call.fail(.failed("It is not certain that the state was saved: \(failure)"))
         case .bytes(let bytes):
             call.reply { message throws(BusFailure) in try message.append(bytes: bytes) }
         case .file(let file):
-            if let file {
-                call.reply { message throws(BusFailure) in
-                    try message.append(descriptor: file.descriptor.rawValue)
-                }
+            call.reply { message throws(BusFailure) in
+                try message.append(descriptor: file.descriptor.rawValue)
             }
         case .large(let size):
             call.fail(
@@ -419,24 +484,17 @@ final class Keeper {
 
     // MARK: The end
 
-    /// The daemon ends: writes down what still waits to be. Whoever waits to have something saved is told that it was not.
+    /// The daemon ends: does what waits, as long as the disk is not slow. Whoever still waits is told that it does.
     func finish() {
-        if current != nil {
-            var wait = pollfd(fd: worker.descriptor, events: Int16(POLLIN), revents: 0)
-            guard poll(&wait, 1, Self.patience) == 1 else {
-                return journal.log(
-                    .error, "the disk does not answer: what became of applications may be forgotten")
-            }
-            let queued = (queues, line)
-            (queues, line) = ([:], [])
-            takeResult()
-            (queues, line) = queued
+        let end = Clock.monotonicMicroseconds + Self.patience
+        while line.current != nil {
+            if takeResult(until: end) { continue }
+            journal.log(.error, "the disk does not answer: what became of applications may be forgotten")
+            break
         }
-        while let job = takeNext() {
-            switch job.work {
-            case .record, .drop: note(self.job(for: job)(), of: job.kept)
-            case .save, .load, .open: continue
-            }
-        }
+        isOpen = false
+        repeat {
+            line.end()?.work.call?.fail(.failed("appstated ends, and the disk has not answered"))
+        } while line.begin() != nil
     }
 }

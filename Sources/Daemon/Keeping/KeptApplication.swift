@@ -2,7 +2,7 @@ import AppStateContract
 import LifeCycle
 
 /// What is kept of one application id of one user, beyond the application and the machine's boot.
-struct KeptApplication: Equatable {
+struct KeptApplication: Equatable, Sendable {
     /// One end of it: an entry of `GetHistory`.
     struct Exit: Equatable, Sendable {
         /// CLOCK_REALTIME, microseconds: when it ended, or was found to have ended.
@@ -25,19 +25,24 @@ struct KeptApplication: Equatable {
     var runs = 0
     /// The daemon before has seen it run, in this boot.
     var wasRunning = false
+    /// It was read from a record that says less.
+    private(set) var isUnwritten = false
     /// Of its saved state, in bytes; nil: there is none.
     var stateSize: UInt64?
     /// CLOCK_REALTIME, microseconds.
-    var usedAt: UInt64
+    private(set) var usedAt: UInt64
 
     init(usedAt: UInt64) { self.usedAt = usedAt }
 
     /// It may be forgotten when there are too many.
     var isIdle: Bool { runs == 0 && stateSize == nil }
 
+    /// - Parameter time: CLOCK_REALTIME, which may have been set back.
+    mutating func noteUse(at time: UInt64) { usedAt = max(usedAt, time) }
+
     mutating func add(_ exit: Exit) {
         hasRun = true
-        usedAt = max(usedAt, exit.time)
+        noteUse(at: exit.time)
         if exits.count == Self.mostExits { exits.removeFirst() }
         exits.append(exit)
     }
@@ -67,11 +72,13 @@ extension KeptApplication {
     init(_ record: Record, boot: String, now: UInt64) throws(Record.Flaw) {
         usedAt = try record.require("used") { $0.number() }
         hasRun = try record.require("has-run") { $0.flag() }
-        exits = try record.all("exit") { Exit(&$0) }
+        exits = try record.all("exit") { Exit(&$0) }.suffix(Self.mostExits)
         switch try record.optional("running", { $0.text() }) {
         case nil: break
         case boot?: wasRunning = true
-        case _?: add(Exit(time: now, reason: .rebooted, state: nil, status: nil))
+        case _?:
+            add(Exit(time: now, reason: .rebooted, state: nil, status: nil))
+            isUnwritten = true
         }
     }
 }

@@ -59,7 +59,9 @@ struct KeptFiles: Sendable {
     }
 
     /// Of what is saved, in bytes; nil: nothing is.
-    func stateSize(of kept: KeptID) -> UInt64? { DurableFile.size(of: statePath(of: kept)) }
+    func stateSize(of kept: KeptID) throws(KernelFailure) -> UInt64? {
+        try DurableFile.size(of: statePath(of: kept))
+    }
 
     func state(of kept: KeptID) throws(KernelFailure) -> [UInt8] { try WholeFile.read(statePath(of: kept)) }
 
@@ -75,24 +77,31 @@ struct KeptFiles: Sendable {
 
     // MARK: All of them
 
-    /// What an earlier daemon has kept.
-    ///
-    /// - Parameter complain: told of each file that is not used, and why.
-    func load(
-        boot: String, now: UInt64, _ complain: (String) -> Void
-    ) -> [KeptID: KeptApplication] {
-        var found: [KeptID: KeptApplication] = [:]
-        for (kept, path) in files(in: "\(directory)/applications") {
+    /// What an earlier daemon has kept, and what is not used of it.
+    struct Found: Sendable {
+        var applications: [KeptID: KeptApplication] = [:]
+        /// Why, with the path.
+        var complaints: [String] = []
+    }
+
+    /// Waits for the disk. For one who has the name on the bus: it removes what a writer that was killed has left.
+    func load(boot: String, now: UInt64) -> Found {
+        var found = Found()
+        for (kept, path) in files(in: "\(directory)/applications", &found.complaints) {
             do {
-                found[kept] = try Self.application(path, boot: boot, now: now)
+                found.applications[kept] = try Self.application(path, boot: boot, now: now)
             } catch {
-                complain("\(path): \(error)")
+                found.complaints.append("\(path): \(error)")
             }
         }
-        for (kept, path) in files(in: "\(directory)/states") {
-            guard let size = DurableFile.size(of: path) else { continue }
-            found[kept, default: KeptApplication(usedAt: now)].stateSize = size
-            found[kept]?.hasRun = true
+        for (kept, path) in files(in: "\(directory)/states", &found.complaints) {
+            do {
+                guard let size = try DurableFile.size(of: path), size > 0 else { continue }
+                found.applications[kept, default: KeptApplication(usedAt: now)].stateSize = size
+                found.applications[kept]?.hasRun = true
+            } catch {
+                found.complaints.append("\(path): \(error)")
+            }
         }
         return found
     }
@@ -105,15 +114,19 @@ struct KeptFiles: Sendable {
         return try KeptApplication(reading.record, boot: boot, now: now)
     }
 
-    private func files(in directory: String) -> [(KeptID, path: String)] {
+    private func files(in directory: String, _ complaints: inout [String]) -> [(KeptID, path: String)] {
         var found: [(KeptID, path: String)] = []
-        for user in TextFile.names(inDirectory: directory) {
+        for user in Self.names(in: directory, &complaints) {
             guard let number = UInt32(user) else { continue }
-            for name in TextFile.names(inDirectory: "\(directory)/\(user)") {
+            for name in Self.names(in: "\(directory)/\(user)", &complaints) {
                 let path = "\(directory)/\(user)/\(name)"
                 guard !DurableFile.isDraft(name) else {
                     // Its writer was killed.
-                    try? WholeFile.remove(path)
+                    do throws(KernelFailure) {
+                        try WholeFile.remove(path)
+                    } catch {
+                        complaints.append("\(error)")
+                    }
                     continue
                 }
                 guard let id = Self.id(named: name) else { continue }
@@ -121,5 +134,14 @@ struct KeptFiles: Sendable {
             }
         }
         return found
+    }
+
+    private static func names(in directory: String, _ complaints: inout [String]) -> [String] {
+        do throws(KernelFailure) {
+            return try TextFile.entries(ofDirectory: directory)
+        } catch {
+            complaints.append("\(error)")
+            return []
+        }
     }
 }

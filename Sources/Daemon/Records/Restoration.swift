@@ -121,8 +121,12 @@ extension Daemon {
         guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
             let id = application.kept
         else { return }
-        let stored = kept.removeValue(forKey: Processes.storedName(ProcessID(application.process)))
-        let status = stored.flatMap { try? PidFD(adopting: Descriptor(owning: $0)).exitStatus() } ?? .unknown
+        let name = Processes.storedName(ProcessID(application.process))
+        var status = ExitStatus.unknown
+        if let stored = kept.removeValue(forKey: name) {
+            status = PidFD.exitStatus(ofKept: Descriptor(owning: stored))
+            Service.dropStored(name)
+        }
         guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
             return
         }

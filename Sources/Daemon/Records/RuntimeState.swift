@@ -1,3 +1,4 @@
+import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
@@ -10,6 +11,7 @@ import Systemd
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N: as long as it is one
 ///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
+///     RUNTIME_DIRECTORY/drops            whose saved state is not theirs any more, until it is removed
 ///     RUNTIME_DIRECTORY/focus            who has the focus and is not registered
 ///
 /// Each of the first three says whose the processes are and which boot it is of. Of those who are held, the second says no
@@ -201,6 +203,16 @@ final class RuntimeState {
         }
     }
 
+    /// Writes down whose saved state is to be removed.
+    func writeDrops(_ drops: Set<KeptID>) {
+        attempt { () throws(KernelFailure) in
+            guard !drops.isEmpty else { return try WholeFile.remove(directory + "/drops") }
+            var record = Record()
+            for kept in drops { record.add("drop", String(kept.user), kept.application.rawValue) }
+            try WholeFile.write(RecordFile.bytes(record), to: directory + "/drops")
+        }
+    }
+
     @discardableResult
     private func attempt(_ body: () throws(KernelFailure) -> Void) -> Bool {
         do throws(KernelFailure) {
@@ -228,6 +240,17 @@ final class RuntimeState {
     func lastGivenNumber() -> UInt32? {
         guard let bytes = try? WholeFile.read(directory + "/numbers") else { return nil }
         return RecordFile.read(bytes).record.understood("last") { $0.number() as UInt32? }.first
+    }
+
+    /// What `writeDrops` wrote.
+    func drops() -> [KeptID] {
+        guard let bytes = try? WholeFile.read(directory + "/drops") else { return [] }
+        return RecordFile.read(bytes).record.understood("drop") { fields -> KeptID? in
+            guard let user: UInt32 = fields.number(), let text = fields.text(),
+                let application = ApplicationID(text)
+            else { return nil }
+            return KeptID(user: user, application: application)
+        }
     }
 
     /// What `writeFocus` wrote; nil where it did not, or not whole, or before another boot.

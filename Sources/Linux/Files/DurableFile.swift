@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// Files that a power cut leaves whole: the old version or the new one.
@@ -9,6 +10,9 @@ public enum DurableFile {
     private static let draft = ".new"
 
     /// Puts `bytes` there, in place of what was there.
+    ///
+    /// - Throws: `ETXTBSY` where somebody has the file open that would be replaced: its bytes would stay on the disk,
+    ///   and nobody could count them.
     public static func write(
         _ bytes: [UInt8], to name: String, in directory: String
     ) throws(KernelFailure) {
@@ -27,9 +31,10 @@ public enum DurableFile {
         }
     }
 
-    /// Removes a file; one that is not there is no failure.
+    /// Removes a file, with its bytes where somebody has it open; one that is not there is no failure.
     public static func remove(_ name: String, in directory: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
+        if isOpenElsewhere(path) { truncate(path, 0) }
         guard unlink(path) == 0 else {
             if errno == ENOENT { return }
             throw KernelFailure(operation: "unlink", subject: path, errno: errno)
@@ -52,10 +57,16 @@ public enum DurableFile {
         try Descriptor.open("/dev/null")
     }
 
-    /// In bytes; nil where there is no such regular file.
-    public static func size(of path: String) -> UInt64? {
+    /// In bytes; nil where there is nothing of this name. Throws `EINVAL` for what is no regular file.
+    public static func size(of path: String) throws(KernelFailure) -> UInt64? {
         var status = stat()
-        guard lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }
+        guard lstat(path, &status) == 0 else {
+            if errno == ENOENT { return nil }
+            throw KernelFailure(operation: "lstat", subject: path, errno: errno)
+        }
+        guard status.st_mode & S_IFMT == S_IFREG else {
+            throw KernelFailure(operation: "use", subject: path, errno: EINVAL)
+        }
         return UInt64(max(0, status.st_size))
     }
 
@@ -64,15 +75,34 @@ public enum DurableFile {
 
     /// Makes a directory for its owner alone, and those above it.
     public static func makeDirectory(_ path: String) throws(KernelFailure) {
-        guard mkdir(path, 0o700) != 0 else {
-            return try sync(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]))
-        }
-        if errno == EEXIST { return }
-        guard errno == ENOENT, let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
-            throw KernelFailure(operation: "mkdir", subject: path, errno: errno)
+        if try makeOne(path) { return }
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
+            throw KernelFailure(operation: "mkdir", subject: path, errno: ENOENT)
         }
         try makeDirectory(String(path[..<slash]))
-        try makeDirectory(path)
+        guard try makeOne(path) else {
+            throw KernelFailure(operation: "mkdir", subject: path, errno: ENOENT)
+        }
+    }
+
+    /// Answers whether it is there now; false: the one above it is missing.
+    private static func makeOne(_ path: String) throws(KernelFailure) -> Bool {
+        guard mkdir(path, 0o700) != 0 else {
+            try sync(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]))
+            return true
+        }
+        switch errno {
+        case EEXIST: return true
+        case ENOENT: return false
+        case let number: throw KernelFailure(operation: "mkdir", subject: path, errno: number)
+        }
+    }
+
+    /// Whether anybody has the file open or mapped. F_SETLEASE of fcntl(2): a write lease is given only where nobody has.
+    /// Where the file system has no leases, this is not known, and false.
+    private static func isOpenElsewhere(_ path: String) -> Bool {
+        guard let file = try? Descriptor.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK) else { return false }
+        return clinux_set_write_lease(file.rawValue) == -EAGAIN
     }
 
     private static func replace(
@@ -81,6 +111,9 @@ public enum DurableFile {
     ) throws(KernelFailure) {
         try makeDirectory(directory)
         let path = "\(directory)/\(name)"
+        guard !isOpenElsewhere(path) else {
+            throw KernelFailure(operation: "replace", subject: path, errno: ETXTBSY)
+        }
         try WholeFile.replace(path, draft: "\(directory)/\(draft)") { file throws(KernelFailure) in
             try fill(file, path)
             guard fsync(file.rawValue) == 0 else {

@@ -13,7 +13,8 @@ public struct SealedMemory: ~Copyable, Sendable {
 
     /// Takes the descriptor over.
     ///
-    /// - Throws: `EINVAL` for what is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` where a seal is missing.
+    /// - Throws: `EINVAL` for what is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` where a seal is missing; `EBADF`
+    ///   where it is not open for reading.
     public init(adopting file: consuming Descriptor) throws(KernelFailure) {
         let seals = clinux_get_seals(file.rawValue)
         guard seals >= 0 else {
@@ -22,6 +23,9 @@ public struct SealedMemory: ~Copyable, Sendable {
         let wanted = clinux_all_seals()
         guard seals & wanted == wanted else {
             throw KernelFailure(operation: "use unsealed", subject: "the memory file", errno: EPERM)
+        }
+        guard fcntl(file.rawValue, F_GETFL) & O_ACCMODE != O_WRONLY else {
+            throw KernelFailure(operation: "read", subject: "the memory file", errno: EBADF)
         }
         var status = stat()
         guard fstat(file.rawValue, &status) == 0 else {

@@ -26,9 +26,17 @@ public enum TextFile {
         return file
     }
 
-    /// The names of the entries of a directory, sorted bytewise; none where there is no such directory.
+    /// The names of the entries of a directory, sorted bytewise; none where it cannot be read.
     public static func names(inDirectory path: String) -> [String] {
-        guard let directory = opendir(path) else { return [] }
+        (try? entries(ofDirectory: path)) ?? []
+    }
+
+    /// The same; none where there is no such directory, and a failure where it cannot be read.
+    public static func entries(ofDirectory path: String) throws(KernelFailure) -> [String] {
+        guard let directory = opendir(path) else {
+            if errno == ENOENT { return [] }
+            throw KernelFailure(operation: "opendir", subject: path, errno: errno)
+        }
         defer { closedir(directory) }
         var names: [String] = []
         while let entry = readdir(directory) {

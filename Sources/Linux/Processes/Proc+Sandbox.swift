@@ -16,6 +16,13 @@ public struct Sandbox: Hashable, Sendable {
         return words.count == 3 && words[0] == "snap" ? String(words[1]) : nil
     }
 
+    /// The id of the application that a security label names, as snapd names its desktop entry: `NAME_APPLICATION`; nil: it
+    /// names none, or a hook.
+    public static func snapApplication(ofLabel label: String) -> String? {
+        let words = label.prefix { $0 != " " }.split(separator: ".")
+        return words.count == 3 && words[0] == "snap" ? "\(words[1])_\(words[2])" : nil
+    }
+
     /// The path of the Flatpak's unit in that of a cgroup: the outermost, since who is in it may make others below.
     public static func flatpak(ofCgroup path: String) -> String? {
         var end = path.startIndex
@@ -39,6 +46,11 @@ extension Proc {
             namespaceDevice: UInt64(information.st_dev), namespace: UInt64(information.st_ino),
             snap: securityLabel(of: pid).flatMap(Sandbox.snap(ofLabel:)),
             flatpak: try unifiedCgroup(of: pid).flatMap(Sandbox.flatpak(ofCgroup:)))
+    }
+
+    /// The application id of a snap's process; nil: it is none's.
+    public func snapApplication(of pid: Int32) -> String? {
+        securityLabel(of: pid).flatMap(Sandbox.snapApplication(ofLabel:))
     }
 
     /// The label of the Linux security module; nil where there is none.

@@ -1,0 +1,126 @@
+import AppStateBus
+import LifeCycle
+import Systemd
+
+/// How many bytes of our answers stand in the bus because their callers do not read them.
+///
+/// dbus-daemon reads no more of one who has 127 MiB under way (dbus-daemon(1), `max_incoming_bytes`), whoever is to read
+/// them: without a limit for each user, one user's calls would silence us for all. What an answer takes is estimated
+/// when its call comes. Of a user who would have too much the bus tells what really waits
+/// (`org.freedesktop.DBus.Debug.Stats`). Where it does not tell, nothing is refused: dbus-broker charges the readers.
+final class UnreadAnswers {
+    /// Where more may wait for a user, the bus is asked.
+    private static let suspect = 4 << 20
+    /// Where more waits for a user, calls are refused, ...
+    static let most = 8 << 20
+    /// ... and where that much does, they are not even answered.
+    private static let mostWithRefusals = 12 << 20
+    private static let sizeOfRefusal = 512
+
+    private struct Account {
+        let user: UInt32
+        var unread = 0
+        /// Charged since the bus was asked last.
+        var unchecked = 0
+    }
+
+    private let inquiries: Bus
+    private let journal: Journal
+    private var accounts: [ConnectionName: Account] = [:]
+    private var sums: [UInt32: Int] = [:]
+    /// Users about whom the bus is being asked.
+    private var questions: [UInt32: Slot] = [:]
+    /// The bus tells nothing.
+    private var isBlind = false
+
+    /// - Parameter inquiries: a connection of its own: the other one may be silenced already.
+    init(inquiries: Bus, journal: Journal) {
+        self.inquiries = inquiries
+        self.journal = journal
+    }
+
+    enum Admission {
+        case admitted
+        case refused
+        /// Not even a refusal is sent.
+        case ignored
+    }
+
+    /// Whether a call is to be answered, with about so many bytes.
+    func admit(_ size: Int, from connection: Connection) -> Admission {
+        let sum = sums[connection.user, default: 0]
+        if sum >= Self.suspect { ask(about: connection.user) }
+        if isBlind || sum < Self.most {
+            charge(size, to: connection)
+            return .admitted
+        }
+        guard sum < Self.mostWithRefusals else { return .ignored }
+        charge(Self.sizeOfRefusal, to: connection)
+        return .refused
+    }
+
+    /// It is sent so many bytes more.
+    func charge(_ size: Int, to connection: Connection) {
+        if isBlind { return }
+        accounts[connection.name, default: Account(user: connection.user)].unread += size
+        accounts[connection.name]?.unchecked += size
+        sums[connection.user, default: 0] += size
+    }
+
+    /// What was for it is gone.
+    func departed(_ name: ConnectionName) {
+        set(0, of: name)
+        accounts[name] = nil
+    }
+
+    private func set(_ unread: Int, of name: ConnectionName) {
+        guard let account = accounts[name] else { return }
+        let sum = sums[account.user, default: 0] + unread - account.unread
+        sums[account.user] = sum > 0 ? sum : nil
+        accounts[name]?.unread = unread
+    }
+
+    /// Asks about that connection of the user's of which the least is known.
+    private func ask(about user: UInt32) {
+        guard !isBlind, questions[user] == nil,
+            let (name, account) = accounts.filter({ $0.value.user == user }).max(by: {
+                ($0.value.unchecked, $0.value.unread) < ($1.value.unchecked, $1.value.unread)
+            })
+        else { return }
+        journal.attempt(.warning, "what \(name) has not read") {
+            let call = try inquiries.newCall(
+                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+                interface: "org.freedesktop.DBus.Debug.Stats", member: "GetConnectionStats")
+            try call.append(name)
+            accounts[name]?.unchecked = 0
+            questions[user] = try inquiries.callAsync(call) { [weak self] reply in
+                self?.questions[user] = nil
+                self?.note(reply, of: name, asked: account.unread)
+            }
+        }
+    }
+
+    private func note(_ reply: borrowing Message, of name: ConnectionName, asked: Int) {
+        // It may have left meanwhile.
+        guard let account = accounts[name] else { return }
+        guard let waiting = Self.outgoing(reply) else {
+            isBlind = true
+            (accounts, sums) = ([:], [:])
+            journal.log(.debug, "the bus does not tell who reads: nothing limits answers that stay unread")
+            return
+        }
+        // What was charged since the question was sent may not be there yet.
+        set(waiting + max(0, account.unread - asked), of: name)
+        let isSuspect = sums[account.user, default: 0] >= Self.suspect
+        if isSuspect, accounts.contains(where: { $0.value.user == account.user && $0.value.unchecked > 0 }) {
+            ask(about: account.user)
+        }
+    }
+
+    private static func outgoing(_ reply: borrowing Message) -> Int? {
+        guard let statistics = try? reply.readDictionary(),
+            case .uint32(let bytes)? = statistics.first(where: { $0.key == "OutgoingBytes" })?.value
+        else { return nil }
+        return Int(bytes)
+    }
+}

@@ -1,0 +1,65 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Answers that nobody reads: dbus-daemon keeps at most 127 MiB of ours, for all readers together.
+@Suite("Unread answers", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct UnreadAnswersTests {
+    private static let size = 1 << 20
+
+    /// A connection that has a megabyte saved.
+    private func hoarder(_ daemon: TestDaemon) throws -> (client: Client, path: String) {
+        let client = try Client(daemon.bus)
+        let path = try client.register("org.example.Hoarder", getpid())
+        try client.application(path, "SaveState") {
+            try $0.append(bytes: [UInt8](repeating: 7, count: Self.size))
+        }
+        return (client, path)
+    }
+
+    @Test(
+        "a user who loads 300 times a megabyte and reads none of it silences the daemon for nobody else",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unread() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (client, path) = try hoarder(daemon)
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register("org.example.Other")
+        var answers: [String] = []
+        var slots: [Slot] = []
+        for _ in 0..<300 {
+            let load = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application,
+                member: "LoadState")
+            slots.append(
+                try client.bus.callAsync(load, timeout: .max) {
+                    answers.append($0.error?.name ?? ((try? $0.readBytes().count) ?? 0).description)
+                })
+            try client.bus.flush()
+            try other.application(otherPath, "SaveState ay:theirs")
+        }
+        #expect(try other.application(otherPath, "LoadState") == "theirs")
+
+        // It reads at last, and is served as before.
+        try client.wait("the refusals") { answers.contains(ErrorName.limitsExceeded.rawValue) }
+        var last = ""
+        try client.wait("an answer") {
+            last =
+                (try? client.call(path, BusNames.application, "LoadState").readBytes().count)?.description
+                ?? ""
+            return last == "\(Self.size)"
+        }
+        withExtendedLifetime(slots) {}
+    }
+
+    @Test("whoever reads may load as often as it likes, also where it answers no ping")
+    func read() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (client, path) = try hoarder(daemon)
+        for _ in 0..<40 {
+            #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == Self.size)
+        }
+    }
+}
