@@ -68,7 +68,7 @@ struct LaunchTests {
             return false
         }
         let child = try Child("sleep", ["1000"])
-        let options: [String: Variant] = ["first-launch": .bool(true), "urls": .strings(["file:///tmp/a"])]
+        let options: [String: Variant] = ["own": .bool(true), "urls": .strings(["file:///tmp/a"])]
         try client.register("org.example.Editor", child.pid, [("launch-options", .dictionary(options))])
         try client.settle()
         #expect(carried == options)
