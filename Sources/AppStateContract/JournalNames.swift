@@ -17,6 +17,8 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case thawed = "d1060b34a24641beabe557bafac40aef"
     /// Somebody needed what policy or pressure had suspended.
     case needed = "3b0c27a5d3f84c1d9f0e7c4a1f6d25e8"
+    /// It has not answered what it promised to answer.
+    case unresponsive = "b5a1f18317af45649cc9e8a78ec5e767"
     /// Ended because memory was short.
     case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
     /// `Mode=observe`: it would have been ended because memory was short.

@@ -120,6 +120,7 @@ public enum ApplicationProperty: String, Sendable {
     case suspension = "Suspension"
     case reclaimable = "Reclaimable"
     case unsavedChanges = "UnsavedChanges"
+    case unresponsive = "Unresponsive"
     case backgroundModes = "BackgroundModes"
     case suspendHolds = "SuspendHolds"
     case backgroundTasks = "BackgroundTasks"
@@ -147,6 +148,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case messageReceived = "MessageReceived"
     case backgroundTransferFinished = "BackgroundTransferFinished"
     case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
+    case didBecomeUnresponsive = "DidBecomeUnresponsive"
     case stateChanged = "StateChanged"
 
     /// Its arguments: their names and types.
@@ -165,6 +167,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         case .messageReceived: [("sender", "s"), ("name", "s"), ("payload", "a{sv}")]
         case .backgroundTransferFinished: [("id", "s"), ("result", "a{sv}")]
         case .backgroundTaskWillExpire: [("task", "t"), ("deadline", "t")]
+        case .didBecomeUnresponsive: [("event", "s")]
         case .stateChanged: [("from", "s"), ("to", "s"), ("reason", "s")]
         }
     }

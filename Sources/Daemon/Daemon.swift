@@ -160,7 +160,7 @@ public final class Daemon {
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
             stops: stops,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
-            pressure: pressure, journal: journal)
+            pressure: pressure, journal: journal, report: core.report)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.left = { [unowned self] in
             gate.departed($0)

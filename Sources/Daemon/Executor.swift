@@ -19,6 +19,7 @@ final class Executor {
     private let stops: Stops
     private let table: ApplicationTable
     private let keeper: Keeper?
+    private let report: (Fact) -> Void
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
@@ -29,8 +30,9 @@ final class Executor {
         table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
         sensor: StopSensor,
         stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
-        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal
+        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal, report: @escaping (Fact) -> Void
     ) {
+        self.report = report
         self.table = table
         self.records = records
         self.keeper = keeper
@@ -123,6 +125,8 @@ final class Executor {
             requestExit(number)
         case .kill(let number):
             stops.kill(number)
+        case .killUnresponsive(let number):
+            killUnresponsive(number)
         case .reclaim(let number):
             if let application = table[number] { reclaimer.end(application) }
         case .willReclaim(let number):
@@ -173,6 +177,15 @@ final class Executor {
     }
 
     // MARK: The end
+
+    /// Whoever is being debugged answers when the debugger lets it.
+    private func killUnresponsive(_ number: ApplicationNumber) {
+        guard let application = table[number] else { return }
+        if (try? proc.status(application.process.pid))?.tracer ?? 0 != 0 {
+            return report(.spared(number, "a debugger is attached"))
+        }
+        stops.kill(number)
+    }
 
     private func requestExit(_ number: ApplicationNumber) {
         if let application = table[number] { signal(SIGTERM, application) }

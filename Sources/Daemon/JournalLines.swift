@@ -47,6 +47,7 @@ extension Journal {
             case .contested: (.notice, .holdsGivenUp)
             case .objection: (.info, .notSuspended)
             case .needed: (.info, .needed)
+            case .unresponsive, .wouldTerminate: (.notice, .unresponsive)
             case .wouldReclaim: (.notice, .wouldReclaim)
             case .losesUnsaved: (.warning, .losesUnsaved)
             case .reclaimStuck: (.warning, .notReclaimed)
@@ -55,6 +56,7 @@ extension Journal {
         var fields: [(JournalField, String)] = [(.reason, notice.description)]
         switch notice {
         case .objection(let why), .needed(let why), .spared(let why): fields = [(.reason, why)]
+        case .unresponsive(let event), .wouldTerminate(let event): fields = [(.reason, event.rawValue)]
         case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
         case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
         case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit: break

@@ -20,6 +20,7 @@ extension Application {
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
         record.add("unsaved", ifPresent: saysUnsaved ? [saysUnsaved.digit] : nil)
+        record.add("unresponsive", ifPresent: unresponsive.map { [$0.rawValue] })
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("rule", ifPresent: rule?.fields)
         record.add("rule-drain", ifPresent: rule?.drain)
@@ -57,6 +58,7 @@ extension Application {
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
         saysUnsaved = try record.optional("unsaved") { $0.flag() } ?? false
+        unresponsive = try record.optional("unresponsive") { $0.value() }
         requestedModes = try record.all("background-mode") { $0.text() }
         rule = try record.optional("rule") { Rule(&$0) }
         let drain = try record.optional("rule-drain") { Rule.drain(&$0) }

@@ -36,6 +36,8 @@ public struct Application: Equatable, Sendable {
     public internal(set) var hasUnsavedMark = false
     /// How far its windows bring it, were it not stopped or launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
+    /// What it has not answered, until it answers again; nil: it answers.
+    public internal(set) var unresponsive: UnresponsiveEvent?
     /// `Mode=observe`: policy would have suspended it since.
     public internal(set) var wouldBeSuspended = false
     /// What spoke against the last suspension that policy or pressure wanted.

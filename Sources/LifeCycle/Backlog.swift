@@ -123,7 +123,7 @@ extension Announcement {
         switch payload {
         case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
         case .cause(let change): [signal.rawValue, change.rawValue]
-        case .none, .level, .edge: [signal.rawValue]
+        case .none, .level, .edge, .event: [signal.rawValue]
         }
     }
 

@@ -33,6 +33,8 @@ public enum Effect: Equatable, Sendable {
     case requestExit(ApplicationNumber)
     /// SIGKILL to the extent.
     case kill(ApplicationNumber)
+    /// SIGKILL to the extent of an application that does not answer, unless a debugger has it: `spared`.
+    case killUnresponsive(ApplicationNumber)
     /// SIGKILL to the extent of a suspended application, if it still stands and still is its user's; what comes back
     /// is measured.
     case reclaim(ApplicationNumber)
@@ -84,6 +86,8 @@ public struct Announcement: Hashable, Sendable {
         /// What has changed the time.
         case cause(TimeChange)
         case edge(Edge, StateChangeReason)
+        /// What it has not answered.
+        case event(UnresponsiveEvent)
     }
 
     init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
@@ -112,6 +116,10 @@ public enum Notice: Hashable, Sendable {
     case objection(String)
     /// Somebody needs what policy or pressure has suspended.
     case needed(String)
+    /// It has not answered in time.
+    case unresponsive(UnresponsiveEvent)
+    /// `Mode=observe`: it would be killed for that now.
+    case wouldTerminate(UnresponsiveEvent)
     /// `Mode=observe`: it would be ended now, for so many bytes.
     case wouldReclaim(UInt64)
     /// It is ended although its end loses something: nothing else is left.
@@ -129,6 +137,10 @@ public enum Notice: Hashable, Sendable {
         case .contested: "holds given up: continued by somebody else again and again"
         case .objection(let why): "not suspended: \(why)"
         case .needed(let why): "runs again: \(why)"
+        case .unresponsive(.launch): "does not answer: it has not finished launching in time"
+        case .unresponsive(.background): "does not answer: it has not acknowledged that it is in the background"
+        case .unresponsive(.termination): "does not answer: it has not ended in time"
+        case .wouldTerminate(let event): "would end, because it does not answer (\(event.rawValue))"
         case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"
         case .losesUnsaved: "has unsaved changes, but nothing else is left to end"
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"

@@ -15,8 +15,9 @@ extension Application {
     /// - Parameter reason: what its process's end says; what was decided about it before comes first.
     func ending(_ reason: ExitReason, status: Int32?) -> Ending {
         let reason = termination?.verdict ?? reason
-        // A user who has it ended by force wants a fresh start, and with what it fell over it would fall over again.
-        let isSpoilt = reason == .crashed && isLaunching && isRestored
+        // A user who has it ended by force wants a fresh start. What it crashed or hung over it would crash or hang over
+        // again.
+        let isSpoilt = [.crashed, .unresponsive].contains(reason) && isLaunching && isRestored
         return Ending(
             reason: reason, state: state, status: status,
             dropsSavedState: reason == .forceQuit || isSpoilt)

@@ -141,6 +141,7 @@ extension Machine {
         // It reads the present state: nothing that was missed is told twice (§ 3).
         update(number, .request) {
             $0.delegate = connection
+            $0.unresponsive = nil
             $0.backlog = Backlog()
             $0.toldState = Application.asTold($0.state)
         }
@@ -152,6 +153,7 @@ extension Machine {
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
                 application.delegate = nil
+                application.unresponsive = nil
                 application.backlog = Backlog()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
                 application.termination?.hurry(at: step.now)
@@ -182,6 +184,7 @@ extension Machine {
         // A late one, or one that a stop has voided, changes nothing and is no error.
         updateAnnouncing(number, .policy) { application, step in
             if case .running(serial, _) = application.grace { application.grace = .over }
+            application.unresponsive = nil
             if application.protection?.serial == serial { application.protection = nil }
             application.termination?.acknowledge(serial, at: step.now)
         }
@@ -300,7 +303,7 @@ extension Machine {
     /// Carries out everything of one application whose time has come.
     mutating func expire(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
-        if application.launch?.isOver(at: step.now) == true {
+        if application.launch?.isOver(at: step.now) == true, !missed(.launch, by: number) {
             update(number, .launchTimeout) { $0.launch = nil }
         }
         for task in application.tasks {
@@ -312,7 +315,9 @@ extension Machine {
                 update(number, .policy) { $0.tasks.removeAll { $0.id == task.id } }
             }
         }
-        if let deadline = applications[number]?.graceDeadline, deadline <= step.now {
+        if case .running(let serial, let countdown)? = applications[number]?.grace,
+            countdown.isOver(at: step.now), serial == nil || !missedBackground(number)
+        {
             update(number, .policy) { $0.grace = .over }
         }
         if applications[number]?.protection?.limit.isOver(at: step.now) == true {
@@ -324,7 +329,9 @@ extension Machine {
         {
             switch order {
             case .requestExit: step.effects.append(.requestExit(number))
-            case .kill: step.effects.append(.kill(number))
+            case .kill:
+                missed(.termination, by: number)
+                step.effects.append(.kill(number))
             }
             update(number, .request) { $0.termination = termination }
         }

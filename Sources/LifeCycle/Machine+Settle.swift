@@ -302,6 +302,7 @@ extension Application {
         if suspension != before.suspension { changed.insert(.suspension) }
         if reclaimable != before.reclaimable { changed.insert(.reclaimable) }
         if hasUnsavedChanges != before.hasUnsavedChanges { changed.insert(.unsavedChanges) }
+        if unresponsive != before.unresponsive { changed.insert(.unresponsive) }
         if backgroundModes != before.backgroundModes { changed.insert(.backgroundModes) }
         if allHolds != before.allHolds { changed.insert(.suspendHolds) }
         if tasks.map(\.id) != before.tasks.map(\.id) || tasks.map(\.deadline) != before.tasks.map(\.deadline)

@@ -193,7 +193,10 @@ public struct Machine: Equatable, Sendable {
             unregister(number)
         case .finishLaunching(let number, let connection):
             try requireDelegate(number, connection)
-            update(number, .launch) { $0.launch = nil }
+            update(number, .launch) {
+                $0.launch = nil
+                $0.unresponsive = nil
+            }
         case .becomeDelegate(let number, let connection):
             try becomeDelegate(number, connection)
         case .acknowledge(let number, let serial, let connection):

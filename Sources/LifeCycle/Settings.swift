@@ -20,6 +20,8 @@ public struct Settings: Equatable, Sendable {
     public var terminateGrace: Microseconds? = 5_000_000
     /// Until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
+    /// What becomes of one that takes longer.
+    public var launchTimeoutAction = LaunchTimeoutAction.continue
     /// Between two breaths of an application that we hold suspended; nil or 0: none (§ 5).
     public var drainEvery: Microseconds? = 600_000_000
     /// How long one breath is; 0: none.
@@ -52,6 +54,8 @@ public struct Settings: Equatable, Sendable {
         public var reclaimable: Bool?
         /// Background modes that the configuration grants; what is not granted does not exempt.
         public var backgroundModes: Set<String> = []
+        /// What becomes of it when it does not answer.
+        public var unresponsiveAction: UnresponsiveAction?
 
         public init() {}
     }

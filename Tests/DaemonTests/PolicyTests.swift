@@ -30,7 +30,7 @@ struct PolicyTests {
         try client.wait(for: path, toBe: "suspended")
         #expect(
             client.story(of: path) == [
-                "inactive→background", "DidEnterBackground", "background→suspended",
+                "inactive→background", "DidEnterBackground", "DidBecomeUnresponsive", "background→suspended",
             ])
         #expect(client.reasons(of: path) == ["windows", "policy"])
         #expect(try client.holds(path) == ["policy appstated"])

@@ -50,7 +50,7 @@ struct EndingTests {
                     try stage.register { $0.isRestored = isRestored }
                     if !isLaunching { try stage.perform(.finishLaunching(stage.number, by: Stage.delegate)) }
                     let ending = try ending(of: &stage, reason)
-                    let isSpoilt = reason == .crashed && isLaunching && isRestored
+                    let isSpoilt = [.crashed, .unresponsive].contains(reason) && isLaunching && isRestored
                     #expect(ending.dropsSavedState == (isSpoilt || reason == .forceQuit), "\(reason)")
                 }
             }

@@ -410,6 +410,7 @@ struct Simulation {
         settings.backgroundTaskMax = generator.pickOrNone([3_000_000])
         settings.drainEvery = generator.pickOrNone([2_000_000])
         settings.mode = generator.chance(80) ? .enforce : .observe
+        settings.launchTimeoutAction = generator.chance(70) ? .continue : .terminate
         note("settings")
         try world.take(.configured(settings))
     }

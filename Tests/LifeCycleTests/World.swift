@@ -280,6 +280,13 @@ struct World {
             if let process = told[number]?.process, processes[process]?.stands == false { exit(process) }
         case .kill(let number):
             if let process = told[number]?.process { exit(process) }
+        case .killUnresponsive(let number):
+            // Every third is being debugged.
+            if number.rawValue.isMultiple(of: 3) {
+                pending.append(.spared(number, "a debugger is attached"))
+            } else if let process = told[number]?.process {
+                exit(process)
+            }
         case .forget(let process):
             try require(held.remove(process) != nil, "\(process) was forgotten, and never held")
         }

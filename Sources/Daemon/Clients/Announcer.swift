@@ -231,6 +231,8 @@ extension Announcement {
             try message.append(level.rawValue)
         case .cause(let change):
             try message.append(change.rawValue)
+        case .event(let event):
+            try message.append(event.rawValue)
         case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

@@ -71,6 +71,7 @@ public struct Configuration {
                 Row("NetworkRate", .rate, \.settings.networkRate),
                 Row("TerminateGraceSec", .span, \.settings.terminateGrace),
                 Row("LaunchTimeoutSec", .span, \.settings.launchTimeout),
+                Row("LaunchTimeoutAction", .choice, \.settings.launchTimeoutAction),
             ]
         case "Limits":
             [
@@ -121,6 +122,7 @@ public struct Configuration {
         return [
             Row("Suspension", .choice, \.[application: id].suspension),
             Row("Reclaimable", .boolean, \.[application: id].reclaimable),
+            Row("UnresponsiveAction", .choice, \.[application: id].unresponsiveAction),
             Row("BackgroundModes", list: \.[application: id].backgroundModes) { words, modes in
                 modes.formUnion(words)
                 return []

@@ -106,7 +106,7 @@ extension Machine {
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
-        guard applications[number]?.termination?.verdict == .reclaimed else { return }
+        guard [.reclaimed, .unresponsive].contains(applications[number]?.termination?.verdict) else { return }
         step.effects.append(.notice(number, .spared(why)))
         update(number, .pressure) { $0.termination = nil }
     }

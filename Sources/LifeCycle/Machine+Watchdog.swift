@@ -1,0 +1,45 @@
+import AppStateContract
+
+/// Applications that do not answer what they have promised to answer: the launch, the background, the end.
+extension Machine {
+    /// The time of a promise is over.
+    ///
+    /// - Returns: whether it is killed for that.
+    @discardableResult
+    mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {
+        // Whoever has left promises nothing any more.
+        guard let application = applications[number], application.delegate != nil else { return false }
+        // Once for each time that it stops answering.
+        if application.unresponsive != event {
+            updateAnnouncing(number, .policy) {
+                $0.unresponsive = event
+                let announcement = Announcement(.didBecomeUnresponsive, .event(event))
+                $1.effects.append(.announce(number, announcement, to: .subscribers))
+            }
+            step.effects.append(.notice(number, .unresponsive(event)))
+        }
+        guard kills(application, for: event), !application.isTerminating else { return false }
+        guard settings.mode == .enforce else {
+            step.effects.append(.notice(number, .wouldTerminate(event)))
+            return false
+        }
+        update(number, .policy) {
+            $0.termination = .atOnce(.unresponsive)
+            // It has not launched. Should a debugger spare it, that may take as long as it likes.
+            if $0.isLaunching { $0.launch = .endless }
+        }
+        step.effects.append(.killUnresponsive(number))
+        return true
+    }
+
+    /// The same for the background. In no time nobody can answer.
+    mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
+        guard applications[number]?.ownGrace(settings.backgroundGrace) != 0 else { return false }
+        return missed(.background, by: number)
+    }
+
+    private func kills(_ application: Application, for event: UnresponsiveEvent) -> Bool {
+        if settings.applications[application.id.rawValue]?.unresponsiveAction == .terminate { return true }
+        return event == .launch && settings.launchTimeoutAction == .terminate
+    }
+}

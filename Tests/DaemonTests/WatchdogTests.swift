@@ -1,0 +1,112 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Applications that do not answer what they have promised to (docs/lifecycle.md § 7).
+@Suite("Watchdog", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct WatchdogTests {
+    private static let id = "org.example.Actor"
+
+    private func missed(_ client: Client, _ path: String) -> [String] {
+        client.signals(of: path).filter { $0.member == "DidBecomeUnresponsive" }.map { $0.arguments[0] }
+    }
+
+    private func unresponsive(_ client: Client, _ path: String) throws -> Variant {
+        try client.property(path, "Unresponsive")
+    }
+
+    @Test("a launch that takes too long is told, and counts as finished; its late answer is an answer")
+    func launch() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=100ms\n")
+        let client = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id)
+        try client.wait(for: path, toBe: "inactive")
+        try client.settle()
+        #expect(missed(client, path) == ["launch"])
+        #expect(try unresponsive(client, path) == .string("launch"))
+        // It is not the application's to hear.
+        try app.settle()
+        #expect(!app.story(of: path).contains("DidBecomeUnresponsive"))
+        try app.application(path, "FinishLaunching")
+        #expect(try unresponsive(client, path) == .string(""))
+    }
+
+    @Test("LaunchTimeoutAction=terminate kills it, and what it was to restore is dropped")
+    func launchKilled() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nLaunchTimeoutSec=500ms\nLaunchTimeoutAction=terminate\n", keeps: true
+        )
+        let client = try daemon.subscriber()
+        let first = try App(daemon.bus)
+        let firstPath = try first.register(Self.id)
+        try first.application(firstPath, "FinishLaunching")
+        try first.application(firstPath, "SaveState ay:spoilt")
+        first.process.kill(SIGTERM)
+        try client.waitForRemoval(of: firstPath)
+
+        let second = try App(daemon.bus)
+        let path = try second.register(Self.id)
+        #expect(try client.waitForRemoval(of: path) == "unresponsive")
+        #expect(try second.process.waitForExit() == .signalled(SIGKILL))
+        #expect(missed(client, path) == ["launch"])
+
+        let third = try App(daemon.bus)
+        let thirdPath = try third.register(Self.id)
+        #expect(try third.application(thirdPath, "LoadState") == "")
+        guard case .dictionary(let options) = try client.property(thirdPath, "LaunchOptions") else {
+            throw TestFailure("LaunchOptions is no dictionary")
+        }
+        #expect(options["exit-reason"] == .string("unresponsive"))
+    }
+
+    @Test("UnresponsiveAction=terminate kills who does not acknowledge the background; report suspends it")
+    func background() throws {
+        let daemon = try TestDaemon(
+            configuration: """
+                [LifeCycle]
+                BackgroundGraceSec=200ms
+                [Application org.example.Hangs]
+                UnresponsiveAction=terminate
+                """)
+        let client = try daemon.subscriber()
+        let (told, killed) = (try App(daemon.bus), try App(daemon.bus))
+        let toldPath = try told.register(Self.id, "suspension=s:automatic")
+        let killedPath = try killed.register("org.example.Hangs", "suspension=s:automatic")
+        for (app, path) in [(told, toldPath), (killed, killedPath)] {
+            try app.application(path, "FinishLaunching")
+            try client.setFocus(app.pid)
+            try client.wait(for: path, toBe: "active")
+        }
+        for app in [told, killed] { try client.setMinimized(app.pid, true) }
+        #expect(try client.waitForRemoval(of: killedPath) == "unresponsive")
+        try client.wait(for: toldPath, toBe: "suspended")
+        try client.settle()
+        #expect(missed(client, toldPath) == ["background"])
+        #expect(missed(client, killedPath) == ["background"])
+    }
+
+    @Test("who is still there at the deadline of WillTerminate is told of, and killed as ever")
+    func termination() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=200ms\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sh", ["-c", "trap '' TERM; echo ready; exec sleep 1000"])
+        try child.waitForLine(containing: "ready")
+        let own = try Client(daemon.bus)
+        let path = try own.register(Self.id, child.pid)
+        try client.terminate(path)
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        // Without a delegate nobody has promised anything.
+        #expect(missed(client, path) == [])
+
+        let app = try App(daemon.bus)
+        let appPath = try app.register(Self.id)
+        try app.application(appPath, "FinishLaunching")
+        try app.ask("ignore \(SIGTERM)")
+        try client.terminate(appPath)
+        #expect(try client.waitForRemoval(of: appPath) == "terminated")
+        #expect(missed(client, appPath) == ["termination"])
+    }
+}
