@@ -30,7 +30,8 @@ final class Executor {
         table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
         sensor: StopSensor,
         stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
-        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal, report: @escaping (Fact) -> Void
+        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
+        report: @escaping (Fact) -> Void
     ) {
         self.report = report
         self.table = table

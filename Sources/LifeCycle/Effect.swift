@@ -138,7 +138,8 @@ public enum Notice: Hashable, Sendable {
         case .objection(let why): "not suspended: \(why)"
         case .needed(let why): "runs again: \(why)"
         case .unresponsive(.launch): "does not answer: it has not finished launching in time"
-        case .unresponsive(.background): "does not answer: it has not acknowledged that it is in the background"
+        case .unresponsive(.background):
+            "does not answer: it has not acknowledged that it is in the background"
         case .unresponsive(.termination): "does not answer: it has not ended in time"
         case .wouldTerminate(let event): "would end, because it does not answer (\(event.rawValue))"
         case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"

@@ -50,7 +50,8 @@ struct Show: ParsableCommand {
         }
         let order: [ApplicationProperty] = [
             .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
-            .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive, .memoryUsage,
+            .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive,
+            .memoryUsage,
             .registeredTimestamp, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
