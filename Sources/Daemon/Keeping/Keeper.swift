@@ -97,7 +97,7 @@ final class Keeper {
         self.boot = boot
         self.state = state
         self.journal = journal
-        worker = try Worker(name: "appstated-disk", limit: 1)
+        worker = try Worker(name: "appstated-disk", limit: 1, idleMilliseconds: 1_000)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 
