@@ -102,12 +102,12 @@ public final class Daemon {
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
             loop: loop, journal: journal)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
-        unread = UnreadAnswers(inquiries: inquiries, journal: journal)
         polkit = Polkit(bus: bus, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         let share = WorkShare()
+        unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
         longCalls = try LongCalls(

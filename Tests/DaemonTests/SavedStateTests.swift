@@ -279,7 +279,7 @@ struct SavedStateTests {
     /// A file system of the test's own at the daemon's directory, which ends with the test.
     private final class Disk {
         let directory: String
-        private var loop: String?
+        private var isFrozen = false
 
         init(_ directory: String, _ arguments: [String]) throws {
             self.directory = directory
@@ -294,13 +294,28 @@ struct SavedStateTests {
             try self.init(directory, ["-o", "loop", image])
         }
 
-        deinit { try? Self.run(["umount", "-l", directory]) }
+        deinit {
+            try? thaw()
+            try? Self.run(["umount", "-l", directory])
+        }
+
+        /// Holds back every write (fsfreeze(8)) until `thaw`, or until this is let go.
+        func freeze() throws {
+            try Self.run(["fsfreeze", "--freeze", directory])
+            isFrozen = true
+        }
+
+        func thaw() throws {
+            guard isFrozen else { return }
+            try Self.run(["fsfreeze", "--unfreeze", directory])
+            isFrozen = false
+        }
 
         func remount(_ options: String) throws {
             try Self.run(["mount", "-o", "remount,\(options)", directory])
         }
 
-        static func run(_ command: [String]) throws {
+        private static func run(_ command: [String]) throws {
             let child = try Child(command[0], Array(command.dropFirst()))
             guard try child.waitForExit() == .exited(0) else {
                 throw TestFailure("\(command): \(child.errors)")
@@ -368,9 +383,8 @@ struct SavedStateTests {
         let disk = try Disk(ext4: daemon.stateDirectory)
         let (app, path) = try launch(daemon)
         try app.application(path, "SaveState ay:old")
-        try Disk.run(["fsfreeze", "--freeze", disk.directory])
-        var isFrozen = true
-        defer { if isFrozen { try? Disk.run(["fsfreeze", "--unfreeze", disk.directory]) } }
+        try disk.freeze()
+        defer { try? disk.thaw() }
         let call = try app.begin("\(path) \(BusNames.application) SaveState ay:new")
         // Everything else goes on, for the same application too.
         let (other, otherPath) = try launch(daemon, "org.example.Other")
@@ -378,8 +392,7 @@ struct SavedStateTests {
         try client.wait(for: path, toBe: "active")
         try other.application(otherPath, "BeginBackgroundTask s:task")
         #expect(app.answer(to: call) == nil)
-        try Disk.run(["fsfreeze", "--unfreeze", disk.directory])
-        isFrozen = false
+        try disk.thaw()
         try client.wait("the answer") { app.answer(to: call) != nil }
         #expect(app.answer(to: call)?.hasPrefix("ok") == true)
         #expect(try app.application(path, "LoadState") == "new")
@@ -394,9 +407,8 @@ struct SavedStateTests {
         let disk = try Disk(ext4: daemon.stateDirectory)
         let (app, path) = try launch(daemon)
         try app.application(path, "SaveState ay:spoilt")
-        try Disk.run(["fsfreeze", "--freeze", disk.directory])
-        var isFrozen = true
-        defer { if isFrozen { try? Disk.run(["fsfreeze", "--unfreeze", disk.directory]) } }
+        try disk.freeze()
+        defer { try? disk.thaw() }
         // What comes after this waits in the daemon, and goes with it.
         let (other, otherPath) = try launch(daemon, "org.example.Other")
         _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
@@ -404,8 +416,7 @@ struct SavedStateTests {
         try client.terminate(path, force: true)
         try client.waitForRemoval(of: path)
         daemon.process.kill(SIGKILL)
-        try Disk.run(["fsfreeze", "--unfreeze", disk.directory])
-        isFrozen = false
+        try disk.thaw()
         try daemon.end(SIGKILL)
         try daemon.start()
         let (next, nextPath) = try launch(daemon)

@@ -62,4 +62,39 @@ struct UnreadAnswersTests {
             #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == Self.size)
         }
     }
+
+    @Test("who leaves while the bus is asked about it leaves the limit as it is")
+    func leaving() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (client, path) = try hoarder(daemon)
+        for _ in 0..<20 {
+            let leaver = try Client(daemon.bus)
+            // It is known, and so its calls are charged to it.
+            _ = errorName { try leaver.call(BusNames.root, BusNames.manager, "ListApplications") }
+            for _ in 0..<300 {
+                let call = try leaver.bus.newCall(
+                    destination: BusNames.service, path: BusNames.root,
+                    interface: "org.freedesktop.DBus.Introspectable", member: "Introspect")
+                _ = try leaver.bus.callAsync(call, timeout: .max) { _ in }
+            }
+            try leaver.bus.flush()
+        }
+        var errors: Set<String> = []
+        var slots: [Slot] = []
+        let other = try Client(daemon.bus)
+        for _ in 0..<40 {
+            let load = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application,
+                member: "LoadState")
+            slots.append(
+                try client.bus.callAsync(load, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try client.bus.flush()
+            // Refused as well once its user has too much.
+            _ = errorName { try other.call(BusNames.root, BusNames.manager, "ListApplications") }
+        }
+        try client.wait("a refusal") { errors == [ErrorName.limitsExceeded.rawValue] }
+        withExtendedLifetime(slots) {}
+    }
 }

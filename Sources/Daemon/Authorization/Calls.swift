@@ -88,10 +88,10 @@ extension Daemon {
     }
 
     private func sizeOfTexts(at path: String) -> Int {
-        guard let number = BusNames.applicationNumber(inPath: path).flatMap({ ApplicationNumber($0) }) else {
-            return 0
-        }
-        return (table[number]?.launchOptionBytes ?? 0) + (core.application(number)?.textBytes ?? 0)
+        guard let number = BusNames.applicationNumber(inPath: path).flatMap({ ApplicationNumber($0) }),
+            let application = core.application(number)
+        else { return 0 }
+        return table.textBytes(of: application)
     }
 
     private static func unreadAnswers(of user: UInt32) -> MethodError {

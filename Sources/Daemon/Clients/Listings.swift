@@ -208,9 +208,7 @@ final class Listings {
             }
             try draft.reply.close()
             listing.call.send(draft.reply)
-            unread.charge(draft.bytes, to: listing.connection)
-            share.charge(
-                handingOn: draft.bytes, to: listing.connection.user, at: Clock.monotonicMicroseconds)
+            unread.chargeAnswer(of: draft.bytes, to: listing.connection)
         } catch let error as MethodError {
             listing.call.fail(error)
         } catch let failure as BusFailure {
@@ -232,7 +230,7 @@ final class Listings {
             draft.bytes += 64 + application.id.rawValue.utf8.count
         case .objects:
             // Its properties' names and values, about; none of them is long but these.
-            draft.bytes += 2_048 + (table[number]?.launchOptionBytes ?? 0) + application.textBytes
+            draft.bytes += 2_048 + table.textBytes(of: application)
         }
         guard draft.bytes <= Self.mostBytes else {
             throw MethodError(

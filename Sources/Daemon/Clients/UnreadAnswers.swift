@@ -25,6 +25,7 @@ final class UnreadAnswers {
     }
 
     private let inquiries: Bus
+    private let share: WorkShare
     private let journal: Journal
     private var accounts: [ConnectionName: Account] = [:]
     private var sums: [UInt32: Int] = [:]
@@ -34,8 +35,9 @@ final class UnreadAnswers {
     private var isBlind = false
 
     /// - Parameter inquiries: a connection of its own: the other one may be silenced already.
-    init(inquiries: Bus, journal: Journal) {
+    init(inquiries: Bus, share: WorkShare, journal: Journal) {
         self.inquiries = inquiries
+        self.share = share
         self.journal = journal
     }
 
@@ -59,8 +61,13 @@ final class UnreadAnswers {
         return .refused
     }
 
-    /// It is sent so many bytes more.
-    func charge(_ size: Int, to connection: Connection) {
+    /// It is sent an answer of so many bytes, which the bus has to hand on.
+    func chargeAnswer(of size: Int, to connection: Connection) {
+        charge(size, to: connection)
+        share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
+    }
+
+    private func charge(_ size: Int, to connection: Connection) {
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].unread += size
         accounts[connection.name]?.unchecked += size
@@ -103,7 +110,11 @@ final class UnreadAnswers {
     private func note(_ reply: borrowing Message, of name: ConnectionName, asked: Int) {
         // It may have left meanwhile.
         guard let account = accounts[name] else { return }
-        guard let waiting = Self.outgoing(reply) else {
+        let waiting: Int
+        switch Self.outgoing(reply) {
+        case .bytes(let bytes): waiting = bytes
+        case .notThisTime: return
+        case .never:
             isBlind = true
             (accounts, sums) = ([:], [:])
             journal.log(.debug, "the bus does not tell who reads: nothing limits answers that stay unread")
@@ -117,10 +128,24 @@ final class UnreadAnswers {
         }
     }
 
-    private static func outgoing(_ reply: borrowing Message) -> Int? {
+    private enum Outgoing {
+        case bytes(Int)
+        /// As for a connection that has left before the bus was asked.
+        case notThisTime
+        /// This bus has no statistics, or not for us.
+        case never
+    }
+
+    private static func outgoing(_ reply: borrowing Message) -> Outgoing {
+        if let error = reply.error { return refusals.contains(error.name) ? .never : .notThisTime }
         guard let statistics = try? reply.readDictionary(),
             case .uint32(let bytes)? = statistics.first(where: { $0.key == "OutgoingBytes" })?.value
-        else { return nil }
-        return Int(bytes)
+        else { return .never }
+        return .bytes(Int(bytes))
     }
+
+    /// Any other error is of one question, and a caller could bring it about: it must not end the limit.
+    private static let refusals = Set(
+        ["AccessDenied", "NotSupported", "UnknownInterface", "UnknownMethod", "UnknownObject"]
+            .map { "org.freedesktop.DBus.Error." + $0 })
 }

@@ -71,8 +71,7 @@ extension Daemon {
         try keeper.checkQueue(of: kept.user)
         if !asFile {
             let size = Int(clamping: min(keeper.expectedSize(of: kept), UInt64(Keeper.mostBytesInMessage)))
-            unread.charge(size, to: connection)
-            background.share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
+            unread.chargeAnswer(of: size, to: connection)
         }
         keeper.load(kept, call.deferred(), asFile: asFile)
     }
