@@ -136,6 +136,7 @@ public enum ApplicationProperty: String, Sendable {
     case suspendHolds = "SuspendHolds"
     case backgroundTasks = "BackgroundTasks"
     case launchOptions = "LaunchOptions"
+    case userActivity = "UserActivity"
     case session = "Session"
     case unit = "Unit"
     case memoryUsage = "MemoryUsage"

@@ -43,7 +43,7 @@ final class ApplicationTable {
 extension ApplicationTable {
     /// How long the texts are that it brought with it, in its launch options and its properties.
     func textBytes(of application: Application) -> Int {
-        application.textBytes + (self[application.number]?.launchOptionBytes ?? 0)
+        application.textBytes + (self[application.number]?.keptBytes ?? 0)
     }
 }
 

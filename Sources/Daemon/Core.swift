@@ -7,6 +7,8 @@ final class Core {
     var machine: Machine
     /// Facts in the order in which they were reported.
     var facts: [Fact] = []
+    /// What is to be launched once the step is over.
+    var relaunches: [Relaunch] = []
     /// Called after a fact was reported.
     var wake: () -> Void = {}
 

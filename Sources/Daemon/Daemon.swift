@@ -38,11 +38,16 @@ public final class Daemon {
     /// nil: nothing is kept.
     let keeper: Keeper?
     let unread: UnreadAnswers
+    let agents: Agents
+    let launches = Launches()
+    /// Agents that have been asked to show these, or how these processes have ended.
+    var presenting: [ApplicationNumber: Slot] = [:]
+    var exits: [ProcessID: Slot] = [:]
     /// Of the bus that we are on.
     private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
-    private let records: Records
+    let records: Records
     private let handed: HandedOver
     let turn: Turn
     let background: Background
@@ -107,6 +112,7 @@ public final class Daemon {
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         let share = WorkShare()
+        agents = Agents(bus: bus, journal: journal)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
@@ -160,11 +166,13 @@ public final class Daemon {
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
             stops: stops,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
-            pressure: pressure, journal: journal, report: core.report)
+            pressure: pressure, journal: journal,
+            relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.left = { [unowned self] in
             gate.departed($0)
             unread.departed($0)
+            agents.departed($0)
             listings.departed($0)
             longCalls.departed($0)
             core.report(.disconnected($0))
@@ -258,6 +266,7 @@ public final class Daemon {
     }
 
     private func watchKills() {
+        processes.howEnded = { [unowned self] in askExit(of: $0, $1) }
         processes.wasChosen = { $1(false) }
         journal.attempt(.info, "the kernel's out-of-memory kills are not told from others") {
             let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
@@ -439,6 +448,9 @@ public final class Daemon {
         delivery.stepHasEnded()
         answerWaiting()
         arm()
+        let relaunches = core.relaunches
+        core.relaunches = []
+        for application in relaunches { relaunch(application) }
     }
 
     private func arm() {

@@ -20,6 +20,7 @@ final class Executor {
     private let table: ApplicationTable
     private let keeper: Keeper?
     private let report: (Fact) -> Void
+    private let relaunch: (Relaunch) -> Void
     /// Of memory pressure, as it was announced last.
     private var level = MemoryPressure.normal
     /// What has changed and is still to be announced, and whose it is in the order in which it did.
@@ -31,8 +32,9 @@ final class Executor {
         sensor: StopSensor,
         stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
-        report: @escaping (Fact) -> Void
+        relaunch: @escaping (Relaunch) -> Void, report: @escaping (Fact) -> Void
     ) {
+        self.relaunch = relaunch
         self.report = report
         self.table = table
         self.records = records
@@ -152,6 +154,8 @@ final class Executor {
             lowMemory.warn(level)
         case .forget(let process):
             processes.forget(process)
+        case .relaunch(let application):
+            relaunch(application)
         case .minimize(let reporter, let windows):
             announcer.minimizeRequested(windows, of: reporter)
         case .notice(let number, let notice):

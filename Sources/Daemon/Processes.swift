@@ -28,6 +28,9 @@ final class Processes {
     /// Says whether the kernel's out-of-memory killer has chosen this process, which may take it a moment.
     var wasChosen: (ProcessID, @escaping (Bool) -> Void) -> Void = { $1(false) }
 
+    /// Says how a process has ended of which the kernel does not tell, which may take a moment.
+    var howEnded: (ProcessID, @escaping (ExitStatus) -> Void) -> Void = { $1(.unknown) }
+
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
         watch = try ExitWatch()
@@ -83,6 +86,13 @@ final class Processes {
         }
         watch.remove(entry.descriptor)
         let status = entry.descriptor.exitStatus()
+        if case .unknown = status {
+            return howEnded(process) { [weak self] in self?.conclude(process, $0) }
+        }
+        conclude(process, status)
+    }
+
+    private func conclude(_ process: ProcessID, _ status: ExitStatus) {
         let reason = ExitReason(status)
         guard [.killed, .unknown].contains(reason) else {
             return report(.exited(process, reason, status: status.number))

@@ -15,9 +15,13 @@ final class Registered {
     let unit: String
     /// What becomes of it is kept under its id.
     let isKept: Bool
-    let launchOptions: [(String, Variant)]
+    private(set) var launchOptions: [(String, Variant)]
     /// About what it takes to keep them.
-    let launchOptionBytes: Int
+    private(set) var launchOptionBytes: Int
+    /// Who has started it, where a session agent has.
+    let launch: Launch?
+    /// What its user does in it, for another device or another application to continue.
+    private(set) var userActivity: UserActivity?
     /// How its processes are brought to a stand.
     let suspender: Suspender
     /// What brings back the resources that it had of its own.
@@ -31,7 +35,8 @@ final class Registered {
 
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,
-        session: String, unit: String, isKept: Bool, launchOptions: [(String, Variant)], suspender: Suspender
+        session: String, unit: String, isKept: Bool, launchOptions: [(String, Variant)],
+        launch: Launch? = nil, suspender: Suspender
     ) {
         self.number = number
         self.id = id
@@ -42,8 +47,45 @@ final class Registered {
         self.isKept = isKept
         self.launchOptions = LaunchOptions.sendable(launchOptions)
         launchOptionBytes = LaunchOptions.keptBytes(of: self.launchOptions)
+        self.launch = launch
         self.suspender = suspender
         path = BusNames.path(ofApplication: number.rawValue)
+    }
+}
+
+extension Registered {
+    /// A launch, by the number that the session agent has given it.
+    struct Launch: Equatable {
+        let agent: ConnectionName
+        let number: UInt64
+    }
+
+    struct UserActivity {
+        let type: String
+        let info: [String: Variant]
+
+        var bytes: Int { 64 + type.utf8.count + LaunchOptions.keptBytes(of: info.map { ($0.key, $0.value) }) }
+    }
+
+    /// Bytes that it has us keep beside what the life cycle does.
+    var keptBytes: Int { launchOptionBytes + (userActivity?.bytes ?? 0) }
+
+    /// How many more bytes it would keep with another user activity.
+    func bytes(withActivity type: String, _ info: [String: Variant]) -> Int {
+        max(0, UserActivity(type: type, info: info).bytes - (userActivity?.bytes ?? 0))
+    }
+
+    func setUserActivity(_ type: String, _ info: [String: Variant]) {
+        userActivity = UserActivity(type: type, info: info)
+    }
+
+    /// What its own registration says beside what it was launched with.
+    func add(_ options: [(String, Variant)]) {
+        let known = Set(launchOptions.map(\.0))
+        // What is known of the run before is not the client's to say.
+        let others = options.filter { !known.contains($0.0) && LaunchOption(rawValue: $0.0) == nil }
+        launchOptions = (launchOptions + LaunchOptions.sendable(others)).sorted { $0.0 < $1.0 }
+        launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
     }
 }
 
@@ -54,6 +96,13 @@ extension Registered {
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
         if isKept { lines.append(Record.Line("kept", "1")) }
+        if let launch {
+            lines.append(Record.Line("session-agent", launch.agent, String(launch.number)))
+        }
+        if let userActivity {
+            let fields = Variant.fields(of: userActivity.info)
+            lines.append(Record.Line("user-activity", [userActivity.type] + fields))
+        }
         for (key, value) in launchOptions {
             if let texts = value.texts { lines.append(Record.Line("launch-option", [key] + texts)) }
         }
@@ -75,7 +124,17 @@ extension Registered {
             user: user, session: try record.optional("logind-session") { $0.text() } ?? "",
             unit: try record.optional("unit") { $0.text() } ?? "", isKept: record["kept"] != nil,
             launchOptions: options,
+            launch: try record.optional("session-agent") { fields in
+                guard let agent = fields.text(), let number: UInt64 = fields.number() else { return nil }
+                return Launch(agent: agent, number: number)
+            },
             suspender: suspender(process, user))
+        userActivity = try record.optional("user-activity") { fields in
+            guard let type = fields.text(), case .dictionary(let info)? = Variant(texts: &fields.rest) else {
+                return nil
+            }
+            return UserActivity(type: type, info: info)
+        }
     }
 }
 

@@ -100,7 +100,7 @@ extension Daemon {
 
         let options = try RegisterOptions(options, limit: machine.settings.limits.stringBytes)
         let user = subject.owner.real
-        try checkRoom(for: options, of: user)
+        try checkRoom(options.launchOptionBytes, of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
             session: session(ofProcess: identity.pid, user: user))
@@ -121,36 +121,71 @@ extension Daemon {
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
+        // A process that was launched finds there what it was launched for.
+        let launched = launchedAs(registration)
+        let number = try enroll(registration, subject, launched + options.launchOptions) { number in
+            if case .proxy = connection.confinement, isItself { connection.application = number }
+            reply(call, with: BusNames.path(ofApplication: number.rawValue))
+        }
+        if registration.delegate != nil { deliverLaunch(of: number, launched) }
+    }
+
+    /// Makes an application of a process that may be one.
+    ///
+    /// - Parameters:
+    ///   - given: its launch options; of two with one name, the first holds.
+    ///   - launch: who has started it.
+    ///   - answered: called once it is written down, before anybody is told.
+    func enroll(
+        _ registration: Registration, _ subject: consuming NamedProcess, _ given: [(String, Variant)],
+        _ launch: Registered.Launch? = nil, answered: (ApplicationNumber) -> Void = { _ in }
+    ) throws(MethodError) -> ApplicationNumber {
+        var registration = registration
+        let (identity, id, user) = (subject.identity, registration.id, registration.user)
         let kept = mayKeep(id, of: identity.pid) ? KeptID(user: user, application: id) : nil
         registration.isRestored = kept.flatMap { keeper?.hasState($0) } ?? false
         // What we stopped with another application is let go when it is one itself.
         registration.stopped =
             subject.stat.state == .stopped && stops.holder(of: identity) == nil
             && !stops.isLettingGo(identity)
+        let options = Dictionary(given, uniquingKeysWith: { first, _ in first }).map { ($0.key, $0.value) }
 
         try track(identity, subject.descriptor)
         sessions.attend(to: registration.session)
+        var number: ApplicationNumber?
         do {
             try perform(.register(registration)) { answer in
-                guard case .application(let number) = answer else { return }
-                if case .proxy = connection.confinement, isItself { connection.application = number }
+                guard case .application(let new) = answer else { return }
+                number = new
+                // It takes over what it was launched as.
+                if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
-                let run = begin(kept, options.launchOptions)
+                let run = begin(kept, options)
                 executor.enroll(
                     Registered(
-                        number, id: id, process: identity, user: user,
+                        new, id: id, process: identity, user: user,
                         session: Login.session(ofProcess: identity.pid) ?? "",
                         unit: Login.unit(ofProcess: identity.pid) ?? "", isKept: run.isKept,
-                        launchOptions: run.options, suspender: stops.suspender(identity, user)))
+                        launchOptions: run.options, launch: launch,
+                        suspender: stops.suspender(identity, user)))
             } _: { answer in
-                guard case .application(let number) = answer else { return }
-                reply(call, with: BusNames.path(ofApplication: number.rawValue))
+                if case .application(let number) = answer { answered(number) }
             }
             lookAgain(at: registration.process)
         } catch {
             forgetIfIdle(identity)
             throw error
         }
+        guard let number else { preconditionFailure("a registration answers with an application") }
+        return number
+    }
+
+    /// The launch options of the application that a process's own registration takes over, or takes the place of.
+    private func launchedAs(_ registration: Registration) -> [(String, Variant)] {
+        guard registration.byItself, let former = machine.application(of: registration.process),
+            former.awaitsOwnRegistration
+        else { return [] }
+        return table[former.number]?.launchOptions ?? []
     }
 
     /// Something is kept of it from now on, if there is room. Answers that, and its launch options.
@@ -194,15 +229,13 @@ extension Daemon {
     }
 
     /// What all of a user's applications have us keep is bounded.
-    private func checkRoom(for options: RegisterOptions, of user: UInt32) throws(MethodError) {
-        guard options.launchOptionBytes > 0 else { return }
-        let kept = table.all.reduce(options.launchOptionBytes) {
-            $1.user == user ? $0 + $1.launchOptionBytes : $0
-        }
+    func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
+        guard bytes > 0 else { return }
+        let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
         guard kept <= LaunchOptions.mostBytesPerUser else {
             throw MethodError(
                 .limitsExceeded,
-                "The launch-options of all applications of user \(user) would take more than "
+                "The launch-options and user activities of all applications of user \(user) would take more than "
                     + "\(LaunchOptions.mostBytesPerUser) bytes")
         }
     }
@@ -221,7 +254,7 @@ extension Daemon {
             "Process \(pid) is not user \(connection.user)'s")
     }
 
-    private func checkKind(_ subject: borrowing NamedProcess) throws(MethodError) {
+    func checkKind(_ subject: borrowing NamedProcess) throws(MethodError) {
         let pid = subject.identity.pid
         if subject.stat.isKernelThread {
             throw MethodError(.invalidArgs, "Process \(pid) is a kernel thread")

@@ -12,6 +12,7 @@ extension Application {
         record.add("session", session.fields)
         record.add("registered", String(registeredAt))
         record.add("adopted", ifPresent: isAdopted ? [isAdopted.digit] : nil)
+        record.add("launched", ifPresent: awaitsOwnRegistration ? [awaitsOwnRegistration.digit] : nil)
         record.add("restored", ifPresent: isRestored ? [isRestored.digit] : nil)
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
@@ -25,6 +26,7 @@ extension Application {
         record.add("rule", ifPresent: rule?.fields)
         record.add("rule-drain", ifPresent: rule?.drain)
         record.add("rule-policy", ifPresent: rule?.policy)
+        record.add("rule-relaunch", ifPresent: rule?.relaunchReclaimed.map { [$0.digit] })
         record.add("rule-unsaved-mark", ifPresent: rule?.unsavedMark.map { [$0.digit] })
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
@@ -50,6 +52,7 @@ extension Application {
         session = try record.require("session") { SessionKey(&$0) }
         registeredAt = try record.require("registered") { $0.number() }
         isAdopted = try record.optional("adopted") { $0.flag() } ?? false
+        awaitsOwnRegistration = try record.optional("launched") { $0.flag() } ?? false
         isRestored = try record.optional("restored") { $0.flag() } ?? false
         state = try record.require("state") { $0.value() }
         stateSince = try record.require("since") { $0.number() }
@@ -67,6 +70,7 @@ extension Application {
         let policy = try record.optional("rule-policy") { Rule.policy(&$0) }
         rule?.suspendWhen = policy?.when
         rule?.backgroundCPUQuota = policy?.quota
+        rule?.relaunchReclaimed = try record.optional("rule-relaunch") { $0.flag() }
         rule?.unsavedMark = try record.optional("rule-unsaved-mark") { $0.flag() }
         suspension = requestedSuspension
         reclaimable = requestedReclaimable

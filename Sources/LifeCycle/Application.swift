@@ -36,6 +36,8 @@ public struct Application: Equatable, Sendable {
     public internal(set) var hasUnsavedMark = false
     /// How far its windows bring it, were it not stopped or launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
+    /// The session agent has started it, and its process has not registered itself.
+    public internal(set) var awaitsOwnRegistration = false
     /// What it has not answered, until it answers again; nil: it answers.
     public internal(set) var unresponsive: UnresponsiveEvent?
     /// `Mode=observe`: policy would have suspended it since.
@@ -123,6 +125,7 @@ public struct Application: Equatable, Sendable {
         session = registration.session
         registeredAt = now
         isAdopted = registration.adopted
+        awaitsOwnRegistration = registration.launched
         isRestored = registration.isRestored
         stateSince = now
         delegate = registration.delegate
@@ -240,6 +243,7 @@ public struct Application: Equatable, Sendable {
     /// Bytes of text that it has us keep.
     public var textBytes: Int {
         requestedModes.reduce(0) { $0 + $1.utf8.count } + tasks.reduce(0) { $0 + $1.name.utf8.count }
+            + backlog.textBytes
     }
 
     mutating func nextSerial() -> UInt64 {

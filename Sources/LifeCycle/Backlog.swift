@@ -8,6 +8,8 @@ import AppStateContract
 struct Backlog: Equatable, Sendable {
     private var signals: [Announcement] = []
     private var reasons: [Edge: StateChangeReason] = [:]
+    /// Of what others have sent.
+    private(set) var textBytes = 0
 
     mutating func add(_ announcement: Announcement) {
         var missed = announcement
@@ -21,23 +23,44 @@ struct Backlog: Equatable, Sendable {
         case (.didEnterBackground, _), (.protectedDataWillBecomeUnavailable, _):
             // Serial and deadline of then mean nothing any more.
             missed = Announcement(announcement.signal, .until(0, of: 0))
+        case (_, .urls(let urls, let options)):
+            // None of them is forgotten: somebody waits for each to be opened.
+            let before = signals.first { $0.signal == missed.signal }
+            if case .urls(let earlier, _)? = before?.payload {
+                missed = Announcement(missed.signal, .urls(earlier + urls, options: options))
+            }
         default:
             break
         }
-        signals.removeAll { $0.signal == missed.signal }
+        signals.removeAll { $0.isReplaced(by: missed) }
         signals.append(missed)
+        countText()
     }
+
+    /// What others have sent while it was being launched, which it can read now.
+    mutating func takeDeliveries() -> [Announcement] {
+        defer {
+            signals.removeAll(where: \.isDelivery)
+            countText()
+        }
+        return signals.filter(\.isDelivery)
+    }
+
+    private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.textBytes } }
 
     /// What it is told after the thaw, and forgets it.
     ///
-    /// - Parameter edges: the way from the state that it knows to the one that it is in.
-    mutating func take(along edges: [Edge]) -> [Announcement] {
+    /// - Parameters:
+    ///   - edges: the way from the state that it knows to the one that it is in.
+    ///   - withDeliveries: what others have sent, too; else it goes on waiting.
+    mutating func take(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
         var told: [Announcement] = []
         var ahead = edges[...]
+        let kept = withDeliveries ? [] : signals.filter(\.isDelivery)
         func tell(_ edge: Edge) {
             told.append(Announcement(.stateChanged, .edge(edge, reasons[edge] ?? .signal)))
         }
-        for announcement in signals {
+        for announcement in signals where withDeliveries || !announcement.isDelivery {
             let signal = announcement.signal
             if ahead.first?.will == signal, let edge = ahead.popFirst() {
                 told.append(announcement)
@@ -53,7 +76,8 @@ struct Backlog: Equatable, Sendable {
             told.append(announcement)
         }
         for edge in ahead { tell(edge) }
-        signals = []
+        signals = kept
+        countText()
         reasons = [:]
         return told
     }
@@ -97,6 +121,7 @@ extension Backlog {
             case .signal(let announcement): signals.append(announcement)
             }
         }
+        countText()
     }
 
     private enum Missed {
@@ -119,8 +144,22 @@ extension Backlog {
 }
 
 extension Announcement {
+    /// Only the latest of each event is told; of messages, the latest of each sender and name.
+    fileprivate func isReplaced(by other: Announcement) -> Bool {
+        guard signal == other.signal else { return false }
+        if case .message(let sender, let name, _) = payload,
+            case .message(let otherSender, let otherName, _) = other.payload
+        {
+            return sender == otherSender && name == otherName
+        }
+        return true
+    }
+
     fileprivate var fields: [String] {
         switch payload {
+        case .urls(let urls, let options): [signal.rawValue, String(urls.count)] + urls + options
+        case .activity(let type, let info): [signal.rawValue, type] + info
+        case .message(let sender, let name, let payload): [signal.rawValue, sender, name] + payload
         case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
         case .cause(let change): [signal.rawValue, change.rawValue]
         case .none, .level, .edge, .event: [signal.rawValue]
@@ -142,7 +181,25 @@ extension Announcement {
         case .significantTimeChange:
             guard let change: TimeChange = fields.value() else { return nil }
             self.init(signal, .cause(change))
+        case .openURLs:
+            guard let count: Int = fields.number(), count >= 0, count <= fields.rest.count else { return nil }
+            let urls = Array(fields.rest.prefix(count))
+            fields.rest = fields.rest.dropFirst(count)
+            self = .openURLs(urls, options: fields.takeRest())
+        case .continueUserActivity:
+            guard let type = fields.text() else { return nil }
+            self = .continueUserActivity(type, info: fields.takeRest())
+        case .messageReceived:
+            guard let sender = fields.text(), let name = fields.text() else { return nil }
+            self = .messageReceived(from: sender, name: name, payload: fields.takeRest())
         default: return nil
         }
+    }
+}
+
+extension Fields {
+    fileprivate mutating func takeRest() -> [String] {
+        defer { rest = [] }
+        return Array(rest)
     }
 }

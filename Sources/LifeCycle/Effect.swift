@@ -56,6 +56,8 @@ public enum Effect: Equatable, Sendable {
     case forget(ProcessID)
     /// A reporter is to have these of its windows minimized.
     case minimize(ConnectionName, [UInt64])
+    /// Memory is there again: what was ended for it and is wanted is started again.
+    case relaunch(Relaunch)
     /// Worth a line in the journal.
     case notice(ApplicationNumber, Notice)
 }
@@ -88,11 +90,51 @@ public struct Announcement: Hashable, Sendable {
         case edge(Edge, StateChangeReason)
         /// What it has not answered.
         case event(UnresponsiveEvent)
+        /// URLs to open, and the options, as fields.
+        case urls([String], options: [String])
+        /// A user activity to continue: its type and what is known of it, as fields.
+        case activity(String, info: [String])
+        /// A message: who sends it, its name, and what it carries, as fields.
+        case message(from: String, name: String, payload: [String])
     }
 
     init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
         self.signal = signal
         self.payload = payload
+    }
+
+    /// - Parameter options: a dictionary, as fields that are the sender's matter alone.
+    public static func openURLs(_ urls: [String], options: [String]) -> Announcement {
+        Announcement(.openURLs, .urls(urls, options: options))
+    }
+
+    /// - Parameter info: a dictionary, as fields.
+    public static func continueUserActivity(_ type: String, info: [String]) -> Announcement {
+        Announcement(.continueUserActivity, .activity(type, info: info))
+    }
+
+    /// - Parameter payload: a dictionary, as fields.
+    public static func messageReceived(from sender: String, name: String, payload: [String]) -> Announcement {
+        Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
+    }
+
+    /// Somebody sends it: it waits until its receiver has launched, and is kept for one that cannot read.
+    var isDelivery: Bool {
+        switch payload {
+        case .urls, .activity, .message: true
+        case .none, .until, .level, .cause, .edge, .event: false
+        }
+    }
+
+    /// Bytes of text that it has us keep while it waits.
+    var textBytes: Int {
+        func sum(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }
+        return switch payload {
+        case .urls(let urls, let options): sum(urls) + sum(options)
+        case .activity(let type, let info): type.utf8.count + sum(info)
+        case .message(let sender, let name, let payload): sender.utf8.count + name.utf8.count + sum(payload)
+        case .none, .until, .level, .cause, .edge, .event: 0
+        }
     }
 }
 

@@ -80,6 +80,8 @@ public struct Registration: Equatable, Sendable {
     public var backgroundModes: [String] = []
     /// Somebody took the process in of his own accord: it gives way to the process's own registration.
     public var adopted = false
+    /// The session agent started it for `Launch`: its own registration takes this application over.
+    public var launched = false
     /// The process was stopped when it was looked at.
     public var stopped = false
     /// There is state that an earlier run of the same id has saved.
@@ -167,6 +169,10 @@ public enum Request: Equatable, Sendable {
     /// Whether ending it now would lose something, as the application itself says.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
+    /// URLs, a user activity or a message for its delegate, and who sends it, in words.
+    case deliver(ApplicationNumber, Announcement, String)
+    /// Somebody wants it in front, in words.
+    case bringForward(ApplicationNumber, String)
     /// nil: no rule of the user is about it any more.
     case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
@@ -218,6 +224,8 @@ public enum Refusal: Error, Equatable, Sendable {
     case notDelegate(ConnectionName, ApplicationNumber)
     case noSuchTask(UInt64)
     case notSuspendable(ApplicationNumber, String)
+    /// There is nobody to be told.
+    case noDelegate(ApplicationNumber)
     case invalidArgument(String)
     case accessDenied(String)
     case limitExceeded(String, limit: Int)
@@ -230,6 +238,7 @@ public enum Refusal: Error, Equatable, Sendable {
         case .notDelegate: .notDelegate
         case .noSuchTask: .noSuchTask
         case .notSuspendable: .notSuspendable
+        case .noDelegate: .notSupported
         case .invalidArgument: .invalidArgs
         case .accessDenied: .accessDenied
         case .limitExceeded: .limitsExceeded
@@ -246,6 +255,7 @@ public enum Refusal: Error, Equatable, Sendable {
             "\(connection) is not the delegate of application \(number)"
         case .noSuchTask(let task): "No background task \(task)"
         case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
+        case .noDelegate(let number): "Application \(number) has no delegate that could be told"
         case .invalidArgument(let what): what
         case .accessDenied(let what): what
         case .limitExceeded(let what, let limit): "More than \(limit) \(what)"

@@ -8,7 +8,8 @@ extension Machine {
         guard let number = numbers[registration.process], let former = applications[number] else {
             return nil
         }
-        guard former.isAdopted, registration.byItself else {
+        // One that was launched under another id than it has itself begins anew, too.
+        guard former.isAdopted || former.awaitsOwnRegistration, registration.byItself else {
             throw .alreadyRegistered(registration.process, number)
         }
         return former

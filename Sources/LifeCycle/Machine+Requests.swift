@@ -3,6 +3,7 @@ import AppStateContract
 /// Registration, delegates, tasks, suspension and the end.
 extension Machine {
     mutating func register(_ registration: Registration) throws(Refusal) -> ApplicationNumber {
+        if let launched = launched(takenOverBy: registration) { return try takeOver(launched, registration) }
         let former = try adopted(replacedBy: registration)
         let limit = settings.limits.applicationsPerUser
         let vacant = former?.user == registration.user ? 1 : 0
@@ -20,6 +21,8 @@ extension Machine {
         if let delegate = registration.delegate {
             application.launch = Countdown(settings.launchTimeout, from: step.now)
             parts[delegate, default: []].insert(number)
+        } else if registration.launched, application.isAssumedVisible {
+            application.launch = Countdown(settings.launchTimeout, from: step.now)
         }
         applications[number] = application
         numbers[registration.process] = number
@@ -87,6 +90,7 @@ extension Machine {
             }
             let ending = application.ending(reason, status: status)
             step.effects.append(.ended(number, ending))
+            if ending.reason == .reclaimed { noteReclaimed(application) }
             discard(application, ending.reason)
         } else if keys.isEmpty {
             step.effects.append(.forget(process))

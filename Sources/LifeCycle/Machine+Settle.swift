@@ -19,7 +19,7 @@ extension Machine {
         change(&next, &step)
         settle(&next, from: before, reason)
         applications[number] = next
-        if before.tasks.count != next.tasks.count {
+        if before.tasks.count != next.tasks.count || before.backlog.textBytes != next.backlog.textBytes {
             keepText(next.textBytes - before.textBytes, of: next.user)
         }
         deadlines.set(next.nextDeadline, for: number)
@@ -82,6 +82,7 @@ extension Machine {
         // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isStopped { next.termination?.void() }
+        next.windowEndsLaunch()
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
                 step.effects.append(.announce(next.number, missed, to: .delegate))
@@ -91,6 +92,12 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
+        // What came while it was being launched.
+        if next.takesDeliveries, before.isLaunching, next.delegate != nil {
+            for delivery in next.backlog.takeDeliveries() {
+                step.effects.append(.announce(next.number, delivery, to: .delegate))
+            }
+        }
         decideReclaim(&next)
         decidePolicy(&next)
         enforce(&next, reason)
@@ -214,7 +221,7 @@ extension Application {
         if delegate != nil {
             if case .edge(let edge, _) = payload, edge.from == .suspended || edge.to == .suspended {
                 // The application itself is never told of these (§ 3).
-            } else if isReachable {
+            } else if isReachable, !announcement.isDelivery || launch == nil {
                 audience.insert(.delegate)
                 if case .edge(let edge, _) = payload { toldState = edge.to }
             } else {
@@ -229,7 +236,7 @@ extension Application {
         guard delegate != nil else { return [] }
         let edges = toldState.walk(to: Self.asTold(state))
         toldState = Self.asTold(state)
-        return backlog.take(along: edges)
+        return backlog.take(along: edges, withDeliveries: launch == nil)
     }
 
     /// A delegate is never told of `suspended`: what it knows is the background.

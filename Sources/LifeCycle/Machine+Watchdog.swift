@@ -7,8 +7,10 @@ extension Machine {
     /// - Returns: whether it is killed for that.
     @discardableResult
     mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {
-        // Whoever has left promises nothing any more.
-        guard let application = applications[number], application.delegate != nil else { return false }
+        // Whoever has left promises nothing any more; who was launched is expected to show itself.
+        guard let application = applications[number],
+            application.delegate != nil || event == .launch && application.awaitsOwnRegistration
+        else { return false }
         // Once for each time that it stops answering.
         if application.unresponsive != event {
             updateAnnouncing(number, .policy) {

@@ -46,6 +46,8 @@ public struct Machine: Equatable, Sendable {
     var isRelinquished = false
     /// Everybody has a last word to say: policy suspends nobody.
     var isShuttingDown = false
+    /// Ended for their memory, and to be started again when it is no longer short.
+    var relaunches: [Relaunch] = []
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
     /// The step that is being taken; between two there is none.
@@ -211,6 +213,11 @@ public struct Machine: Equatable, Sendable {
         case .setUnsavedChanges(let number, let unsaved):
             try require(number)
             update(number, .request) { $0.saysUnsaved = unsaved }
+        case .deliver(let number, let announcement, let why):
+            try deliver(number, announcement, why)
+        case .bringForward(let number, let why):
+            try require(number)
+            needed(number, why)
         case .configure(let number, let rule):
             try require(number)
             let settings = settings
@@ -375,6 +382,7 @@ public struct Machine: Equatable, Sendable {
 
     /// What only a whole step can tell: where the focus has gone, and which processes matter no longer.
     private mutating func conclude(_ focusBefore: [SessionKey: ApplicationNumber]) {
+        relaunchReclaimed()
         var forgotten: Set<ProcessID> = []
         step.effects = step.effects.filter { effect in
             guard case .forget(let process) = effect else { return true }

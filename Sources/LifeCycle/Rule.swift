@@ -21,6 +21,8 @@ public struct Rule: Equatable, Sendable {
     public var backgroundCPUQuota: UInt32?
     /// Whether the mark of unsaved changes in a window's title counts; nil: it does.
     public var unsavedMark: Bool?
+    /// Ended because memory was short, it is started again in the background once it is not.
+    public var relaunchReclaimed: Bool?
 
     public init() {}
 }

@@ -23,6 +23,8 @@ public struct Rule: Equatable, Sendable {
     public var backgroundCPUQuota: UInt32?
     /// `UnsavedMark=`: whether the mark of unsaved changes in a title counts.
     public var unsavedMark: Bool?
+    /// `RelaunchReclaimed=`: ended because memory was short, it is started again in the background once it is not.
+    public var relaunchReclaimed: Bool?
     /// `ExecSuspend=`: a command line for sh(1).
     public var execSuspend: String?
     /// `ExecResume=`: the same.
@@ -60,6 +62,7 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern].suspendWhen),
             ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern].backgroundCPUQuota),
             ConfigurationRow("UnsavedMark", .boolean, \.[rule: pattern].unsavedMark),
+            ConfigurationRow("RelaunchReclaimed", .boolean, \.[rule: pattern].relaunchReclaimed),
             ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern].execSuspend),
             ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern].execResume),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
@@ -90,6 +93,7 @@ public struct Rule: Equatable, Sendable {
         if let suspendWhen { lines.append("SuspendWhen=\(suspendWhen.rawValue)") }
         if let backgroundCPUQuota { lines.append("BackgroundCPUQuota=\(backgroundCPUQuota)%") }
         if let unsavedMark { lines.append("UnsavedMark=\(unsavedMark ? "yes" : "no")") }
+        if let relaunchReclaimed { lines.append("RelaunchReclaimed=\(relaunchReclaimed ? "yes" : "no")") }
         if let execSuspend { lines.append("ExecSuspend=\(execSuspend)") }
         if let execResume { lines.append("ExecResume=\(execResume)") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
@@ -111,6 +115,7 @@ public struct Rule: Equatable, Sendable {
             all.drainFor = rule.drainFor ?? all.drainFor
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
             all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
+            all.relaunchReclaimed = rule.relaunchReclaimed ?? all.relaunchReclaimed
             all.execSuspend = rule.execSuspend ?? all.execSuspend
             all.execResume = rule.execResume ?? all.execResume
             all.backgroundCPUQuota = rule.backgroundCPUQuota ?? all.backgroundCPUQuota

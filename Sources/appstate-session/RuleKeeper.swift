@@ -162,6 +162,9 @@ extension Rule {
             entries.append((RuleKey.backgroundCPUQuota.rawValue, .uint32(backgroundCPUQuota)))
         }
         if let unsavedMark { entries.append((RuleKey.unsavedMark.rawValue, .bool(unsavedMark))) }
+        if let relaunchReclaimed {
+            entries.append((RuleKey.relaunchReclaimed.rawValue, .bool(relaunchReclaimed)))
+        }
         if let keepWhile {
             // Otherwise nobody would wait for the command.
             let words = execSuspend == nil ? keepWhile : keepWhile + [ExemptionReason.command.rawValue]

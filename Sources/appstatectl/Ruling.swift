@@ -24,6 +24,7 @@ struct RuleCommand: ParsableCommand {
                                         inactive: also while it can be seen, unless it has the focus
               BackgroundCPUQuota=N%     in the background: of one processor, instead of being suspended
               UnsavedMark=yes|no        the mark of unsaved changes in a window's title counts
+              RelaunchReclaimed=yes|no  started again in the background once memory is no longer short
               ExecSuspend=COMMAND       run before it is suspended, which waits until it has succeeded
               ExecResume=COMMAND        run when it runs again
               OnBattery=yes|no          the rule counts on battery, or on mains, only

@@ -134,7 +134,8 @@ extension Daemon {
     /// What manages an application, and the arguments it takes: what does not read is no question.
     private static let managing: [ApplicationMethod: String] = [
         .suspend: "", .resume: "", .canSuspend: "", .terminate: "b", .unregister: "",
-        .configure: "a{sv}", .toggle: "a{sv}",
+        .configure: "a{sv}", .toggle: "a{sv}", .open: "asa{sv}", .continueActivity: "sa{sv}",
+        .sendMessage: "sa{sv}",
     ]
     /// What is told of changes from then on.
     private static let subscribing: Set = [ManagerMethod.subscribe.rawValue, "GetManagedObjects", "GetAll"]

@@ -233,6 +233,16 @@ extension Announcement {
             try message.append(change.rawValue)
         case .event(let event):
             try message.append(event.rawValue)
+        case .urls(let urls, let options):
+            try message.append(strings: urls)
+            try message.appendDictionary(Variant.entries(inFields: options))
+        case .activity(let type, let info):
+            try message.append(type)
+            try message.appendDictionary(Variant.entries(inFields: info))
+        case .message(let sender, let name, let payload):
+            try message.append(sender)
+            try message.append(name)
+            try message.appendDictionary(Variant.entries(inFields: payload))
         case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

@@ -10,7 +10,7 @@ extension Daemon {
     func applicationInterface() -> Interface {
         Interface(
             BusNames.application,
-            methods: delegateMethods() + stateMethods() + managingMethods() + laterMethods(),
+            methods: delegateMethods() + stateMethods() + managingMethods() + sendingMethods(),
             properties: applicationProperties(),
             signals: ApplicationSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
     }
@@ -132,15 +132,6 @@ extension Daemon {
                     try $0.appendDictionary(explanation(of: $1, $2))
                 }
             },
-        ]
-    }
-
-    private func laterMethods() -> [Method] {
-        [
-            notSupported(Name.open, in: [("urls", "as"), ("options", "a{sv}")]),
-            notSupported(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]),
-            notSupported(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]),
-            notSupported(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]),
         ]
     }
 }

@@ -25,6 +25,14 @@ extension Daemon {
             property(.launchOptions, "a{sv}", .const) { [unowned self] in
                 try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
+            property(.userActivity, "(sa{sv})", .change) { [unowned self] message, application in
+                let activity = table[application.number]?.userActivity
+                try message.withContainer(.struct, "sa{sv}") {
+                    try message.append(activity?.type ?? "")
+                    let info = activity?.info ?? [:]
+                    try message.appendDictionary(info.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+                }
+            },
             property(.session, "s", .const) { [unowned self] in
                 try $0.append(table[$1.number]?.session ?? "")
             },
@@ -158,6 +166,7 @@ extension Daemon {
             ("reclaim-bytes", .uint64(machine.measuredMemory(of: application.number) ?? 0)),
             ("delegate", .string(application.delegate ?? "")),
             ("adopted", .bool(application.isAdopted)),
+            ("launched", .bool(table[application.number]?.launch != nil)),
             ("stop-detection", .string(sensor.detection.rawValue)),
             ("trace", .strings(application.trace.map(\.description))),
         ]

@@ -25,6 +25,12 @@ extension Variant {
     /// The launch options that this value is, sorted.
     func launchOptions(_ key: String) throws(MethodError) -> [(String, Variant)] {
         guard case .dictionary(let entries) = self else { throw wrongType(key, "a{sv}") }
+        try checkBody(key)
+        return entries.sorted { $0.key < $1.key }
+    }
+
+    /// Refuses what is too much to be kept, or to be passed on in a message.
+    func checkBody(_ key: String) throws(MethodError) {
         if containsDescriptor {
             throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there")
         }
@@ -38,7 +44,6 @@ extension Variant {
         guard valueCount <= LaunchOptions.mostValues else {
             throw MethodError(.limitsExceeded, "\(key) holds more than \(LaunchOptions.mostValues) values")
         }
-        return entries.sorted { $0.key < $1.key }
     }
 
     /// dbus-api: "Message bodies other than saved state: at most 64 KiB".

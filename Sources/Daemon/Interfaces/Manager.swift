@@ -30,8 +30,6 @@ extension Daemon {
                     let options = try call.message.readDictionary()
                     try register(call, id, try subject(descriptor: descriptor), options, try caller())
                 },
-                notSupported(
-                    Name.launch, in: [("app_id", "s"), ("options", "a{sv}")], out: [("application", "o")]),
                 Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
                     listings.answer(.rows, call.deferred(), try caller())
                 },
@@ -73,8 +71,7 @@ extension Daemon {
                     }
                 },
                 getHistory(),
-                notSupported(Name.registerAgent, in: [("session", "s")]),
-            ],
+            ] + launchingMethods(),
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },
                 property(.memoryPressure, "s", .change) { [unowned self] in
@@ -95,16 +92,6 @@ extension Daemon {
         _ value: @escaping (borrowing Message) throws -> Void
     ) -> Property {
         Property(name.rawValue, type, emits: changes) { message, _ in try value(message) }
-    }
-
-    /// A method of the API that comes with a later version.
-    func notSupported(
-        _ name: some MethodName, in arguments: [(String, String)] = [], out results: [(String, String)] = []
-    ) -> Method {
-        Method(name, in: arguments, out: results) { _ in
-            throw MethodError(
-                .notSupported, "\(name.rawValue) is not there yet in appstated \(Product.version)")
-        }
     }
 
     private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String

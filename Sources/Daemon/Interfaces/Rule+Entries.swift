@@ -22,6 +22,7 @@ extension Rule {
             case .suspension: suspension = try value.choice(key)
             case .reclaimable: reclaimable = try value.bool(key)
             case .unsavedMark: unsavedMark = try value.bool(key)
+            case .relaunchReclaimed: relaunchReclaimed = try value.bool(key)
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
             case .drainEvery: drainEvery = try value.uint64(key)
             case .drainFor: drainFor = try value.uint64(key)

@@ -70,6 +70,9 @@ final class Records {
         state?.hasRecorded(application.number, Holding(of: application)) ?? true
     }
 
+    /// Writes down what the life cycle knows nothing of; where that fails, it is tried again.
+    func rewrite(_ number: ApplicationNumber) { _ = write(number) }
+
     /// Writes down what was put off; the first few of it, where the loop goes on.
     func writeDelayed(atMost most: Int = .max) {
         for number in delayed.prefix(most) { _ = write(number) }

@@ -1,0 +1,153 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Systemd
+
+private typealias Name = ApplicationMethod
+
+/// Launching, and what is sent to applications: decode, ask, reply.
+extension Daemon {
+    func launchingMethods() -> [Method] {
+        [
+            Method(
+                ManagerMethod.launch, in: [("app_id", "s"), ("options", "a{sv}")],
+                out: [("application", "o")]
+            ) { [unowned self] call in
+                let id = try call.message.readString()
+                let options = try call.message.readDictionary()
+                let connection = try caller()
+                try requireUnconfined(connection, call.member)
+                guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
+                var wish = try Wish(options)
+                wish.source = application(of: connection)?.id
+                let pending = call.deferred()
+                launch(id, of: connection.user, in: session(of: connection), wish) { result in
+                    switch result {
+                    case .success(let number):
+                        pending.reply { message throws(BusFailure) in
+                            try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
+                        }
+                    case .failure(let error): pending.fail(error)
+                    }
+                }
+            },
+            Method(ManagerMethod.registerAgent, in: [("session", "s")]) { [unowned self] call in
+                let session = try call.message.readString()
+                let connection = try caller()
+                try requireUnconfined(connection, call.member)
+                agents.register(connection, for: try agentSession(session, connection))
+                try call.reply()
+            },
+        ]
+    }
+
+    /// What somebody sends to an application.
+    func sendingMethods() -> [Method] {
+        [
+            Method(Name.open, in: [("urls", "as"), ("options", "a{sv}")]) { [unowned self] call in
+                let urls = try call.message.readStrings()
+                let options = try call.message.readDictionary()
+                let (application, source) = try receiver(of: call)
+                var wish = try Wish(urls: urls, options: options)
+                wish.source = source
+                present(application, wish, answering(call))
+            },
+            Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
+                let type = try call.message.readString()
+                let info = try call.message.readDictionary()
+                let (application, source) = try receiver(of: call)
+                var wish = Wish()
+                wish.reason = .activity
+                wish.source = source
+                wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
+                try requireDelegate(of: application)
+                present(application, wish, answering(call))
+            },
+            Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
+                let name = try call.message.readString()
+                let payload = try call.message.readDictionary()
+                let (application, source) = try receiver(of: call)
+                var wish = Wish()
+                wish.reason = .message
+                wish.source = source
+                wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
+                try requireDelegate(of: application)
+                for delivery in wish.deliveries {
+                    try perform(.deliver(application.number, delivery, wish.words))
+                }
+                try call.reply()
+            },
+            Method(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
+                let type = try call.message.readString()
+                let info = try call.message.readDictionary()
+                let (application, _) = try ownApplication(call)
+                guard case .dictionary(let entries) = try sendable(type, info, "info"),
+                    let registered = table[application.number]
+                else { return try call.reply() }
+                try checkRoom(registered.bytes(withActivity: type, entries), of: application.user)
+                registered.setUserActivity(type, entries)
+                records.rewrite(application.number)
+                announcer.changed(registered, [.userActivity])
+                try call.reply()
+            },
+        ]
+    }
+
+    /// The application to which something is sent: by its user, by root, by who manages it. A sandboxed process sends to
+    /// its own alone.
+    private func receiver(
+        of call: borrowing Call
+    ) throws(MethodError) -> (Application, source: ApplicationID?) {
+        let connection = try caller()
+        let application = try visibleApplication(at: call.path, to: connection)
+        if !connection.isSandboxed { try requireManagement(of: application, connection, call.member) }
+        return (application, self.application(of: connection)?.id)
+    }
+
+    /// The application that a connection speaks for; nil: it is none's.
+    private func application(of connection: Connection) -> Application? {
+        guard let number = connection.application ?? machine.owner(of: connection.lineage),
+            let application = machine.applications[number], isOwn(application, connection)
+        else { return nil }
+        return application
+    }
+
+    private func requireDelegate(of application: Application) throws(MethodError) {
+        if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
+    }
+
+    private func answering(_ call: borrowing Call) -> Launches.Answer {
+        let pending = call.deferred()
+        return { result in
+            switch result {
+            case .success: pending.reply()
+            case .failure(let error): pending.fail(error)
+            }
+        }
+    }
+
+    /// What a client has sent for others to read, within the limits of all that is passed on.
+    private func sendable(
+        _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
+    ) throws(MethodError) -> Variant {
+        let limit = machine.settings.limits.stringBytes
+        guard !name.isEmpty, name.utf8.count <= limit else {
+            throw MethodError(.invalidArgs, "A name of \(name.utf8.count) bytes is not 1 to \(limit) long")
+        }
+        let value = Variant.dictionary(of: entries)
+        try value.checkBody(key)
+        return value
+    }
+
+    /// The session that an agent serves; empty: its own.
+    private func agentSession(_ name: String, _ connection: Connection) throws(MethodError) -> SessionKey {
+        if name.isEmpty { return session(ofProcess: connection.pid, user: connection.user) }
+        guard let owner = Login.owner(ofSession: name) else {
+            throw MethodError(.invalidArgs, "No logind session \"\(name.shortened)\"")
+        }
+        guard owner == connection.user else {
+            throw MethodError(.accessDenied, "Session \(name.shortened) is not user \(connection.user)'s")
+        }
+        return .login(name)
+    }
+}

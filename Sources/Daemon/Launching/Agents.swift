@@ -1,0 +1,76 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Systemd
+
+/// The session agents, which start and show applications for us (`org.appstate1.Agent`).
+final class Agents {
+    private let bus: Bus
+    private let journal: Journal
+    private var agents: [SessionKey: Agent] = [:]
+
+    struct Agent: Equatable {
+        let connection: ConnectionName
+        let user: UInt32
+    }
+
+    /// The activation of a bus name may take as long, and a display that is busy.
+    static let patience: UInt64 = 30_000_000
+    /// How long the end of a process waits for its exit status.
+    static let patienceWithExits: UInt64 = 1_000_000
+
+    init(bus: Bus, journal: Journal) {
+        self.bus = bus
+        self.journal = journal
+    }
+
+    /// The newest agent of a session is asked: one that was started anew may be there before the bus has seen the other off.
+    func register(_ connection: Connection, for session: SessionKey) {
+        agents[session] = Agent(connection: connection.name, user: connection.user)
+    }
+
+    func departed(_ name: ConnectionName) {
+        agents = agents.filter { $0.value.connection != name }
+    }
+
+    /// The one that works for a user in a session.
+    func agent(of session: SessionKey, for user: UInt32) -> Agent? {
+        agents[session].flatMap { $0.user == user ? $0 : nil }
+    }
+
+    /// Calls an agent, and goes on.
+    func call(
+        _ agent: ConnectionName, _ method: AgentMethod, within patience: UInt64,
+        _ write: (borrowing Message) throws(BusFailure) -> Void,
+        _ answered: @escaping (borrowing Message) -> Void
+    ) throws(MethodError) -> Slot {
+        do throws(BusFailure) {
+            let message = try newCall(agent, method)
+            try write(message)
+            return try bus.callAsync(message, timeout: patience, handler: answered)
+        } catch {
+            throw MethodError(error)
+        }
+    }
+
+    /// The same where nobody waits for the answer.
+    func tell(_ agent: ConnectionName, _ method: AgentMethod, _ number: UInt64) {
+        journal.attempt(.notice, "the session agent is not told \(method.rawValue)") {
+            let message = try newCall(agent, method)
+            try message.append(number)
+            try bus.send(message)
+        }
+    }
+
+    private func newCall(_ agent: ConnectionName, _ method: AgentMethod) throws(BusFailure) -> Message {
+        try bus.newCall(
+            destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
+    }
+
+    /// What an agent has refused, in our own words' names: it is a client, and what it says is not the daemon's.
+    static func refusal(_ error: MethodError) -> MethodError {
+        let known: Set<ErrorName> = [.noSuchApplication, .invalidArgs, .notSupported, .limitsExceeded]
+        if let name = ErrorName(rawValue: error.name), known.contains(name) { return error }
+        return MethodError(.failed, "The session agent: \(error.message)")
+    }
+}

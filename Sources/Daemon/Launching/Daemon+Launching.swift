@@ -1,0 +1,216 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+import Systemd
+
+/// Launching: the session agent starts the program and holds it at its gate, the daemon registers the process, and then
+/// lets it go on. So it is an application before its first instruction.
+extension Daemon {
+    /// Starts an application, or shows the one that runs.
+    ///
+    /// - Parameters:
+    ///   - session: whose agent is asked.
+    ///   - answer: gets the application, once.
+    func launch(
+        _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ wish: Wish,
+        _ answer: @escaping Launches.Answer
+    ) {
+        do throws(MethodError) {
+            let key = Launches.Key(user: user, id: id)
+            let isUnderWay = try launches.wait(for: key) { [unowned self] in
+                launch(id, of: user, in: session, wish, answer)
+            }
+            if isUnderWay { return }
+            if let running = running(id, of: user, in: session) { return present(running, wish, answer) }
+            guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
+            try launches.begin(key) { () throws(MethodError) in
+                try agents.call(agent.connection, .start, within: Agents.patience) {
+                    message throws(BusFailure) in
+                    try message.append(id.rawValue)
+                    try message.appendDictionary(wish.startOptions)
+                } _: { [unowned self] reply in
+                    let started = started(id, of: user, wish, by: agent, reply)
+                    // Not from within its own answer's slot.
+                    answer(started)
+                    launches.end(key)
+                }
+            }
+        } catch {
+            answer(.failure(error))
+        }
+    }
+
+    /// The application of this id that runs, of several the one registered last: in this session before others.
+    private func running(
+        _ id: ApplicationID, of user: UInt32, in session: SessionKey
+    ) -> Application? {
+        let all = machine.applications.values.filter {
+            $0.id == id && $0.user == user && !$0.isTerminating
+        }
+        let here = all.filter { $0.session == session }
+        return (here.isEmpty ? all : here).max { $0.registeredAt < $1.registeredAt }
+    }
+
+    private func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
+        agents.agent(of: session, for: user)
+            ?? Login.displaySession(ofUser: user).flatMap { agents.agent(of: .login($0), for: user) }
+            ?? agents.agent(of: .user(user), for: user)
+    }
+
+    private static func noAgent(_ session: SessionKey) -> MethodError {
+        MethodError(.noSessionAgent, "No session agent of yours has registered for session \(session)")
+    }
+
+    // MARK: Starting
+
+    private func started(
+        _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
+        _ reply: borrowing Message
+    ) -> Result<ApplicationNumber, MethodError> {
+        if let error = reply.error { return .failure(Agents.refusal(error)) }
+        do {
+            let launch = try reply.readUInt64()
+            let descriptor = try reply.readDescriptor()
+            let isHeld = try reply.readBool()
+            do {
+                let number = try enrollLaunched(
+                    try subject(descriptor: descriptor), id, of: user, wish,
+                    Registered.Launch(agent: agent.connection, number: launch))
+                if isHeld { agents.tell(agent.connection, .proceed, launch) }
+                return .success(number)
+            } catch {
+                if isHeld { agents.tell(agent.connection, .cancel, launch) }
+                throw error
+            }
+        } catch let error as MethodError {
+            return .failure(error)
+        } catch {
+            return .failure(MethodError(.failed, "The session agent's answer is not understood: \(error)"))
+        }
+    }
+
+    /// Registers what the agent has started. A process that the session bus has started may have registered itself by
+    /// now: that is the application then.
+    private func enrollLaunched(
+        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish,
+        _ launch: Registered.Launch
+    ) throws(MethodError) -> ApplicationNumber {
+        let process = ProcessID(subject.identity)
+        guard subject.owner.isWholly(user) else {
+            throw MethodError(.accessDenied, "Process \(process.pid) is not user \(user)'s")
+        }
+        if let known = machine.application(of: process) { return known.number }
+        try checkKind(subject)
+        let given = wish.launchOptions
+        try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
+        var registration = Registration(
+            id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
+        registration.launchMode = wish.launchMode
+        registration.launched = true
+        return try enroll(registration, subject, given, launch)
+    }
+
+    /// What its launch has brought, once its delegate is there.
+    func deliverLaunch(of number: ApplicationNumber, _ launchOptions: [(String, Variant)]) {
+        let wish = Wish(launchOptions)
+        for delivery in wish.deliveries {
+            // Only what is too much is refused, and this comes first.
+            try? perform(.deliver(number, delivery, wish.words))
+        }
+    }
+
+    // MARK: Showing
+
+    /// Shows an application that runs, and gives it what it is shown for.
+    func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
+        let number = application.number
+        do throws(MethodError) {
+            let hasDelegate = application.delegate != nil
+            let agent = agent(of: application.user, in: application.session)
+            if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
+            try perform(.bringForward(number, wish.words))
+            if hasDelegate {
+                for delivery in wish.deliveries { try perform(.deliver(number, delivery, wish.words)) }
+            }
+            let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
+            guard isShown, let agent else { return answer(.success(number)) }
+            presenting[number] = try agents.call(agent.connection, .present, within: Agents.patience) {
+                message throws(BusFailure) in
+                try message.append(application.id.rawValue)
+                try message.append(UInt32(application.process.pid))
+                try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
+            } _: { [unowned self] reply in
+                presenting[number] = nil
+                // That a window is not raised is no failure: not every desktop lets anybody do that.
+                guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
+                    return answer(.success(number))
+                }
+                answer(.failure(Agents.refusal(error)))
+            }
+        } catch {
+            answer(.failure(error))
+        }
+    }
+
+    /// Starts again what was ended because memory was short.
+    func relaunch(_ relaunch: Relaunch) {
+        var wish = Wish()
+        wish.launchMode = .background
+        wish.reason = .restore
+        launch(relaunch.id, of: relaunch.user, in: relaunch.session, wish) { [journal] result in
+            guard case .failure(let error) = result else { return }
+            journal.log(
+                .notice, "\(relaunch.id) of user \(relaunch.user) is not started again: \(error.message)")
+        }
+    }
+
+    // MARK: Its end
+
+    /// Asks how a process has ended that the kernel says nothing of.
+    func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
+        guard let number = machine.application(of: process)?.number, let launch = table[number]?.launch else {
+            return answer(.unknown)
+        }
+        do throws(MethodError) {
+            exits[process] = try agents.call(launch.agent, .getExit, within: Agents.patienceWithExits) {
+                message throws(BusFailure) in try message.append(launch.number)
+            } _: { [unowned self] reply in
+                exits[process] = nil
+                answer(reply.error == nil ? Self.exitStatus(reply) : .unknown)
+            }
+        } catch {
+            answer(.unknown)
+        }
+    }
+
+    private static func exitStatus(_ reply: borrowing Message) -> ExitStatus {
+        guard let how = try? reply.readString(), let status = try? reply.readInt32() else { return .unknown }
+        return switch how {
+        case "exited": .exited(status)
+        case "signaled": .signalled(status, coreDumped: false)
+        default: .unknown
+        }
+    }
+}
+
+extension Wish {
+    /// For the journal and `Explain`.
+    var words: String {
+        let what = urls.isEmpty ? reason.rawValue : "open"
+        return source.map { "\(what) by \($0)" } ?? what
+    }
+
+    fileprivate var startOptions: [(String, Variant)] {
+        presentOptions(withURLs: true) + [(LaunchKey.launchMode.rawValue, .string(launchMode.rawValue))]
+    }
+
+    fileprivate func presentOptions(withURLs: Bool) -> [(String, Variant)] {
+        var options: [(String, Variant)] = []
+        if withURLs, !urls.isEmpty { options.append((LaunchKey.urls.rawValue, .strings(urls))) }
+        if !activationToken.isEmpty {
+            options.append((LaunchKey.activationToken.rawValue, .string(activationToken)))
+        }
+        return options
+    }
+}

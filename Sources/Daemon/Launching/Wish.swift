@@ -1,0 +1,167 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+
+/// What somebody wants an application started or shown for.
+struct Wish {
+    var urls: [String] = []
+    var launchMode = LaunchMode.foreground
+    var reason = LaunchReason.user
+    var payload: [String: Variant] = [:]
+    /// By which the desktop knows that the user has asked; empty: there is none.
+    var activationToken = ""
+    /// The id of the application that asks: the daemon's word. nil: it is none.
+    var source: ApplicationID?
+
+    /// As URLs are longer than names.
+    static let longestToken = 1_024
+
+    init() {}
+
+    /// The options of `Launch`, each checked: an unknown key or a wrong type is named.
+    init(_ entries: [(key: String, value: Variant)]) throws(MethodError) {
+        try Variant.dictionary(of: entries).checkBody("the options")
+        var given: LaunchReason?
+        var seen: Set<LaunchKey> = []
+        for (key, value) in entries {
+            guard let known = LaunchKey(rawValue: key) else {
+                throw MethodError(.invalidArgs, "Launch has no option \"\(key.shortened)\"")
+            }
+            guard seen.insert(known).inserted else {
+                throw MethodError(.invalidArgs, "The option \"\(key)\" is there twice")
+            }
+            switch known {
+            case .urls: urls = try value.urls(key)
+            case .launchMode: launchMode = try value.choice(key)
+            case .reason: given = try value.choice(key)
+            case .payload:
+                guard case .dictionary(let entries) = value else { throw value.wrongType(key, "a{sv}") }
+                payload = entries
+            case .activationToken: activationToken = try value.string(key, limit: Self.longestToken)
+            }
+        }
+        reason = given ?? (urls.isEmpty ? .user : .url)
+    }
+
+    /// The arguments of `Open`: what is not known here goes to the application as it is.
+    init(urls: [String], options: [(key: String, value: Variant)]) throws(MethodError) {
+        self.urls = try Variant.strings(urls).urls("urls")
+        guard !urls.isEmpty else { throw MethodError(.invalidArgs, "There are no URLs to open") }
+        let all = Variant.dictionary(of: options)
+        try all.checkBody("the options")
+        if case .dictionary(let entries) = all { payload = entries }
+        if let token = payload.removeValue(forKey: LaunchKey.activationToken.rawValue) {
+            activationToken = try token.string(LaunchKey.activationToken.rawValue, limit: Self.longestToken)
+        }
+        reason = .url
+    }
+
+    /// What the application finds among its launch options.
+    var launchOptions: [(String, Variant)] {
+        var options: [(String, Variant)] = [(LaunchKey.reason.rawValue, .string(reason.rawValue))]
+        if !urls.isEmpty { options.append((LaunchKey.urls.rawValue, .strings(urls))) }
+        if launchMode == .background {
+            options.append((LaunchKey.launchMode.rawValue, .string(launchMode.rawValue)))
+        }
+        if !payload.isEmpty { options.append((LaunchKey.payload.rawValue, .dictionary(payload))) }
+        if let source { options.append((SenderKey.application, .string(source.rawValue))) }
+        return options
+    }
+
+    /// What its delegate is told of it beside that: the URLs, and the activity or the message that is the reason. The
+    /// payload of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and `payload` (a{sv}).
+    var deliveries: [Announcement] {
+        var found: [Announcement] = []
+        if !urls.isEmpty {
+            found.append(.openURLs(urls, options: Variant.fields(of: withSource(payload))))
+        }
+        switch reason {
+        case .activity:
+            if case .string(let type)? = payload["type"] {
+                found.append(
+                    .continueUserActivity(type, info: Variant.fields(of: payload.dictionary("info"))))
+            }
+        case .message:
+            if case .string(let name)? = payload["name"] {
+                found.append(
+                    .messageReceived(
+                        from: source?.rawValue ?? "", name: name,
+                        payload: Variant.fields(of: payload.dictionary("payload"))))
+            }
+        case .user, .url, .transfer, .time, .restore: break
+        }
+        return found
+    }
+
+    /// The sender is never one's own to name.
+    private func withSource(_ entries: [String: Variant]) -> [String: Variant] {
+        var entries = entries
+        entries[SenderKey.application] = source.map { .string($0.rawValue) }
+        return entries
+    }
+
+    /// What launch options say that were made of one.
+    init(_ launchOptions: [(String, Variant)]) {
+        for (key, value) in launchOptions {
+            switch (LaunchKey(rawValue: key), value) {
+            case (.urls?, .strings(let urls)): self.urls = urls
+            case (.payload?, .dictionary(let entries)): payload = entries
+            case (.reason?, .string(let word)): reason = LaunchReason(rawValue: word) ?? .user
+            case (nil, .string(let id)) where key == SenderKey.application: source = ApplicationID(id)
+            default: break
+            }
+        }
+    }
+}
+
+extension [String: Variant] {
+    fileprivate func dictionary(_ key: String) -> [String: Variant] {
+        if case .dictionary(let entries)? = self[key] { return entries }
+        return [:]
+    }
+}
+
+extension Variant {
+    static func dictionary(of entries: [(key: String, value: Variant)]) -> Variant {
+        .dictionary(Dictionary(entries, uniquingKeysWith: { first, _ in first }))
+    }
+
+    /// A dictionary as fields that the life cycle keeps without knowing what they say.
+    static func fields(of entries: [String: Variant]) -> [String] { Variant.dictionary(entries).texts ?? [] }
+
+    /// What `fields(of:)` gave.
+    static func entries(inFields fields: [String]) -> [(String, Variant)] {
+        var rest = fields[...]
+        guard case .dictionary(let entries)? = Variant(texts: &rest) else { return [] }
+        return entries.sorted { $0.key < $1.key }
+    }
+
+    /// URLs: each with a scheme (RFC 3986), without blanks and control characters.
+    func urls(_ key: String) throws(MethodError) -> [String] {
+        guard case .strings(let urls) = self else { throw wrongType(key, "as") }
+        guard urls.count <= Self.mostURLs else {
+            throw MethodError(.limitsExceeded, "\(key) has more than \(Self.mostURLs) entries")
+        }
+        for url in urls where !Self.isURL(url) {
+            throw MethodError(.invalidArgs, "\(key): \"\(url.shortened)\" is no URL")
+        }
+        return urls
+    }
+
+    private static let mostURLs = 1_024
+
+    private static func isURL(_ text: String) -> Bool {
+        let bytes = text.utf8
+        guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), let first = bytes.first,
+            isLetter(first), bytes.index(after: colon) != bytes.endIndex
+        else { return false }
+        return bytes[..<colon].allSatisfy {
+            isLetter($0) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0)
+                || [UInt8(ascii: "+"), UInt8(ascii: "."), UInt8(ascii: "-")].contains($0)
+        } && bytes[colon...].allSatisfy { $0 > 0x20 && $0 != 0x7f }
+    }
+
+    private static func isLetter(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+    }
+}
