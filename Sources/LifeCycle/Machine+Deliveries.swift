@@ -20,7 +20,9 @@ extension Machine {
             try checkText(bytes, of: application.user)
         }
         if !application.isLaunching { needed(number, why) }
-        updateAnnouncing(number, .demand) { $0.announce(announcement.signal, with: announcement.payload, &$1) }
+        updateAnnouncing(number, .demand) {
+            $0.announce(announcement.signal, with: announcement.payload, &$1)
+        }
     }
 }
 
@@ -52,17 +54,28 @@ extension Machine {
         let freed = application.requestedModes.reduce(0) { $0 + $1.utf8.count }
         try checkText(modes - freed, of: application.user)
         keepText(modes - freed, of: application.user)
-        if let delegate = registration.delegate { parts[delegate, default: []].insert(number) }
         let settings = settings
-        updateAnnouncing(number, .launch) {
+        update(number, .launch) {
             $0.awaitsOwnRegistration = false
             $0.requestedSuspension = registration.suspension ?? .automatic
             $0.requestedReclaimable = registration.reclaimable
             $0.requestedModes = registration.backgroundModes
             $0.apply(settings)
-            guard let delegate = registration.delegate else { return }
+        }
+        guard let delegate = registration.delegate else { return number }
+        parts[delegate, default: []].insert(number)
+        // A process of it may have become its delegate meanwhile: then it knows where the application is.
+        guard application.delegate == nil else {
+            try becomeDelegate(number, delegate)
+            return number
+        }
+        updateAnnouncing(number, .launch) {
             $0.delegate = delegate
-            if $0.isLaunching { $0.launch = Countdown(settings.launchTimeout, from: $1.now) }
+            if $0.isLaunching {
+                var countdown = Countdown(settings.launchTimeout, from: $1.now)
+                if $0.isStopped { countdown.pause(at: $1.now) }
+                $0.launch = countdown
+            }
             $0.meet(settings, &$1)
         }
         return number
@@ -101,6 +114,7 @@ extension Application {
         func tell(_ announcement: Announcement) {
             step.effects.append(.announce(number, announcement, to: .delegate))
         }
+        toldState = .notRunning
         guard isReachable else {
             backlog.add(Announcement(.willFinishLaunching))
             backlog.add(Announcement(.didFinishLaunching))
@@ -108,7 +122,6 @@ extension Application {
         }
         tell(Announcement(.willFinishLaunching))
         tell(Announcement(.didFinishLaunching))
-        toldState = .notRunning
         for edge in toldState.walk(to: Self.asTold(state)) {
             if let will = edge.will { tell(Announcement(will)) }
             tell(Announcement(.stateChanged, .edge(edge, .launch)))

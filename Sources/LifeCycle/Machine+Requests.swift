@@ -167,7 +167,7 @@ extension Machine {
         dropExemptions(by: connection)
     }
 
-    private mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
+    mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
         if applications[number]?.tasks.contains(where: { $0.owner == connection }) != true {
             leave(number, connection)
         }

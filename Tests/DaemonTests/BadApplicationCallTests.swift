@@ -27,7 +27,7 @@ struct BadApplicationCallTests {
         ]
     }
 
-    private var laterMethods: [(String, (borrowing Message) throws -> Void)] {
+    private var sendingMethods: [(String, (borrowing Message) throws -> Void)] {
         [
             (
                 "Open",
@@ -66,7 +66,7 @@ struct BadApplicationCallTests {
     func noSuchObject(_ name: String) throws {
         let stage = try Stage()
         let path = "\(BusNames.applications)/\(name)"
-        for (member, body) in methods + laterMethods {
+        for (member, body) in methods + sendingMethods {
             try stage.refuses(.noSuchApplication, "\(member) on \(path)") {
                 try stage.client.call(path, BusNames.application, member, body)
             }
@@ -212,18 +212,39 @@ struct BadApplicationCallTests {
         #expect(try stage.client.canSuspend(path).contains("is being terminated"))
     }
 
-    @Test("what comes with a later version is NotSupported")
-    func later() throws {
+    @Test("what nobody can be told of is refused, and so are URLs, ids and sessions that are none")
+    func sent() throws {
         let stage = try Stage()
-        for (member, body) in laterMethods {
-            try stage.refuses(.notSupported, member) {
+        let errors: [String: ErrorName] = [
+            // No delegate, and no session agent in its place.
+            "Open": .noSessionAgent, "SendMessage": .notSupported, "ContinueActivity": .notSupported,
+            "SetUserActivity": .notDelegate,
+        ]
+        for (member, body) in sendingMethods {
+            try stage.refuses(try #require(errors[member]), member) {
                 try stage.client.call(stage.path, BusNames.application, member, body)
             }
         }
-        try stage.refuses(.notSupported, "Launch") {
-            try stage.client.manager("Launch") { message in
-                try message.append("org.example.Editor")
-                try message.appendDictionary([])
+        for urls in [[], ["/tmp/file"], ["no:blank here"], [":"], ["https:"], ["https://example.org", ""]] {
+            try stage.refuses(.invalidArgs, "Open of \(urls)") {
+                try stage.client.application(stage.path, "Open") {
+                    try $0.append(strings: urls)
+                    try $0.appendDictionary([])
+                }
+            }
+        }
+        try stage.refuses(.limitsExceeded, "SendMessage of 64 KiB") {
+            try stage.client.application(stage.path, "SendMessage") {
+                try $0.append("hello")
+                try $0.appendDictionary([("text", .bytes([UInt8](repeating: 0, count: 65_537)))])
+            }
+        }
+        for (id, error) in [("org.example.Other", ErrorName.noSessionAgent), ("org/example", .invalidArgs)] {
+            try stage.refuses(error, "Launch of \(id)") {
+                try stage.client.manager("Launch") { message in
+                    try message.append(id)
+                    try message.appendDictionary([])
+                }
             }
         }
         try stage.refuses(.notSupported, "GetHistory without STATE_DIRECTORY") {
@@ -232,7 +253,7 @@ struct BadApplicationCallTests {
         try stage.refuses(.invalidArgs, "GetHistory of no id") {
             try stage.client.manager("GetHistory") { try $0.append("org/example") }
         }
-        try stage.refuses(.notSupported, "RegisterAgent") {
+        try stage.refuses(.invalidArgs, "RegisterAgent of no session") {
             try stage.client.manager("RegisterAgent") { try $0.append("c1") }
         }
     }
@@ -240,7 +261,7 @@ struct BadApplicationCallTests {
     @Test("a message that does not have the signature of its method is InvalidArgs")
     func malformedMessages() throws {
         let stage = try Stage()
-        for (member, _) in methods + laterMethods {
+        for (member, _) in methods + sendingMethods {
             try stage.refuses(.invalidArgs, "\(member) with a double") {
                 try stage.client.application(stage.path, member) { try $0.append(0.5) }
             }

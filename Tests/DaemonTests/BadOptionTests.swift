@@ -55,6 +55,7 @@ struct BadOptionTests {
             (.keepWhile, .string("audio")), (.keepWhile, .strings(["Audio"])), (.keepWhile, .strings([""])),
             (.drainEvery, .string("5")), (.drainFor, .uint32(1)),
             (.suspendWhen, .string("active")), (.unsavedMark, .string("yes")),
+            (.relaunchReclaimed, .string("yes")),
             (.backgroundCPUQuota, .uint32(0)),
             (.backgroundCPUQuota, .string("20%")), (.backgroundCPUQuota, .uint32(1_000_001)),
         ]

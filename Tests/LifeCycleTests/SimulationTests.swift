@@ -151,7 +151,9 @@ struct Simulation {
                 world.foreignFreeze(process, isFrozen)
             }
         case 52:
-            if let number {
+            if let number, generator.chance(50) {
+                try request(.deliver(number, delivery(), "open"))
+            } else if let number {
                 note("need \(number)")
                 try world.take(.needed(number, "call"))
             }
@@ -191,6 +193,14 @@ struct Simulation {
         }
     }
 
+    private mutating func delivery() -> Announcement {
+        switch Int.random(in: 0..<3, using: &generator) {
+        case 0: .openURLs(["note:1"], options: [])
+        case 1: .continueUserActivity("reading", info: [])
+        default: .messageReceived(from: "org.example.B", name: "hi", payload: [])
+        }
+    }
+
     private mutating func rule() -> Rule? {
         guard generator.chance(80) else { return nil }
         var rule = Rule()
@@ -199,6 +209,7 @@ struct Simulation {
         rule.suspendWhen = generator.pickOrNone([.background, .inactive])
         rule.unsavedMark = generator.pickOrNone([true, false])
         rule.backgroundCPUQuota = generator.chance(20) ? 20 : nil
+        rule.relaunchReclaimed = generator.pickOrNone([true, false])
         return rule
     }
 
@@ -217,6 +228,7 @@ struct Simulation {
             id: id, process: process, user: truth.user, session: session(of: truth.user))
         registration.byItself = generator.chance(50)
         registration.adopted = !registration.byItself && generator.chance(50)
+        registration.launched = !registration.byItself && !registration.adopted && generator.chance(50)
         registration.suspension = generator.pickOrNone([SuspensionPolicy.automatic, .manual, .never])
         registration.launchMode = generator.pickOrNone([LaunchMode.foreground, .background])
         registration.stopped = truth.standing.signal == .stopped
@@ -227,13 +239,20 @@ struct Simulation {
         note("\(registration)")
         world.held.insert(process)
         let former = world.machine.application(of: process)
+        // Whoever takes it over is told from the beginning.
+        if let former, former.awaitsOwnRegistration, registration.byItself {
+            world.told[former.number]?.delegateState = nil
+        }
         let isTaken = try world.perform(.register(registration))
         if !isTaken, !world.machine.isConcerned(with: process) { world.held.remove(process) }
+        let isTakenOver = former?.awaitsOwnRegistration == true && registration.byItself
         let isReplaced = former?.isAdopted == true && registration.byItself
         try world.require(
-            former == nil || isTaken == isReplaced, "\(former?.number.description ?? "") was to give way")
+            former == nil || isTaken == (isReplaced || isTakenOver),
+            "\(former?.number.description ?? "") was to give way")
         try world.require(
-            former?.number != world.numbers[process] || !isTaken, "\(process) is what it was before")
+            former?.number != world.numbers[process] || !isTaken || isTakenOver,
+            "\(process) is what it was before")
         let isVisible =
             (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
         if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {

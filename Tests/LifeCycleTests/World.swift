@@ -222,6 +222,9 @@ struct World {
             .alarmMemory,
             .minimize, .resources:
             break
+        case .relaunch(let relaunch):
+            try require(
+                machine.memoryPressure == .normal, "\(relaunch.id) is started again while memory is short")
         case .sampleMemory(let source):
             pending.append(.memorySampled(source, memory))
         case .measureMemory(let numbers):
@@ -372,6 +375,9 @@ struct World {
             try require(
                 !(process.stands && record?.isStopped == true),
                 "\(announcement) to \(number), which is stopped")
+            try require(
+                !(announcement.isDelivery && record?.isLaunching == true),
+                "\(announcement) to \(number), which is launching")
         }
         if audience.contains(.subscribers) { try follow(number, announcement, &application) }
         if audience.contains(.delegate), let edge = announcement.edge {

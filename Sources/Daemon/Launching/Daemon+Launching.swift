@@ -174,7 +174,8 @@ extension Daemon {
         }
         do throws(MethodError) {
             exits[process] = try agents.call(launch.agent, .getExit, within: Agents.patienceWithExits) {
-                message throws(BusFailure) in try message.append(launch.number)
+                message throws(BusFailure) in
+                try message.append(launch.number)
             } _: { [unowned self] reply in
                 exits[process] = nil
                 answer(reply.error == nil ? Self.exitStatus(reply) : .unknown)

@@ -1,0 +1,112 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import TestSupport
+
+/// A session agent that starts what a test says, on the connection of a client: it answers while that one waits.
+final class AgentStandIn {
+    let client: Client
+    /// Starts the program and answers its process.
+    var start: (_ id: String, _ options: [String: Variant]) throws -> Int32 = { id, _ in
+        throw MethodError(ErrorName.noSuchApplication.rawValue, "No desktop entry \(id)")
+    }
+    /// Whether what it starts waits at a gate.
+    var isHeld = true
+    var presentError: MethodError?
+    private(set) var started: [[String: Variant]] = []
+    private(set) var presented: [(id: String, pid: UInt32, options: [String: Variant])] = []
+    private(set) var proceeded: [UInt64] = []
+    private(set) var cancelled: [UInt64] = []
+    private var slot: Slot?
+    private var calls: [Slot] = []
+
+    init(_ client: Client) throws {
+        self.client = client
+        slot = try client.bus.add(interface(), at: BusNames.agentPath)
+        try client.call(BusNames.root, BusNames.manager, "RegisterAgent") { try $0.append("") }
+    }
+
+    private func interface() -> Interface {
+        Interface(
+            BusNames.agent,
+            methods: [
+                Method(
+                    AgentMethod.start.rawValue, in: [("app_id", "s"), ("options", "a{sv}")],
+                    out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
+                ) { [unowned self] call in
+                    let id = try call.message.readString()
+                    let options = Self.dictionary(try call.message.readDictionary())
+                    started.append(options)
+                    let process = try PidFD(pid: try start(id, options))
+                    try call.reply {
+                        try $0.append(UInt64(started.count))
+                        try $0.append(descriptor: process.rawValue)
+                        try $0.append(isHeld)
+                        try $0.append("")
+                    }
+                },
+                Method(AgentMethod.proceed.rawValue, in: [("launch", "t")]) { [unowned self] call in
+                    proceeded.append(try call.message.readUInt64())
+                    try call.reply()
+                },
+                Method(AgentMethod.cancel.rawValue, in: [("launch", "t")]) { [unowned self] call in
+                    cancelled.append(try call.message.readUInt64())
+                    try call.reply()
+                },
+                Method(
+                    AgentMethod.present.rawValue,
+                    in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("raised", "b")]
+                ) { [unowned self] call in
+                    let id = try call.message.readString()
+                    let pid = try call.message.readUInt32()
+                    presented.append((id, pid, Self.dictionary(try call.message.readDictionary())))
+                    if let presentError { throw presentError }
+                    try call.reply { try $0.append(true) }
+                },
+            ])
+    }
+
+    private static func dictionary(_ entries: [(key: String, value: Variant)]) -> [String: Variant] {
+        Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
+    }
+
+    /// Calls a method of the daemon and serves it meanwhile.
+    ///
+    /// - Returns: the words of the answer.
+    @discardableResult
+    func call(
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> String {
+        var answer: Result<String, MethodError>?
+        let message = try client.bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(message)
+        let slot = try client.bus.callAsync(message, timeout: 300_000_000) { reply in
+            if let error = reply.error {
+                answer = .failure(error)
+            } else {
+                answer = .success((try? reply.readObjectPath()) ?? "")
+            }
+        }
+        try client.wait("the answer to \(member)") { answer != nil }
+        withExtendedLifetime(slot) {}
+        return try answer?.get() ?? ""
+    }
+
+    /// `Launch`; answers the object's path.
+    func launch(_ id: String, _ options: [(String, Variant)] = []) throws -> String {
+        try call(BusNames.root, BusNames.manager, "Launch") {
+            try $0.append(id)
+            try $0.appendDictionary(options)
+        }
+    }
+
+    func open(_ path: String, _ urls: [String], _ options: [(String, Variant)] = []) throws {
+        try call(path, BusNames.application, "Open") {
+            try $0.append(strings: urls)
+            try $0.appendDictionary(options)
+        }
+    }
+}

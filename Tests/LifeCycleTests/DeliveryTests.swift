@@ -1,0 +1,128 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// What others send to an application, and applications that a session agent has launched.
+@Suite("Deliveries and launches")
+struct DeliveryTests {
+    private static let message = Announcement.messageReceived(from: "org.example.B", name: "hi", payload: [])
+
+    private func registration(_ pid: Int32, byItself: Bool) throws -> Registration {
+        let id = try #require(ApplicationID("org.example.A"))
+        var registration = Registration(
+            id: id, process: ProcessID(pid: pid, startTime: 1), user: 1000, session: .user(1000))
+        registration.byItself = byItself
+        if byItself { registration.delegate = ":1.1" }
+        return registration
+    }
+
+    private func number(_ answer: Answer) throws -> ApplicationNumber {
+        guard case .application(let number) = answer else { throw TestFailureText("no application") }
+        return number
+    }
+
+    private struct TestFailureText: Error {
+        let text: String
+        init(_ text: String) { self.text = text }
+    }
+
+    /// What the delegate is told, as the names of its signals, without its states.
+    private func told(_ effects: [Effect]) -> [ApplicationSignal] {
+        effects.compactMap {
+            guard case .announce(_, let announcement, let audience) = $0, audience.contains(.delegate),
+                announcement.edge == nil
+            else { return nil }
+            return announcement.signal
+        }
+    }
+
+    @Test("who has no delegate is sent nothing")
+    func noDelegate() throws {
+        var machine = Machine()
+        let number = try number(
+            machine.perform(.register(registration(1, byItself: false)), at: 0).answer)
+        #expect(throws: Refusal.noDelegate(number)) {
+            try machine.perform(.deliver(number, Self.message, "message"), at: 1)
+        }
+    }
+
+    @Test("what comes during the launch is told after it")
+    func launching() throws {
+        var machine = Machine()
+        let number = try number(machine.perform(.register(registration(1, byItself: true)), at: 0).answer)
+        let sent = try machine.perform(.deliver(number, Self.message, "message"), at: 1).effects
+        #expect(told(sent) == [])
+        let launched = try machine.perform(.finishLaunching(number, by: ":1.1"), at: 2).effects
+        #expect(told(launched) == [.willEnterForeground, .messageReceived])
+        #expect(machine.applications[number]?.backlog == Backlog())
+        #expect(machine.textByUser.isEmpty)
+    }
+
+    @Test("of what waits, messages are told the latest of each sender and name, and URLs all")
+    func coalesced() throws {
+        var backlog = Backlog()
+        backlog.add(.messageReceived(from: "a", name: "x", payload: ["1"]))
+        backlog.add(.openURLs(["u:1"], options: ["old"]))
+        backlog.add(.messageReceived(from: "b", name: "x", payload: ["2"]))
+        backlog.add(.continueUserActivity("t", info: ["1"]))
+        backlog.add(.continueUserActivity("t", info: ["2"]))
+        backlog.add(.messageReceived(from: "a", name: "x", payload: ["3"]))
+        backlog.add(.openURLs(["u:2"], options: ["new"]))
+        let expected: [Announcement] = [
+            .messageReceived(from: "b", name: "x", payload: ["2"]), .continueUserActivity("t", info: ["2"]),
+            .messageReceived(from: "a", name: "x", payload: ["3"]),
+            .openURLs(["u:1", "u:2"], options: ["new"]),
+        ]
+        #expect(backlog.textBytes == expected.reduce(0) { $0 + $1.textBytes })
+        var record = Record()
+        for fields in backlog.fields { record.add("missed", fields) }
+        #expect(try Backlog(record, "missed") == backlog)
+        #expect(backlog.take(along: [], withDeliveries: false) == [])
+        #expect(backlog.take(along: [], withDeliveries: true) == expected)
+        #expect(backlog == Backlog())
+    }
+
+    @Test("launched: not running until its first window, or until it has registered itself and launched")
+    func launched() throws {
+        var machine = Machine()
+        var first = try registration(1, byItself: false)
+        first.launched = true
+        first.launchMode = .foreground
+        let number = try number(machine.perform(.register(first), at: 0).answer)
+        #expect(machine.applications[number]?.state == .notRunning)
+        let own = try machine.perform(.register(registration(1, byItself: true)), at: 1)
+        #expect(own.answer == .application(number))
+        #expect(told(own.effects) == [.willFinishLaunching, .didFinishLaunching])
+        let done = try machine.perform(.finishLaunching(number, by: ":1.1"), at: 2).effects
+        #expect(told(done) == [.willEnterForeground])
+        #expect(machine.applications[number]?.state == .inactive)
+        let again = try registration(1, byItself: true)
+        #expect(throws: Refusal.alreadyRegistered(again.process, number)) {
+            try machine.perform(.register(again), at: 3)
+        }
+    }
+
+    @Test("launched into the background and ended for its memory, it is started again when memory is there")
+    func relaunched() throws {
+        var machine = Machine()
+        var first = try registration(1, byItself: false)
+        first.launched = true
+        first.launchMode = .background
+        let number = try number(machine.perform(.register(first), at: 0).answer)
+        #expect(machine.applications[number]?.state == .background)
+        var rule = Rule()
+        rule.relaunchReclaimed = true
+        _ = try machine.perform(.configure(number, rule), at: 1)
+        machine.pressure.level = .critical
+        machine.update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+        let gone = machine.handle(.exited(first.process, .killed), at: 2)
+        func relaunches(_ effects: [Effect]) -> Int {
+            effects.count { if case .relaunch = $0 { true } else { false } }
+        }
+        #expect(relaunches(gone) == 0)
+        machine.pressure.level = .normal
+        #expect(relaunches(machine.handle(.timePassed, at: 3)) == 1)
+        #expect(relaunches(machine.handle(.timePassed, at: 4)) == 0)
+    }
+}
