@@ -1,4 +1,4 @@
-/// The methods of one interface of the daemon, by their names on the bus.
+/// The methods of one interface, by their names on the bus.
 public protocol MethodName: RawRepresentable<String>, Sendable {
     /// The interface that has them.
     static var interface: String { get }
@@ -105,6 +105,17 @@ public enum ApplicationMethod: String, MethodName {
     case continueActivity = "ContinueActivity"
 
     public static var interface: String { BusNames.application }
+}
+
+/// What the session agent has for the daemon: `org.appstate1.Agent`.
+public enum AgentMethod: String, MethodName {
+    case start = "Start"
+    case proceed = "Proceed"
+    case cancel = "Cancel"
+    case present = "Present"
+    case getExit = "GetExit"
+
+    public static var interface: String { BusNames.agent }
 }
 
 /// The properties of `org.appstate1.Application`.
