@@ -52,12 +52,14 @@ let package = Package(
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",
-            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules"],
+            dependencies: [
+                "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
+            ],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
             dependencies: [
-                "AppStateContract", "AppStateBus", "Linux", "SessionRules",
+                "AppStateContract", "AppStateBus", "Linux", "SessionRules", "Desktop",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: settings),
@@ -89,7 +91,7 @@ let package = Package(
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
+                "Windows", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
                 "TestSupport",
                 "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",
