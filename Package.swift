@@ -49,6 +49,7 @@ let package = Package(
         .systemLibrary(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
+        .target(name: "Desktop", dependencies: ["AppStateBus", "Linux"], swiftSettings: settings),
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",
@@ -83,6 +84,8 @@ let package = Package(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
+            name: "GateActor", dependencies: ["Desktop"], path: "Tests/GateActor", swiftSettings: settings),
+        .executableTarget(
             name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
             path: "Tests/WindowActor", swiftSettings: settings),
         .executableTarget(
@@ -99,6 +102,10 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
+        .testTarget(
+            name: "DesktopTests",
+            dependencies: ["Desktop", "AppStateBus", "Linux", "TestSupport", "GateActor"],
+            swiftSettings: settings),
         .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),
