@@ -15,7 +15,7 @@ final class Agent {
     private var observer: (any WindowObserver)?
     private var source: Source?
     private var bus: Bus?
-    /// There is no connection to the bus, on purpose: the observer is blind.
+    /// Nothing is reported, on purpose: the observer is blind.
     private var isSilent = false
     private var reporter: Reporter?
     private var exemptions: Exemptions?
@@ -83,7 +83,7 @@ final class Agent {
         }
         try watch(DisplayServer.observer())
         isSilent = isBlind
-        if isSilent { report() } else { try connect() }
+        try connect()
         watchCalls()
         watchStarts()
         watchConnections()
@@ -303,6 +303,18 @@ final class Agent {
         try bus.attach(to: loop)
         try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
         let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not tell: \($0)") }
+        if let launching {
+            launches = try LaunchService(
+                bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
+                launching: launching)
+        }
+        if !isSilent { try beginReports(over: bus, deaf) }
+        self.bus = bus
+        watchPower()
+        report()
+    }
+
+    private func beginReports(over bus: Bus, _ deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
         // Before the windows, with which the daemon begins to suspend again.
         exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         exemptions?.report(exempt)
@@ -322,14 +334,6 @@ final class Agent {
             configured: { [unowned self] in registry?.ruled($0) })
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
-        if let launching {
-            launches = try LaunchService(
-                bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
-                launching: launching)
-        }
-        self.bus = bus
-        watchPower()
-        report()
     }
 
     private func watchPower() {
@@ -352,13 +356,14 @@ final class Agent {
         reconnection?.arm(at: loop.now + reconnectionDelay)
     }
 
-    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.
+    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
+    /// was reported ends with the connection.
     private var isBlind: Bool { observer?.isBlind == true }
 
     private func settleConnection() {
         guard isBlind != isSilent else { return }
         isSilent = isBlind
-        if isSilent { disconnect() } else { reconnect() }
+        reconnect()
     }
 
     private func disconnect() {
@@ -376,7 +381,6 @@ final class Agent {
 
     private func reconnect() {
         disconnect()
-        guard !isSilent else { return }
         do throws(BusFailure) {
             try connect()
             reconnectionDelay = Self.shortestDelay

@@ -50,11 +50,12 @@ struct Open: ParsableCommand {
     var targets: [String]
 
     func run() throws {
+        let defaults = ApplicationDefaults()
         var orders: [LaunchOrder] = []
         // Before anything is opened: all of them, or none.
         for target in targets {
             let url = try Target.url(target)
-            let handler = try Target.handler(of: url)
+            let handler = try Target.handler(of: url, defaults)
             if let index = orders.firstIndex(where: { $0.appID == handler }) {
                 orders[index].urls.append(url)
             } else {
@@ -91,6 +92,15 @@ enum Target {
             throw Failure("\(text): \(String(cString: strerror(errno)))")
         }
         return FileURL.url(of: path)
+    }
+
+    /// The id of the application that is chosen for it.
+    static func handler(of url: String, _ defaults: ApplicationDefaults) throws -> String {
+        do throws(DesktopFailure) {
+            return try defaults.entry(opening: url).id
+        } catch {
+            throw Failure("\(error)")
+        }
     }
 
     private static func workingDirectory() throws -> String {

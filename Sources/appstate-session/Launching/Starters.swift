@@ -19,7 +19,7 @@ final class Starters {
     init(loop: EventLoop, user: SessionBus) {
         self.loop = loop
         self.user = user
-        executable = (try? Proc().executable(of: getpid())) ?? "/proc/self/exe"
+        executable = OwnProgram.path
     }
 
     /// The one for what is started now.

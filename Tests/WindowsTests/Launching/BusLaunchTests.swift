@@ -12,15 +12,8 @@ import Testing
     "Launches by the session bus", .serialized,
     .enabled(if: Station.isAvailable, Station.whatIsMissing),
     .enabled(if: Display.isAvailable, Display.whatIsMissing),
-    .enabled(if: BusLaunchTests.isAvailable, "needs /usr/bin/python3 with gi: scripts/setup test"))
+    .enabled(if: LaunchScene.hasGLib, "needs /usr/bin/python3 with gi: scripts/setup test"))
 struct BusLaunchTests {
-    static let isAvailable: Bool = {
-        guard let probe = try? Child("/usr/bin/python3", ["-c", "from gi.repository import Gio"]) else {
-            return false
-        }
-        return (try? probe.waitForExit()) == .exited(0)
-    }()
-
     /// An agent, and an application that writes down what it is asked.
     private final class Scene {
         let display: Display

@@ -23,6 +23,14 @@ final class LaunchScene {
     private static let root = URL(fileURLWithPath: source).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
 
+    /// Whether programs can be written with GLib's application.
+    static let hasGLib: Bool = {
+        guard let probe = try? Child("/usr/bin/python3", ["-c", "from gi.repository import Gio"]) else {
+            return false
+        }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+
     /// A start, as the daemon is told of it.
     struct Started {
         let number: UInt64
