@@ -14,7 +14,6 @@ public struct MIMETypes: Sendable {
     public static let unknown = "application/octet-stream"
     static let plainText = "text/plain"
     private static let directory = "inode/directory"
-    private static let empty = "application/x-zerosize"
 
     /// Reads the databases below the directories' `mime`. What cannot be read is left out.
     public init(_ directories: BaseDirectories = BaseDirectories()) {
@@ -89,7 +88,6 @@ public struct MIMETypes: Sendable {
 
     /// The type of a file whose name means one of several, or none.
     func type(named: [String], beginning: [UInt8]) -> String {
-        if named.isEmpty, beginning.isEmpty { return Self.empty }
         let found = magic.type(of: beginning)
         if named.isEmpty {
             return found?.type ?? (Self.isText(beginning) ? Self.plainText : Self.unknown)
@@ -113,7 +111,7 @@ public struct MIMETypes: Sendable {
         return count < 0 ? nil : Array(bytes.prefix(count))
     }
 
-    /// Whether there is no control character in it but those that texts have.
+    /// Whether there is no control character in it but those that texts have. What is empty is to be written.
     private static func isText(_ bytes: [UInt8]) -> Bool {
         bytes.allSatisfy { ($0 >= 0x20 && $0 != 0x7F) || (0x08...0x0D).contains($0) }
     }
