@@ -84,7 +84,8 @@ let package = Package(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
-            name: "GateActor", dependencies: ["Desktop"], path: "Tests/GateActor", swiftSettings: settings),
+            name: "GateActor", dependencies: ["Desktop", "AppStateBus", "Linux"], path: "Tests/GateActor",
+            swiftSettings: settings),
         .executableTarget(
             name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
             path: "Tests/WindowActor", swiftSettings: settings),
