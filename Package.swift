@@ -49,15 +49,18 @@ let package = Package(
         .systemLibrary(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
+        .target(name: "Desktop", dependencies: ["AppStateBus", "Linux"], swiftSettings: settings),
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",
-            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules"],
+            dependencies: [
+                "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
+            ],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
             dependencies: [
-                "AppStateContract", "AppStateBus", "Linux", "SessionRules",
+                "AppStateContract", "AppStateBus", "Linux", "SessionRules", "Desktop",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: settings),
@@ -81,6 +84,9 @@ let package = Package(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
+            name: "GateActor", dependencies: ["Desktop", "AppStateBus", "Linux"], path: "Tests/GateActor",
+            swiftSettings: settings),
+        .executableTarget(
             name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
             path: "Tests/WindowActor", swiftSettings: settings),
         .executableTarget(
@@ -89,7 +95,7 @@ let package = Package(
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
+                "Windows", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
                 "TestSupport",
                 "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",
@@ -97,6 +103,10 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
+        .testTarget(
+            name: "DesktopTests",
+            dependencies: ["Desktop", "AppStateBus", "Linux", "TestSupport", "GateActor"],
+            swiftSettings: settings),
         .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),

@@ -1,11 +1,12 @@
 // What both forms of the extension have in common: GNOME Shell's windows on the session bus, as
-// dbus/org.appstate1.Shell.xml describes it. Gio, GLib and Shell are imported before.
+// dbus/org.appstate1.Shell.xml describes it. Gio, GLib, Shell and Main are imported before.
 
 const NAME = 'org.appstate1.Shell';
 const PATH = '/org/appstate1/Shell';
 const INTERFACE = `<node><interface name="${NAME}">
 <method name="ListWindows"><arg name="windows" type="a(tussbbb)" direction="out"/></method>
 <method name="Minimize"><arg name="windows" type="at" direction="in"/></method>
+<method name="Activate"><arg name="windows" type="at" direction="in"/></method>
 <signal name="Changed"/>
 </interface></node>`;
 
@@ -59,6 +60,16 @@ class WindowReport {
         for (const window of this._windows) {
             if (numbers.includes(window.get_id()))
                 window.minimize();
+        }
+    }
+
+    /** The method: brings windows to the front, the last one foremost; those that are gone are passed over. */
+    Activate(numbers) {
+        for (const number of numbers) {
+            for (const window of this._windows) {
+                if (window.get_id() === number)
+                    Main.activateWindow(window, global.display.get_current_time_roundtrip());
+            }
         }
     }
 

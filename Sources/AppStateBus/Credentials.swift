@@ -86,3 +86,31 @@ extension Credentials {
         self.pidDescriptor = pidDescriptor
     }
 }
+
+extension Bus {
+    /// Asks for the process of the connection that has a name, and a descriptor that holds it.
+    ///
+    /// - Parameters:
+    ///   - name: unique or well-known.
+    ///   - answered: gets its pid, and the pidfd where the bus gives one, which is the taker's to close; nil: nobody has
+    ///     the name, or the bus does not know the process.
+    /// - Returns: the question; without it there is no answer.
+    public func askHeldProcess(
+        of name: String, _ answered: @escaping (_ process: (pid: Int32, descriptor: Int32?)?) -> Void
+    ) throws(BusFailure) -> Slot {
+        let request = try newDriverCall("GetConnectionCredentials")
+        try request.append(name)
+        return try callAsync(request) { reply in
+            answered(reply.isError ? nil : try? Credentials.process(reading: reply, of: name))
+        }
+    }
+}
+
+extension Credentials {
+    fileprivate static func process(
+        reading reply: borrowing Message, of name: String
+    ) throws(BusFailure) -> (pid: Int32, descriptor: Int32?) {
+        var credentials = try Credentials(reading: reply, of: name)
+        return (credentials.pid, credentials.takePidDescriptor())
+    }
+}

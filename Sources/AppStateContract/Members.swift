@@ -189,6 +189,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
 public enum ShellMember: String, Sendable {
     case listWindows = "ListWindows"
     case minimize = "Minimize"
+    case activate = "Activate"
     case changed = "Changed"
 }
 

@@ -39,6 +39,9 @@
 #ifndef __NR_process_madvise
 #define __NR_process_madvise 440
 #endif
+#ifndef __NR_close_range
+#define __NR_close_range 436
+#endif
 #ifndef __NR_process_mrelease
 #define __NR_process_mrelease 448
 #endif
@@ -54,6 +57,11 @@ static inline int clinux_result(long result) {
 // Since Linux 5.3; glibc wraps it only since 2.36, in a header outside its module map.
 static inline int clinux_pidfd_open(int pid, unsigned int flags) {
     return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
+}
+
+// Since Linux 5.9; the C library declares it for _GNU_SOURCE alone.
+static inline int clinux_close_range(unsigned int first) {
+    return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
 }
 
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and read as any other.

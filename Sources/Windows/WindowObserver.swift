@@ -23,6 +23,15 @@ public protocol WindowObserver: AnyObject {
     /// - Parameter windows: their numbers.
     /// - Throws: `unsupported` where this display server lets nobody do that.
     func minimize(_ windows: [UInt64]) throws(ObserverFailure)
+    /// Has windows brought to the front, as a taskbar would: on the desktop where they are, minimized or not. The last one
+    /// gets the focus. Those that are gone are passed over.
+    ///
+    /// - Parameters:
+    ///   - windows: their numbers.
+    ///   - token: the startup id or activation token of what the user did; nil: there is none. Where windows are X11's, the
+    ///     time of it counts.
+    /// - Throws: `unsupported` where this display server lets nobody do that.
+    func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure)
     /// Has `handler` called while an X server does not answer what it was asked, with how often it was for this answer:
     /// every 100 ms. An application that was stopped while it had the server to itself keeps everybody waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
@@ -39,6 +48,9 @@ extension WindowObserver {
     public func takeNotices() -> [String] { [] }
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
         throw .unsupported("\(subject) lets nobody else minimize windows")
+    }
+    public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        throw .unsupported("\(subject) lets nobody else activate windows")
     }
     public var isBlind: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}

@@ -15,7 +15,7 @@ final class Agent {
     private var observer: (any WindowObserver)?
     private var source: Source?
     private var bus: Bus?
-    /// There is no connection to the bus, on purpose: the observer is blind.
+    /// Nothing is reported, on purpose: the observer is blind.
     private var isSilent = false
     private var reporter: Reporter?
     private var exemptions: Exemptions?
@@ -43,6 +43,8 @@ final class Agent {
     /// Those that are registered, as far as it is known.
     private var entries: [Int32: Registry.Entry] = [:]
     private let adoption: Adoption
+    private var launching: Launching?
+    private var launches: LaunchService?
     private var configuration: Configuration
     private var configurationWatch: ConfigurationWatch?
     private var reconnection: Timer?
@@ -75,9 +77,13 @@ final class Agent {
         watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
-        try watch(Desktop.observer())
+        launching = try Launching(loop: loop, journal: journal) {
+            [unowned self] window, token throws(ObserverFailure) in
+            try raise(window, token)
+        }
+        try watch(DisplayServer.observer())
         isSilent = isBlind
-        if isSilent { report() } else { try connect() }
+        try connect()
         watchCalls()
         watchStarts()
         watchConnections()
@@ -128,7 +134,7 @@ final class Agent {
     /// Who calls a suspended application has it run. On a bus that does not show calls, whoever may be called is never
     /// suspended.
     private func watchCalls() {
-        guard let address = Desktop.sessionBus else { return }
+        guard let address = DisplayServer.sessionBus else { return }
         do {
             calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
                 if !isSeen { watchSessionNames(at: address) }
@@ -185,7 +191,7 @@ final class Agent {
     }
 
     private func watchInhibitors() {
-        guard let address = Desktop.sessionBus else { return }
+        guard let address = DisplayServer.sessionBus else { return }
         do {
             inhibitors = try SessionInhibitors(address: address, loop: loop, journal: journal) {
                 [unowned self] in tell(.inhibitor, $0)
@@ -215,7 +221,7 @@ final class Agent {
         do {
             guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
             lastLook = loop.now
-            try watch(Desktop.observer())
+            try watch(DisplayServer.observer())
             settleConnection()
             report()
         } catch {
@@ -231,6 +237,7 @@ final class Agent {
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
         reporter?.report(windows ?? [])
+        launching?.look(at: windows ?? [])
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
         // Rules that count on battery only are not lifted before it is known whether the machine runs on it.
         if registry?.isKnown == true, power == nil || power?.isBattery != nil {
@@ -247,6 +254,13 @@ final class Agent {
         } catch {
             journal.log(.notice, "\(error)")
         }
+    }
+
+    private func raise(_ window: UInt64, _ token: String?) throws(ObserverFailure) {
+        guard let observer, let own = observer.system.window(numbered: window) else {
+            throw .unreachable("there is no display server")
+        }
+        try observer.activate([own], token: token)
     }
 
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
@@ -289,6 +303,18 @@ final class Agent {
         try bus.attach(to: loop)
         try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
         let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not tell: \($0)") }
+        if let launching {
+            launches = try LaunchService(
+                bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
+                launching: launching)
+        }
+        if !isSilent { try beginReports(over: bus, deaf) }
+        self.bus = bus
+        watchPower()
+        report()
+    }
+
+    private func beginReports(over bus: Bus, _ deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
         // Before the windows, with which the daemon begins to suspend again.
         exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         exemptions?.report(exempt)
@@ -308,9 +334,6 @@ final class Agent {
             configured: { [unowned self] in registry?.ruled($0) })
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         adoption.use(bus)
-        self.bus = bus
-        watchPower()
-        report()
     }
 
     private func watchPower() {
@@ -333,13 +356,14 @@ final class Agent {
         reconnection?.arm(at: loop.now + reconnectionDelay)
     }
 
-    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy.
+    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
+    /// was reported ends with the connection.
     private var isBlind: Bool { observer?.isBlind == true }
 
     private func settleConnection() {
         guard isBlind != isSilent else { return }
         isSilent = isBlind
-        if isSilent { disconnect() } else { reconnect() }
+        reconnect()
     }
 
     private func disconnect() {
@@ -351,12 +375,12 @@ final class Agent {
         power = nil
         follow([], [])
         adoption.use(nil)
+        launches = nil
         bus = nil
     }
 
     private func reconnect() {
         disconnect()
-        guard !isSilent else { return }
         do throws(BusFailure) {
             try connect()
             reconnectionDelay = Self.shortestDelay

@@ -56,11 +56,17 @@ final class GnomeObserver: WindowObserver {
         return notices
     }
 
-    func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+    func minimize(_ windows: [UInt64]) throws(ObserverFailure) { try tell(.minimize, windows) }
+
+    func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        try tell(.activate, windows)
+    }
+
+    private func tell(_ member: ShellMember, _ windows: [UInt64]) throws(ObserverFailure) {
         do throws(BusFailure) {
             let message = try bus.newCall(
                 destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: ShellMember.minimize.rawValue)
+                member: member.rawValue)
             try message.append(windows)
             try bus.send(message)
         } catch {

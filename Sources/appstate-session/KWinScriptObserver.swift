@@ -20,6 +20,13 @@ final class KWinScriptObserver: WindowObserver {
     private var desk = ScriptedDesk()
     private var slots: [Slot] = []
     private var notices: [String] = []
+    /// Where KWin finds scripts.
+    private let runtime: String
+    /// What it has been asked, and has not done.
+    private var orders: [Int: KWinOrder] = [:]
+    private var lastOrder = 0
+
+    private static let mostOrders = 16
 
     private static let name = "org.kde.KWin"
     /// The errors of a KWin that does not answer, or not any more.
@@ -46,11 +53,12 @@ final class KWinScriptObserver: WindowObserver {
     ) throws(ObserverFailure) {
         kwin = try SessionPeer("KWin", name: Self.name, address: address)
         script = "appstate-session\(kwin.bus.uniqueName)"
-        try checkDisplay(display)
-        let text = try Self.text(in: directories)
         guard let runtime else {
             throw .unsupported("XDG_RUNTIME_DIR, where KWin would find our script, is not set")
         }
+        self.runtime = runtime
+        try checkDisplay(display)
+        let text = try Self.text(in: directories)
         let path = "\(runtime)/\(script)-\(getpid()).js"
         do throws(KernelFailure) {
             try WholeFile.write("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", to: path)
@@ -93,6 +101,26 @@ final class KWinScriptObserver: WindowObserver {
     func takeNotices() -> [String] {
         defer { notices = [] }
         return notices
+    }
+
+    /// By a script of its own, which ends at once: nobody can call one that stays.
+    func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        guard orders.count < Self.mostOrders else {
+            throw .unreachable("KWin has not done what it was asked before")
+        }
+        lastOrder += 1
+        let number = lastOrder
+        do throws(KernelFailure) {
+            orders[number] = try KWinOrder(
+                KWinOrder.activation(of: windows), name: "\(script)-\(number)", directory: runtime,
+                kwin: kwin,
+                done: { [unowned self] failure in
+                    orders[number] = nil
+                    if let failure { notices.append("KWin does not activate a window: \(failure)") }
+                })
+        } catch {
+            throw .unreachable("KWin cannot be given our script: \(error)")
+        }
     }
 
     private func lose(_ why: String) {

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Glibc
 import Systemd
 import Windows
@@ -8,6 +9,9 @@ import Windows
 @main
 enum Main {
     static func main() {
+        if CommandLine.arguments.dropFirst().first == GateProgram.option {
+            GateProgram.run(CommandLine.arguments.dropFirst(2))
+        }
         switch Arguments(CommandLine.arguments.dropFirst()) {
         case .help:
             print(Arguments.usage)

@@ -28,7 +28,9 @@ struct AppStateCtl: ParsableCommand {
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
-            List.self, Show.self, Explain.self, History.self, Monitor.self, Status.self, Register.self,
+            List.self, Show.self, Explain.self, History.self, Monitor.self, Status.self, Launch.self,
+            Open.self,
+            Register.self,
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,

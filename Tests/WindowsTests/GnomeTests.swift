@@ -31,6 +31,10 @@ struct GnomeTests {
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])
         try shell.press(.alt, .tab)
         try watch.wait("one is back") { $0.contains { $0.focused } }
+        try watch.observer.activate([try watch.window("Alpha").number], token: nil)
+        try watch.wait("the first is in front") { $0.contains { $0.appID == "Alpha" && $0.focused } }
+        try watch.observer.activate([try watch.window("Beta").number], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
         let other = try shell.watch()
         try other.wait("the same") { $0 == watch.observer.windows }
     }

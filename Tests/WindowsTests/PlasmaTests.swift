@@ -53,6 +53,28 @@ struct PlasmaTests {
         for one in [watch, other] { try one.wait(for: ["Alpha focused", "Beta"]) }
     }
 
+    @Test("brought to the front, minimized or on another desktop", arguments: KWin.Way.allCases)
+    func activate(_ way: KWin.Way) throws {
+        let kwin = try KWin.letting(way)
+        let watch = try kwin.watch(way)
+        let (alpha, beta) = (try kwin.app(), try kwin.app())
+        _ = try alpha.open("Alpha", "The first")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "The second")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try watch.observer.activate([try watch.window("Alpha").number], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try beta.ask("bar minimize The second")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try watch.observer.activate([try watch.window("Beta").number], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(watch.observer.takeNotices() == [])
+        // The script is told to go before the window is seen in front; its file goes with the last answer.
+        try watch.wait("nothing is left of the script") { _ in
+            (try? kwin.files().allSatisfy { !$0.hasSuffix(".js") }) ?? false
+        }
+    }
+
     @Test("virtual desktops, and the desktop shown", arguments: KWin.Way.allCases)
     func desktops(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)

@@ -69,6 +69,25 @@ struct TilerTests {
         try watch.wait(for: ["Alpha", "Beta focused"])
         try watch.observer.minimize([try watch.window("Beta").number])
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try watch.observer.activate([try watch.window("Beta").number], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
+    }
+
+    @Test("brought to the front, from another workspace too", arguments: Tiler.Kind.present)
+    func activate(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        _ = (try app.open("Alpha"), try app.open("Beta"))
+        try watch.wait("two windows") { $0.count == 2 }
+        try watch.observer.activate([try watch.window("Alpha").number], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try watch.observer.activate([try watch.window("Beta").number], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try tiler.command("workspace other")
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try watch.observer.activate([try watch.window("Alpha").number], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
     }
 
     @Test("workspaces and tabs", arguments: Tiler.Kind.present)

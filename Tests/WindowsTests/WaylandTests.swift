@@ -68,6 +68,25 @@ struct WaylandTests {
         #expect(watch.observer.windows.allSatisfy { $0.process == app.pid })
     }
 
+    @Test("brought to the front", arguments: Compositor.Kind.present)
+    func activate(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        _ = try alpha.open("Alpha", "a")
+        try watch.wait(for: ["Alpha focused"])
+        _ = try beta.open("Beta", "b")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try watch.observer.activate([try watch.window("Alpha").number, 1 << 40], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        if kind == .labwc {
+            try watch.observer.minimize([try watch.window("Beta").number])
+            try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        }
+        try watch.observer.activate([try watch.window("Beta").number], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
+    }
+
     @Test("closed, crashed", arguments: Compositor.Kind.present)
     func ends(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

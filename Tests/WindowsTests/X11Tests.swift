@@ -70,6 +70,25 @@ struct X11Tests {
         try watch.wait(for: ["Alpha minimized", "Beta focused"])
     }
 
+    @Test("brought to the front, minimized or on another desktop", arguments: WindowManager.present)
+    func activate(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        try display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try watch.observer.activate([UInt64(first), 1 << 40], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        try watch.observer.minimize([UInt64(second)])
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        try watch.observer.activate([UInt64(second)], token: "example-1-host-2_TIME0")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        // The last one counts.
+        try watch.observer.activate([UInt64(second), UInt64(first)], token: nil)
+        try watch.wait(for: ["Alpha focused", "Beta"])
+    }
+
     @Test("another workspace, and a window that is moved there", arguments: WindowManager.present)
     func workspaces(_ manager: WindowManager) throws {
         let display = try Display(manager)

@@ -3,6 +3,7 @@
 /* exported init */
 
 const {Gio, GLib, Shell} = imports.gi;
+const Main = imports.ui.main;
 
 class Extension {
     enable() {

@@ -5,6 +5,7 @@ import GLib from 'gi://GLib';
 import Shell from 'gi://Shell';
 
 import {Extension} from 'resource:///org/gnome/shell/extensions/extension.js';
+import * as Main from 'resource:///org/gnome/shell/ui/main.js';
 
 export default class AppStateExtension extends Extension {
     enable() {

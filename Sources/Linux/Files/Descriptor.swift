@@ -52,3 +52,8 @@ extension Descriptor {
         return Descriptor(owning: result)
     }
 }
+
+extension Descriptor {
+    /// Closes all from a number on, whoever has them: for a process that is about to run another program.
+    public static func closeAll(from first: Int32) { _ = clinux_close_range(UInt32(first)) }
+}

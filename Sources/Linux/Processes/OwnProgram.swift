@@ -17,6 +17,9 @@ public enum OwnProgram {
         return KernelFailure(operation: "execv", subject: path, errno: number)
     }
 
+    /// Its file; the one that has taken its place where it was replaced since.
+    public static var path: String { (try? Proc().formerExecutable(of: getpid())) ?? link }
+
     /// Leads to it also when its file was replaced.
     private static let link = "/proc/self/exe"
 }

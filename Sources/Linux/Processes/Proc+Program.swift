@@ -19,6 +19,12 @@ extension Proc {
         return path
     }
 
+    /// The same; where the file was removed or replaced meanwhile, the path that it had.
+    func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
+        let path = try target(ofExecutable: pid)
+        return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path
+    }
+
     private static let deleted = " (deleted)"
 
     private func target(ofExecutable pid: Int32) throws(KernelFailure) -> String {

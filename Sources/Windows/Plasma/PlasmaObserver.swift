@@ -80,6 +80,18 @@ public final class PlasmaObserver: WindowObserver {
         }
     }
 
+    public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        let minimized = CWAYLAND_PLASMA_WINDOW_MINIMIZED.rawValue
+        let active = CWAYLAND_PLASMA_WINDOW_ACTIVE.rawValue
+        for number in windows {
+            for (window, client) in desk.clients where client.number == number {
+                connection.ask(
+                    CWAYLAND_PLASMA_WINDOW_SET_STATE.rawValue, of: window,
+                    [wl_argument(u: minimized | active), wl_argument(u: active)])
+            }
+        }
+    }
+
     // MARK: Windows
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {

@@ -82,8 +82,17 @@ public final class SwayObserver: WindowObserver {
 
     /// To the scratchpad: nothing else is out of sight there.
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        try command("move scratchpad", windows)
+    }
+
+    /// What is in the scratchpad is shown by that, too.
+    public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        try command("focus", windows)
+    }
+
+    private func command(_ command: String, _ windows: [UInt64]) throws(ObserverFailure) {
         let criterion = system == .i3 ? "id" : "con_id"
-        let commands = windows.map { "[\(criterion)=\($0)] move scratchpad" }
+        let commands = windows.map { "[\(criterion)=\($0)] \(command)" }
         if commands.isEmpty { return }
         try connection.send(.runCommand, commands.joined(separator: "; "))
     }

@@ -11,6 +11,8 @@ public final class ForeignToplevelObserver: WindowObserver {
     public private(set) var windows: [ObservedWindow] = []
     private let connection: WaylandConnection
     private var owners: WindowOwners
+    /// Whose focus goes to windows that are activated; bound when the first is.
+    private var seat: OpaquePointer?
     private var toplevels: [OpaquePointer: Toplevel] = [:]
     private var lastNumber: UInt64 = 0
     private var activations: UInt64 = 0
@@ -75,6 +77,17 @@ public final class ForeignToplevelObserver: WindowObserver {
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
         for (handle, toplevel) in toplevels where windows.contains(toplevel.number) {
             connection.ask(CWAYLAND_TOPLEVEL_SET_MINIMIZED.rawValue, of: handle)
+        }
+    }
+
+    public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        seat = seat ?? connection.bind(cwayland_seat_interface())
+        guard let seat else { throw .unsupported("\(subject) has no seat that a window could be active on") }
+        for number in windows {
+            for (handle, toplevel) in toplevels where toplevel.number == number {
+                connection.ask(CWAYLAND_TOPLEVEL_UNSET_MINIMIZED.rawValue, of: handle)
+                connection.ask(CWAYLAND_TOPLEVEL_ACTIVATE.rawValue, of: handle, [wl_argument(o: seat)])
+            }
         }
     }
 

@@ -45,6 +45,14 @@ public final class X11Observer: WindowObserver {
         connection.flush()
     }
 
+    public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        let time = token.flatMap(StartupID.time(of:)) ?? 0
+        for window in windows.compactMap(xcb_window_t.init(exactly:)) where desk.clients[window] != nil {
+            connection.activate(window, at: time, by: atoms[.activeWindow])
+        }
+        connection.flush()
+    }
+
     public func dispatch() throws(ObserverFailure) {
         takeEvents()
         // Reading takes a round trip, in which more may come: window managers say that nothing is active before they

@@ -7,6 +7,8 @@ final class XConnection {
     /// The display as it was asked for.
     let display: String
     let root: xcb_window_t
+    /// The number of the screen that the root window is of.
+    let screen: Int32
     let pointer: OpaquePointer
     /// The number of XFixes' event, once it is asked for.
     var selectionNotify: Int32?
@@ -27,6 +29,7 @@ final class XConnection {
             xcb_disconnect(connection)
             throw .unreachable("no X server answers at display \(name)")
         }
+        self.screen = screen
         var screens = xcb_setup_roots_iterator(setup)
         while screen > 0, screens.rem > 1 {
             xcb_screen_next(&screens)
@@ -108,12 +111,28 @@ final class XConnection {
     /// Asks the window manager to have a window put away: ICCCM 4.1.4, "Changing Window State".
     func iconify(_ window: xcb_window_t, by changeState: xcb_atom_t) {
         let iconicState: UInt32 = 3
+        tellManager(changeState, about: window, iconicState)
+    }
+
+    /// Asks the window manager to bring a window to the front, as a pager does whom the user has told to: Extended Window
+    /// Manager Hints 1.5, "_NET_ACTIVE_WINDOW".
+    ///
+    /// - Parameter time: of what the user did, by the server's clock; 0: not known.
+    func activate(_ window: xcb_window_t, at time: UInt32, by activeWindow: xcb_atom_t) {
+        let pager: UInt32 = 2
+        tellManager(activeWindow, about: window, pager, time)
+    }
+
+    private func tellManager(
+        _ type: xcb_atom_t, about window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0
+    ) {
         var message = xcb_client_message_event_t()
         message.response_type = UInt8(XCB_CLIENT_MESSAGE)
         message.format = 32
         message.window = window
-        message.type = changeState
-        message.data.data32.0 = iconicState
+        message.type = type
+        message.data.data32.0 = first
+        message.data.data32.1 = second
         let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
         withUnsafeBytes(of: &message) { bytes in
             _ = xcb_send_event(pointer, 0, root, mask, bytes.bindMemory(to: CChar.self).baseAddress)

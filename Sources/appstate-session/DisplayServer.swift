@@ -3,7 +3,7 @@ import Linux
 import Windows
 
 /// Finds out what there is to watch.
-enum Desktop {
+enum DisplayServer {
     /// The observer that answers.
     ///
     /// - Throws: where none answers, with all that was tried; `unsupported` where that will be so the next time too.
@@ -95,9 +95,13 @@ enum Desktop {
 
     /// The address of the session bus; nil where there is none.
     static var sessionBus: String? {
-        if let address = Environment["DBUS_SESSION_BUS_ADDRESS"] { return address }
+        Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userBus
+    }
+
+    /// The address of the user's bus, which all of their sessions share; where there is none, that of the session bus.
+    static var userBus: String? {
         guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
-            return nil
+            return Environment["DBUS_SESSION_BUS_ADDRESS"]
         }
         return "unix:path=\(path)"
     }

@@ -1,0 +1,62 @@
+/// Why an application cannot be started, or nothing opens a file or URL.
+public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible {
+    /// No directory of applications has an entry of this id.
+    case noEntry(id: String)
+    /// The entry says `Hidden=true`: for the desktop it does not exist.
+    case hidden(id: String, path: String)
+    /// Its file cannot be read.
+    case unreadable(path: String, why: String)
+    /// Its `Type` is another than `Application`; empty: it has none.
+    case notApplication(id: String, type: String)
+    /// The program that `TryExec` names is not installed.
+    case tryExecMissing(id: String, program: String)
+    /// The program that `Exec` names is not installed.
+    case programMissing(id: String, program: String)
+    /// The directory that `Path` names is not there.
+    case directoryMissing(id: String, directory: String)
+    /// `Exec` is no command line.
+    case brokenExec(id: String, exec: String, why: String)
+    /// `Exec` has a field code that the specification does not know; empty: a percent sign at its end.
+    case unknownFieldCode(id: String, exec: String, code: String)
+    /// It has no `Exec`.
+    case nothingToStart(id: String)
+    /// It wants a terminal, and no terminal emulator is installed.
+    case noTerminal(id: String)
+    /// Its program takes files of this machine only.
+    case remoteURL(id: String, url: String)
+    /// It is neither a URL nor an absolute path.
+    case notURL(String)
+    /// There is no such file.
+    case noFile(path: String)
+    /// No installed application opens this.
+    case noHandler(what: String, type: String)
+    /// The system would not start it.
+    case notStarted(id: String, why: String)
+
+    /// One sentence that names the value.
+    public var description: String {
+        switch self {
+        case .noEntry(let id): "there is no desktop entry \(id)"
+        case .hidden(let id, let path): "the desktop entry \(id) is hidden by \(path)"
+        case .unreadable(let path, let why): "the desktop entry \(path) cannot be read: \(why)"
+        case .notApplication(let id, ""): "the desktop entry \(id) has no Type"
+        case .notApplication(let id, let type): "the desktop entry \(id) is no Application but a \(type)"
+        case .tryExecMissing(let id, let program):
+            "the program \(program) is not installed, which TryExec of \(id) names"
+        case .programMissing(let id, let program):
+            "the program \(program) is not installed, which Exec of \(id) names"
+        case .directoryMissing(let id, let directory):
+            "the directory \(directory) is not there, which Path of \(id) names"
+        case .brokenExec(let id, let exec, let why): "Exec of \(id) is no command line: \(why): \(exec)"
+        case .unknownFieldCode(let id, let exec, let code):
+            "Exec of \(id) has an unknown field code %\(code): \(exec)"
+        case .nothingToStart(let id): "the desktop entry \(id) has no Exec: there is nothing to start"
+        case .noTerminal(let id): "\(id) runs in a terminal, and no terminal emulator is installed"
+        case .remoteURL(let id, let url): "\(id) opens files of this machine only, not \(url)"
+        case .notURL(let text): "\(text) is neither a URL nor an absolute path"
+        case .noFile(let path): "there is no file \(path)"
+        case .noHandler(let what, let type): "no application is installed that opens \(what) (\(type))"
+        case .notStarted(let id, let why): "\(id) was not started: \(why)"
+        }
+    }
+}

@@ -1,0 +1,103 @@
+import Glibc
+import Linux
+
+/// A process that waits at a gate, and then becomes the program that it was started for: its number stays the same.
+///
+/// It is our own program in a mode that no help text has: `--gate SOCKET [--directory DIRECTORY] -- PROGRAM ARGUMENTS…`,
+/// the arguments with what the program is called by.
+public enum GateProgram {
+    /// The first argument of the mode.
+    public static let option = "--gate"
+    private static let directoryOption = "--directory"
+
+    /// The arguments, without our own name, that have our program wait and then run another.
+    ///
+    /// - Parameters:
+    ///   - gate: the address of the gate.
+    ///   - directory: where to go before; nil: nowhere.
+    static func arguments(gate: String, _ invocation: Invocation, directory: String?) -> [String] {
+        [option, gate] + (directory.map { [directoryOption, $0] } ?? [])
+            + ["--", invocation.program] + invocation.arguments
+    }
+
+    /// Waits, and becomes the program, or ends: with 0 where it may not go on, so that nothing has failed; with 127 where
+    /// the program cannot be run, as a shell does; with 2 or 1 where it was called wrongly, or there is no gate.
+    ///
+    /// To be called before anything else: what this process has open, but for standard input, output and error, it closes.
+    ///
+    /// - Parameter arguments: what comes after `--gate`.
+    public static func run(_ arguments: some Sequence<String>) -> Never {
+        guard let order = Order(Array(arguments)[...]) else {
+            end(2, "appstate-session: --gate is for appstate-session alone")
+        }
+        Descriptor.closeAll(from: STDERR_FILENO + 1)
+        // Whoever started us may have blocked or ignored some, and programs inherit that.
+        var none = sigset_t()
+        sigemptyset(&none)
+        sigprocmask(SIG_SETMASK, &none, nil)
+        for number in 1...64 as ClosedRange<Int32> { signal(number, SIG_DFL) }
+        let gate: Int32
+        do throws(KernelFailure) {
+            gate = try GateSocket.open(order.gate, "connect to the gate", Glibc.connect).release()
+        } catch {
+            end(1, "appstate-session: \(error)")
+        }
+        guard GateSocket.peer(of: gate)?.uid == getuid() else {
+            end(1, "appstate-session: the gate \(order.gate) is another user's")
+        }
+        guard mayProceed(gate) else { exit(0) }
+        let failure = becomeProgram(order)
+        // Whoever keeps the gate hears of it. That it hears nothing more tells it of success: the socket closes by itself.
+        withUnsafeBytes(of: failure.errno) { _ = write(gate, $0.baseAddress, $0.count) }
+        end(127, "appstate-session: \(failure)")
+    }
+
+    private struct Order {
+        let gate: String
+        var directory: String?
+        let program: String
+        let arguments: [String]
+
+        init?(_ words: ArraySlice<String>) {
+            var words = words
+            guard let gate = words.popFirst() else { return nil }
+            self.gate = gate
+            if words.first == directoryOption {
+                words.removeFirst()
+                directory = words.popFirst()
+            }
+            guard words.popFirst() == "--", let program = words.popFirst(), !words.isEmpty else { return nil }
+            self.program = program
+            arguments = Array(words)
+        }
+    }
+
+    private static func mayProceed(_ gate: Int32) -> Bool {
+        var word: UInt8 = 0
+        while true {
+            let count = read(gate, &word, 1)
+            if count < 0, errno == EINTR { continue }
+            return count == 1 && word == GateSocket.proceed
+        }
+    }
+
+    private static func becomeProgram(_ order: Order) -> KernelFailure {
+        if let directory = order.directory, chdir(directory) != 0 {
+            return KernelFailure(operation: "chdir", subject: directory, errno: errno)
+        }
+        // GLib's programs know by the number that the variable is about them, and not about who started them.
+        if Environment["GIO_LAUNCHED_DESKTOP_FILE"] != nil {
+            setenv("GIO_LAUNCHED_DESKTOP_FILE_PID", "\(getpid())", 1)
+        }
+        var arguments: [UnsafeMutablePointer<CChar>?] = order.arguments.map { strdup($0) }
+        arguments.append(nil)
+        execv(order.program, &arguments)
+        return KernelFailure(operation: "run", subject: order.program, errno: errno)
+    }
+
+    private static func end(_ status: Int32, _ sentence: String) -> Never {
+        let line = Array((sentence + "\n").utf8)
+        _ = write(STDERR_FILENO, line, line.count)
+        exit(status)
+    }
+}

@@ -1,0 +1,192 @@
+public import AppStateBus
+import Glibc
+public import Linux
+
+/// Starts programs: each in a transient unit of the user's service manager, or, where there is none, as a child in a session
+/// of its own. Either waits at a gate first.
+public final class ProgramStarter {
+    private let loop: EventLoop
+    private let bus: Bus?
+    private let executable: String
+    private let directory: String?
+    private var lastNumber: UInt64 = 0
+    /// Starts under way, and programs whose end nobody knows yet.
+    private var starts: [UInt64: Start] = [:]
+
+    /// - Parameters:
+    ///   - loop: everything is done on it.
+    ///   - bus: the user's bus, attached to the loop, on which the service manager is; nil: there is none.
+    ///   - executable: our own program: it runs `GateProgram` where it is called with `--gate`.
+    ///   - directory: where gates are, a directory of this user alone; nil: they have no place in the file system.
+    public init(
+        loop: EventLoop, bus: Bus?, executable: String, directory: String? = Environment["XDG_RUNTIME_DIR"]
+    ) {
+        self.loop = loop
+        self.bus = bus
+        self.executable = executable
+        self.directory = directory
+    }
+
+    /// Starts a program, up to its gate.
+    ///
+    /// - Parameter done: called once, from the loop: with the program that waits at its gate, or why there is none.
+    public func start(
+        _ request: ProgramRequest, _ done: @escaping (Result<StartedProgram, DesktopFailure>) -> Void
+    ) {
+        lastNumber += 1
+        let number = lastNumber
+        let start = Start(
+            request, number, loop: loop, over: { [weak self] in self?.starts[number] = nil }, done)
+        starts[number] = start
+        do {
+            try start.begin(bus: bus, executable: executable, directory: directory)
+        } catch {
+            start.fail("\(error)")
+        }
+    }
+}
+
+/// One start, from the first call to the program's end.
+private final class Start {
+    private let request: ProgramRequest
+    private let number: UInt64
+    private let loop: EventLoop
+    private let over: () -> Void
+    private var done: ((Result<StartedProgram, DesktopFailure>) -> Void)?
+    private var gate: Gate?
+    private var timer: Timer?
+    private var call: UnitProgram.Call?
+    private var unit: UnitProgram?
+    private var child: ChildProgram?
+    private var started: StartedProgram?
+    private var end: Source?
+    /// What has come to the gate before we know which unit's it must be.
+    private var early: [WaitingProcess] = []
+
+    /// So long may it take until the program is at its gate, in microseconds.
+    private static let patience: UInt64 = 20_000_000
+    /// So long may the service manager take to tell how a process ended, in microseconds.
+    private static let endPatience: UInt64 = 1_000_000
+
+    init(
+        _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, over: @escaping () -> Void,
+        _ done: @escaping (Result<StartedProgram, DesktopFailure>) -> Void
+    ) {
+        self.request = request
+        self.number = number
+        self.loop = loop
+        self.over = over
+        self.done = done
+    }
+
+    func begin(bus: Bus?, executable: String, directory: String?) throws {
+        let gate = try Gate(loop: loop, directory: directory) { [weak self] in self?.arrived($0) }
+        self.gate = gate
+        timer = try loop.timer { [weak self] in self?.late() }
+        timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
+        guard let bus else { return try startChild(executable, gate) }
+        let arguments = GateProgram.arguments(gate: gate.address, request.invocation, directory: nil)
+        call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
+            [weak self] result in
+            self?.answered(result, executable, gate)
+        }
+    }
+
+    private func answered(
+        _ result: Result<UnitProgram, UnitProgram.Failure>, _ executable: String, _ gate: Gate
+    ) {
+        call = nil
+        do {
+            switch result {
+            case .success(let unit):
+                self.unit = unit
+                try unit.watch { [weak self] in self?.ended($0) }
+                let early = early
+                self.early = []
+                for process in early { arrived(process) }
+            case .failure(.noManager): try startChild(executable, gate)
+            case .failure(.refused(let why)): fail(why)
+            }
+        } catch {
+            fail("\(error)")
+        }
+    }
+
+    private func startChild(_ executable: String, _ gate: Gate) throws {
+        let place = request.invocation.directory ?? Environment["HOME"]
+        child = try ChildProgram(
+            executable,
+            [executable]
+                + GateProgram.arguments(gate: gate.address, request.invocation, directory: place),
+            environment: ProgramEnvironment.ofChild(request.environment), loop: loop
+        ) { [weak self] in self?.ended($0) }
+    }
+
+    // MARK: At the gate
+
+    private func arrived(_ process: WaitingProcess) {
+        if let child { return check(process, child.pid, unit: nil) }
+        // It may be faster than the answer to the call that started it.
+        guard let unit else { return early.append(process) }
+        unit.askProcess { [weak self] pid in self?.check(process, pid, unit: unit.unit) }
+    }
+
+    /// Any program of the user's could knock.
+    private func check(_ process: WaitingProcess, _ pid: Int32?, unit: String?) {
+        guard process.pid == pid, let done else { return }
+        let started = StartedProgram(request, process, unit: unit)
+        do throws(BusFailure) {
+            if unit != nil {
+                end = try loop.watch(process.descriptor) { [weak self] _ in self?.processEnded() }
+            }
+        } catch {
+            return fail("\(error)")
+        }
+        self.started = started
+        self.done = nil
+        gate?.close()
+        gate = nil
+        timer?.disarm()
+        done(.success(started))
+    }
+
+    /// The kernel says so; the service manager says how.
+    private func processEnded() {
+        end?.cancel()
+        end = nil
+        unit?.ask()
+        timer = try? loop.timer { [weak self] in self?.ended(.unknown) }
+        if let timer { timer.arm(at: loop.now + Self.endPatience) } else { ended(.unknown) }
+    }
+
+    private func ended(_ status: ExitStatus) {
+        guard let started else {
+            switch status {
+            case .exited(let code): return fail("it ended with \(code) before it could wait")
+            case .signalled(let signal, _):
+                return fail("it was killed by signal \(signal) before it could wait")
+            case .unknown: return fail("the service manager could not run it")
+            }
+        }
+        end?.cancel()
+        (end, timer) = (nil, nil)
+        unit?.release()
+        started.ended(status)
+        over()
+    }
+
+    private func late() { fail("it was not ready in time") }
+
+    func fail(_ why: String) {
+        guard let done else { return }
+        self.done = nil
+        gate?.close()
+        gate = nil
+        timer = nil
+        child?.kill()
+        call?.abandon()
+        unit?.stop()
+        done(.failure(.notStarted(id: request.id, why: why)))
+        over()
+    }
+}

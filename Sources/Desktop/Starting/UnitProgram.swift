@@ -1,0 +1,289 @@
+import AppStateBus
+import Glibc
+import Linux
+
+/// A process that the user's service manager has started in a transient unit of its own: org.freedesktop.systemd1(5).
+///
+/// The unit is referenced by our connection until we know how its process ended (`AddRef`); else it would be gone before it
+/// could be asked, and after us it is gone all the same.
+final class UnitProgram {
+    /// Why there is no unit.
+    enum Failure: Error {
+        /// There is no service manager on the bus.
+        case noManager
+        /// It refuses.
+        case refused(String)
+    }
+
+    let unit: String
+    private let bus: Bus
+    private let path: String
+    /// The service manager's connection: nobody else's word is taken.
+    private var manager = ""
+    private var match: Slot?
+    private var calls: [Slot] = []
+    private var ended: ((ExitStatus) -> Void)?
+    private var isReleased = false
+
+    static let name = "org.freedesktop.systemd1"
+    private static let managerPath = "/org/freedesktop/systemd1"
+    private static let managerInterface = "org.freedesktop.systemd1.Manager"
+    private static let service = "org.freedesktop.systemd1.Service"
+    private static let properties = "org.freedesktop.DBus.Properties"
+
+    /// How many names are tried: an agent before this one may have left some.
+    private static let attempts: UInt64 = 1_000
+
+    private init(_ unit: String, bus: Bus) {
+        self.unit = unit
+        self.bus = bus
+        path = UnitName.objectPath(unit)
+    }
+
+    /// Starts a unit.
+    ///
+    /// - Parameters:
+    ///   - request: what for.
+    ///   - command: its process: the file and its arguments.
+    ///   - number: the first number for its name.
+    ///   - done: gets the unit, whose process is about to run.
+    /// - Returns: the call under way.
+    static func start(
+        _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
+        bus: Bus,
+        done: @escaping (Result<UnitProgram, Failure>) -> Void
+    ) throws(BusFailure) -> Call {
+        let call = Call(request, command, number: number, bus: bus, done: done)
+        try call.send()
+        return call
+    }
+
+    /// A start under way. Let go, it is not heard of any more.
+    final class Call {
+        private let request: ProgramRequest
+        private let command: (program: String, arguments: [String])
+        private var number: UInt64
+        private let last: UInt64
+        private let bus: Bus
+        private var done: ((Result<UnitProgram, Failure>) -> Void)?
+        private var slot: Slot?
+        private var program: UnitProgram?
+
+        init(
+            _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
+            bus: Bus, done: @escaping (Result<UnitProgram, Failure>) -> Void
+        ) {
+            (self.request, self.command, self.number, self.bus) = (request, command, number, bus)
+            last = number + UnitProgram.attempts
+            self.done = done
+        }
+
+        func send() throws(BusFailure) {
+            let program = UnitProgram(UnitName.make(request.id, number), bus: bus)
+            self.program = program
+            let message = try program.startCall(request, command)
+            slot = try bus.callAsync(message) { [weak self] reply in
+                self?.answered(reply, program)
+            }
+        }
+
+        /// Has what may come of it yet end: the service manager hears of that after it has started it.
+        func abandon() {
+            done = nil
+            program?.stop()
+        }
+
+        private func answered(_ reply: borrowing Message, _ program: UnitProgram) {
+            guard let error = reply.error else {
+                program.manager = reply.sender ?? ""
+                return finish(.success(program))
+            }
+            switch error.name {
+            case "org.freedesktop.systemd1.UnitExists" where number < last:
+                number += 1
+                do throws(BusFailure) {
+                    try send()
+                } catch {
+                    finish(.failure(.refused("\(error)")))
+                }
+            case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
+                "org.freedesktop.DBus.Error.Disconnected":
+                finish(.failure(.noManager))
+            default: finish(.failure(.refused("\(error.name): \(error.message)")))
+            }
+        }
+
+        private func finish(_ result: Result<UnitProgram, Failure>) {
+            let done = done
+            self.done = nil
+            done?(result)
+        }
+    }
+
+    private func startCall(
+        _ request: ProgramRequest, _ command: (program: String, arguments: [String])
+    ) throws(BusFailure) -> Message {
+        let message = try managerCall("StartTransientUnit")
+        try message.append(unit)
+        try message.append("fail")
+        try message.withContainer(.array, "(sv)") { () throws(BusFailure) in
+            for (name, value) in Self.values(request) {
+                try message.withContainer(.struct, "sv") { () throws(BusFailure) in
+                    try message.append(name)
+                    try message.append(value)
+                }
+            }
+            try message.withContainer(.struct, "sv") { () throws(BusFailure) in
+                // Not ExecStart: a dollar sign in an argument would be the service manager's to read.
+                try message.append("ExecStartEx")
+                try message.append(
+                    .array(
+                        "(sasas)",
+                        [
+                            .structure([
+                                .string(command.program), .strings([command.program] + command.arguments),
+                                .strings(["no-env-expand"]),
+                            ])
+                        ]))
+            }
+        }
+        try message.withContainer(.array, "(sa(sv))") { () throws(BusFailure) in }
+        return message
+    }
+
+    private static func values(_ request: ProgramRequest) -> [(String, Variant)] {
+        var values: [(String, Variant)] = [
+            ("Description", .string(request.name)), ("Slice", .string("app.slice")),
+            ("Type", .string("exec")),
+            // Many a program is a script, or hands over to another of its own, and ends.
+            ("ExitType", .string("cgroup")),
+            // A browser's tab that was too large is not the whole browser.
+            ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
+            ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
+            ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment))),
+        ]
+        if let name = request.invocation.program.split(separator: "/").last {
+            values.append(("SyslogIdentifier", .string(String(name))))
+        }
+        if let entry = request.entry { values.append(("SourcePath", .string(entry))) }
+        if let directory = request.invocation.directory {
+            values.append(("WorkingDirectory", .string(directory)))
+        }
+        return values
+    }
+
+    // MARK: Its process
+
+    /// Asks for the number of its process.
+    func askProcess(_ answered: @escaping (_ pid: Int32?) -> Void) {
+        do throws(BusFailure) {
+            let message = try call("Get")
+            try message.append(Self.service)
+            try message.append("MainPID")
+            calls.append(
+                try bus.callAsync(message) { reply in
+                    guard case .uint32(let pid)? = try? reply.readVariant(), pid > 0 else {
+                        return answered(nil)
+                    }
+                    answered(Int32(bitPattern: pid))
+                })
+        } catch {
+            answered(nil)
+        }
+    }
+
+    /// Hears how its process ends.
+    ///
+    /// - Parameter ended: called once; `unknown`: it was not started, or the service manager does not tell.
+    func watch(_ ended: @escaping (ExitStatus) -> Void) throws(BusFailure) {
+        self.ended = ended
+        let rule =
+            "type='signal',sender='\(Self.name)',path='\(path)',interface='\(Self.properties)',"
+            + "member='PropertiesChanged',arg0='\(Self.service)'"
+        match = try bus.match(
+            rule,
+            // Where the bus refuses, `ask` is what is left.
+            failed: { _ in },
+            handler: { [weak self] message in
+                guard let self, message.sender == manager, (try? message.readString()) != nil else { return }
+                look(at: message)
+            })
+        ask()
+    }
+
+    /// Asks how its process ended. The answer, where it has, goes to `watch`.
+    func ask() {
+        guard ended != nil else { return }
+        do throws(BusFailure) {
+            let message = try call("GetAll")
+            try message.append(Self.service)
+            calls.append(
+                try bus.callAsync(message) { [weak self] reply in
+                    if reply.isError { self?.finish(.unknown) } else { self?.look(at: reply) }
+                })
+        } catch {
+            finish(.unknown)
+        }
+    }
+
+    private func look(at message: borrowing Message) {
+        guard let entries = try? message.readDictionary() else { return }
+        let values = Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
+        guard case .int32(let status)? = values["ExecMainStatus"] else { return }
+        switch values["ExecMainCode"] {
+        // CLD_EXITED, CLD_KILLED and CLD_DUMPED of waitid(2).
+        case .int32(1): finish(.exited(status))
+        case .int32(2): finish(.signalled(status, coreDumped: false))
+        case .int32(3): finish(.signalled(status, coreDumped: true))
+        default:
+            // It could not even be forked.
+            if case .string(let result)? = values["Result"], result != "success" { finish(.unknown) }
+        }
+    }
+
+    private func finish(_ status: ExitStatus) {
+        guard let ended else { return }
+        self.ended = nil
+        match = nil
+        release()
+        ended(status)
+    }
+
+    /// Lets the unit be collected once nothing runs in it.
+    func release() {
+        guard !isReleased else { return }
+        isReleased = true
+        tell("UnrefUnit")
+    }
+
+    /// Has everything in it end, and lets it be collected.
+    func stop() {
+        tell("StopUnit", "replace")
+        release()
+    }
+
+    private func tell(_ member: String, _ mode: String? = nil) {
+        do throws(BusFailure) {
+            let message = try managerCall(member)
+            try message.append(unit)
+            if let mode { try message.append(mode) }
+            try bus.send(message)
+        } catch {
+            // The connection is lost, and with it the reference.
+        }
+    }
+
+    private func managerCall(_ member: String) throws(BusFailure) -> Message {
+        let message = try bus.newCall(
+            destination: Self.name, path: Self.managerPath, interface: Self.managerInterface, member: member)
+        try message.forbidStart()
+        return message
+    }
+
+    private func call(_ member: String) throws(BusFailure) -> Message {
+        let message = try bus.newCall(
+            destination: Self.name, path: path, interface: Self.properties, member: member)
+        try message.forbidStart()
+        return message
+    }
+}

@@ -1,0 +1,58 @@
+import CWayland
+
+/// Asks a Wayland compositor for tokens that go with what is started, by xdg_activation_v1.
+///
+/// Without a surface of our own, and something that the user did to it, the compositor decides alone what a token is worth:
+/// those built on wlroots take it, KWin and GNOME Shell bring nobody to the front for it.
+public final class ActivationTokens {
+    private let connection: WaylandConnection
+    private let activation: OpaquePointer
+    private var pending: [OpaquePointer: (String?) -> Void] = [:]
+
+    /// The most that are asked for at once.
+    private static let mostPending = 64
+
+    /// Connects.
+    ///
+    /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
+    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol.
+    public init(display: String? = nil) throws(ObserverFailure) {
+        connection = try WaylandConnection(display: display)
+        guard let activation = connection.bind(cwayland_activation_interface()) else {
+            throw .unsupported("the compositor at WAYLAND_DISPLAY=\(connection.name) lacks xdg_activation_v1")
+        }
+        self.activation = activation
+    }
+
+    /// Can be read when there is something to dispatch. Open while this lives.
+    public var descriptor: Int32 { connection.descriptor }
+
+    /// Asks for a token.
+    ///
+    /// - Parameters:
+    ///   - appID: of what is started.
+    ///   - answered: gets it; nil: there is none.
+    public func ask(for appID: String, _ answered: @escaping (String?) -> Void) {
+        guard pending.count < Self.mostPending,
+            let token = connection.make(
+                cwayland_activation_token_interface(), by: CWAYLAND_ACTIVATION_GET_TOKEN.rawValue,
+                of: activation, [wl_argument(o: nil)])
+        else { return answered(nil) }
+        pending[token] = answered
+        connection.listen(to: token) { [unowned self] event, arguments in
+            guard event == CWAYLAND_ACTIVATION_TOKEN_DONE.rawValue else { return }
+            let text = arguments[0].text
+            connection.release(token, by: CWAYLAND_ACTIVATION_TOKEN_DESTROY.rawValue)
+            pending.removeValue(forKey: token)?(text.isEmpty ? nil : text)
+        }
+        appID.withCString { text in
+            connection.ask(CWAYLAND_ACTIVATION_TOKEN_SET_APP_ID.rawValue, of: token, [wl_argument(s: text)])
+        }
+        connection.ask(CWAYLAND_ACTIVATION_TOKEN_COMMIT.rawValue, of: token)
+    }
+
+    /// Takes in all that has come.
+    ///
+    /// - Throws: `ended` when the compositor is gone; nobody who asked is answered then.
+    public func dispatch() throws(ObserverFailure) { try connection.receive() }
+}

@@ -1,0 +1,88 @@
+import AppStateBus
+import Glibc
+import Linux
+
+/// A script that KWin runs once, and that is gone then.
+final class KWinOrder {
+    private let kwin: SessionPeer
+    private let name: String
+    private let path: String
+    private let done: (_ failure: String?) -> Void
+    private var call: Slot?
+
+    /// Has KWin load a script and run it, without waiting for it.
+    ///
+    /// - Parameters:
+    ///   - text: what it does, at once.
+    ///   - name: under which KWin knows it; nobody else's.
+    ///   - directory: where KWin finds it.
+    ///   - done: called once; with what went wrong, if anything.
+    init(
+        _ text: String, name: String, directory: String, kwin: SessionPeer,
+        done: @escaping (_ failure: String?) -> Void
+    ) throws(KernelFailure) {
+        self.kwin = kwin
+        self.name = name
+        self.done = done
+        path = "\(directory)/\(name)-\(getpid()).js"
+        try WholeFile.write(text, to: path)
+        load()
+    }
+
+    deinit { unlink(path) }
+
+    /// What brings windows to the front, on their desktops: for KWin 5.27 and 6. They are numbered as in kwin/windows.js.
+    static func activation(of windows: [UInt64]) -> String {
+        """
+        const isSix = typeof workspace.windowList === 'function';
+        const list = isSix ? workspace.windowList() : workspace.clientList();
+        for (const wanted of [\(windows.map { "\($0)" }.joined(separator: ", "))]) {
+            for (const window of list) {
+                const parts = /([0-9a-f]{8})-([0-9a-f]{4})/i.exec(String(window.internalId));
+                if (parseInt(parts[1] + parts[2], 16) !== wanted)
+                    continue;
+                window.minimized = false;
+                workspace[isSix ? 'activeWindow' : 'activeClient'] = window;
+            }
+        }
+
+        """
+    }
+
+    private func load() {
+        ask("/Scripting", "org.kde.kwin.Scripting", "loadScript", [path, name]) { [unowned self] reply in
+            guard reply.error == nil, let number = try? reply.readInt32(), number >= 0 else {
+                return done(reply.error.map { "\($0)" } ?? "it does not take the script")
+            }
+            // KWin 6, else KWin 5.
+            run(at: ["/Scripting/Script\(number)", "/\(number)"])
+        }
+    }
+
+    private func run(at paths: [String]) {
+        guard let path = paths.first else { return done("it does not run the script") }
+        ask(path, "org.kde.kwin.Script", "run", []) { [unowned self] reply in
+            if reply.error != nil { run(at: Array(paths.dropFirst())) } else { unload() }
+        }
+    }
+
+    private func unload() {
+        ask("/Scripting", "org.kde.kwin.Scripting", "unloadScript", [name]) { [unowned self] reply in
+            done(reply.error.map { "\($0)" })
+        }
+    }
+
+    private func ask(
+        _ object: String, _ interface: String, _ member: String, _ texts: [String],
+        _ answered: @escaping (borrowing Message) -> Void
+    ) {
+        do throws(BusFailure) {
+            let message = try kwin.bus.newCall(
+                destination: kwin.connection, path: object, interface: interface, member: member)
+            for text in texts { try message.append(text) }
+            call = try kwin.bus.callAsync(message, handler: answered)
+        } catch {
+            done("\(error)")
+        }
+    }
+}

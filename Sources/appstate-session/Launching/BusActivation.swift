@@ -1,0 +1,90 @@
+import AppStateBus
+import Linux
+
+/// The start of an application by the session bus.
+final class BusActivation {
+    /// What has come of it.
+    enum Outcome {
+        case started(Running)
+        /// The bus has nothing that it could start, or there is none.
+        case notActivatable(String)
+        case failed(String)
+    }
+
+    /// The process that has its name.
+    final class Running {
+        let process: PidFD
+        let pid: Int32
+
+        init(_ process: consuming PidFD, _ pid: Int32) {
+            self.process = process
+            self.pid = pid
+        }
+    }
+
+    private let id: String
+    private let request: LaunchRequest
+    private let token: String?
+    private let bus: Bus
+    private let application: RunningApplication
+    private var slots: [Slot] = []
+    private let done: (Outcome) -> Void
+    private let complain: (String) -> Void
+
+    /// The errors of a bus that starts nothing of a name.
+    private static let absences: Set<String> = [
+        "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
+    ]
+
+    /// - Parameters:
+    ///   - token: for its window; nil: there is none.
+    ///   - complain: gets what the application has answered to being shown, where that is an error.
+    ///   - done: called once.
+    init(
+        _ id: String, _ request: LaunchRequest, token: String?, on bus: Bus,
+        complain: @escaping (String) -> Void, done: @escaping (Outcome) -> Void
+    ) throws(BusFailure) {
+        self.id = id
+        self.request = request
+        self.token = token
+        self.bus = bus
+        self.complain = complain
+        self.done = done
+        application = RunningApplication(id, on: bus)
+        slots = [try application.start { [unowned self] error in started(error) }]
+    }
+
+    private func started(_ error: MethodError?) {
+        if let error {
+            let isAbsent = Self.absences.contains(error.name)
+            return done(isAbsent ? .notActivatable("\(error)") : .failed("\(error)"))
+        }
+        do throws(BusFailure) {
+            // In this order: who it is is known when it has not been asked for anything yet.
+            slots.append(try bus.askHeldProcess(of: id) { [unowned self] process in take(process) })
+            guard !request.isBackground || !request.urls.isEmpty else { return }
+            slots.append(
+                try application.present(request.urls, token: token) { [complain, id] error in
+                    if let error { complain("\(id) does not show itself: \(error)") }
+                })
+        } catch {
+            done(.failed("\(error)"))
+        }
+    }
+
+    private func take(_ process: (pid: Int32, descriptor: Int32?)?) {
+        guard let process else { return done(.failed("it has ended, or the bus does not know its process")) }
+        do throws(KernelFailure) {
+            // Without a descriptor of the bus's: it was on the bus a moment ago, where its name was its own.
+            let held =
+                if let descriptor = process.descriptor {
+                    try PidFD(adopting: Descriptor(owning: descriptor))
+                } else {
+                    try PidFD(pid: process.pid)
+                }
+            done(.started(Running(held, process.pid)))
+        } catch {
+            done(.failed("\(error)"))
+        }
+    }
+}

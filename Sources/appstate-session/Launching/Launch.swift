@@ -1,0 +1,276 @@
+import AppStateBus
+import AppStateContract
+import Desktop
+import Linux
+import Systemd
+import Windows
+
+/// What a launch needs of its surroundings.
+struct LaunchTools {
+    let starters: Starters
+    let notices: StartupNotices
+    let session: SessionBus
+    let journal: Journal
+}
+
+/// One start of a desktop entry, from the first question to the end of its process.
+final class Launch {
+    let id: String
+    /// When it is cancelled, if it is not settled by then.
+    var deadline: UInt64?
+    /// Nobody waits for anything any more: it may run, or is not to be.
+    private(set) var isSettled = false
+    private let request: LaunchRequest
+    private let tools: LaunchTools
+    private let isGated: Bool
+    private var answered: ((MethodError?) -> Void)?
+    private var isCancelled = false
+    private var program: StartedProgram?
+    private var activation: BusActivation?
+    private var activated: BusActivation.Running?
+    private var token: String?
+    /// What is to be started beside it, when it proceeds.
+    private var rest: [ProgramRequest] = []
+
+    /// - Parameters:
+    ///   - isGated: the process waits until it may proceed; else it never does.
+    init(_ id: String, _ request: LaunchRequest, isGated: Bool, tools: LaunchTools) {
+        self.id = id
+        self.request = request
+        self.isGated = isGated
+        self.tools = tools
+    }
+
+    /// A pidfd of the process, ours.
+    var descriptor: Int32? { program?.descriptor ?? activated?.process.rawValue }
+    /// Whether it waits at its gate.
+    var isHeld: Bool { program != nil && !isSettled }
+    /// Its unit; empty: it has none.
+    var unit: String { program?.unit ?? "" }
+
+    /// Starts it.
+    ///
+    /// - Parameter answered: called once: with why it was not started; nil: it was.
+    func begin(_ answered: @escaping (MethodError?) -> Void) {
+        self.answered = answered
+        do throws(DesktopFailure) {
+            let entry = try EntryDirectories().entry(id)
+            if let bus = bus(for: entry) {
+                if let failure = Self.failure(of: entry, request.urls), case .tryExecMissing = failure {
+                    throw failure
+                }
+                announce(entry, program: nil) { [self] in activate(entry, on: bus) }
+            } else {
+                try execute(entry)
+            }
+        } catch {
+            finish(error.methodError)
+        }
+    }
+
+    private func finish(_ error: MethodError?) {
+        if error != nil { settle() }
+        let answered = answered
+        self.answered = nil
+        answered?(error)
+    }
+
+    private func settle() {
+        isSettled = true
+        // It has no window, and will have none, where nothing of it runs.
+        if program == nil, activated == nil { endNotice() }
+    }
+
+    // MARK: By the session bus
+
+    /// Nil where the bus is not to start it.
+    private func bus(for entry: DesktopEntry) -> Bus? {
+        guard entry.isDBusActivatable, RunningApplication.isBusName(id) else { return nil }
+        return try? tools.session.connection()
+    }
+
+    private static func failure(of entry: DesktopEntry, _ urls: [String]) -> DesktopFailure? {
+        do throws(DesktopFailure) {
+            _ = try entry.invocations(opening: urls)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    private func activate(_ entry: DesktopEntry, on bus: Bus) {
+        guard !isCancelled else { return finish(Self.cancelled) }
+        do throws(BusFailure) {
+            activation = try BusActivation(
+                id, request, token: token, on: bus, complain: { [tools] in tools.journal.log(.notice, $0) },
+                done: { [unowned self] in take($0, entry) })
+        } catch {
+            finish(.failed("\(id) was not started: \(error)"))
+        }
+    }
+
+    private func take(_ outcome: BusActivation.Outcome, _ entry: DesktopEntry) {
+        switch outcome {
+        case .started(let running):
+            activated = running
+            isSettled = true
+            finish(nil)
+        case .failed(let why): finish(.failed("\(id) was not started by the session bus: \(why)"))
+        case .notActivatable(let why):
+            guard entry.exec != nil else {
+                return finish(.failed("\(id) was not started by the session bus: \(why)"))
+            }
+            tools.journal.log(.info, "\(id) is started by its Exec: \(why)")
+            endNotice()
+            do throws(DesktopFailure) {
+                try execute(entry)
+            } catch {
+                finish(error.methodError)
+            }
+        }
+    }
+
+    // MARK: By its command line
+
+    private func execute(_ entry: DesktopEntry) throws(DesktopFailure) {
+        let invocations = try entry.invocations(opening: request.urls, terminal: Environment["TERMINAL"])
+        guard let first = invocations.first else { throw .nothingToStart(id: id) }
+        rest = invocations.dropFirst().map { ProgramRequest(entry, $0) }
+        announce(entry, program: first.arguments.first) { [self] in
+            guard !isCancelled else { return finish(Self.cancelled) }
+            let environment = token.map { token in
+                ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"].map { (name: $0, value: token) }
+            }
+            tools.starters.current.start(ProgramRequest(entry, first, environment: environment ?? [])) {
+                [self] in take($0)
+            }
+        }
+    }
+
+    private func take(_ result: Result<StartedProgram, DesktopFailure>) {
+        switch result {
+        case .failure(let failure): finish(failure.methodError)
+        case .success(let program):
+            guard !isCancelled else {
+                program.cancel()
+                return finish(Self.cancelled)
+            }
+            self.program = program
+            program.onEnd { [weak self] _ in self?.endNotice() }
+            if !isGated { _ = proceed() }
+            finish(nil)
+        }
+    }
+
+    private static let cancelled = MethodError.failed("the launch was cancelled")
+
+    // MARK: What becomes of it
+
+    /// Opens the gate, where it is not open.
+    ///
+    /// - Returns: whether there is a process that runs from now on.
+    func proceed() -> Bool {
+        guard !isCancelled else { return false }
+        guard let program else { return activated?.process.hasExited == false }
+        guard !program.hasExited else { return false }
+        guard !isSettled else { return true }
+        isSettled = true
+        program.proceed { [id, tools] failure in
+            if let failure { tools.journal.log(.warning, "\(id): \(failure)") }
+        }
+        startRest()
+        return true
+    }
+
+    /// One after the other: each is started when the one before has begun.
+    private func startRest() {
+        guard !rest.isEmpty else { return }
+        tools.starters.current.start(rest.removeFirst()) { [self] result in
+            switch result {
+            case .success(let program): program.proceed()
+            case .failure(let failure): tools.journal.log(.warning, "\(id): \(failure)")
+            }
+            startRest()
+        }
+    }
+
+    /// Has the process at the gate end, also one that is not there yet.
+    func cancel() {
+        guard !isSettled else { return }
+        (isSettled, isCancelled) = (true, true)
+        program?.cancel()
+        endNotice()
+    }
+
+    /// Tells how its process ended, as soon as that is known.
+    func tellExit(_ answered: @escaping (LaunchExit) -> Void) {
+        if let program {
+            guard program.hasExited else { return answered(.running) }
+            program.onEnd { answered(LaunchExit($0)) }
+        } else if let activated {
+            answered(activated.process.hasExited ? LaunchExit(activated.process.exitStatus()) : .running)
+        } else {
+            answered(LaunchExit(.unknown))
+        }
+    }
+
+    // MARK: What the desktop is told
+
+    private func announce(_ entry: DesktopEntry, program: String?, _ done: @escaping () -> Void) {
+        token = request.token
+        guard token == nil, !request.isBackground else { return done() }
+        let start = StartupNotifier.Start(
+            name: entry.name, program: program?.split(separator: "/").last.map(String.init), icon: entry.icon,
+            windowClass: entry.startupWMClass, applicationID: id)
+        tools.notices.begin(start, isShown: entry.startupNotify == true) { [self] token in
+            self.token = token
+            done()
+        }
+    }
+
+    /// Takes the windows that there are: with the first one of its own, its start is over for the desktop.
+    func look(at presenter: Presenter) {
+        guard let token, tools.notices.isShown(token), let process = program?.pid ?? activated?.pid,
+            presenter.window(of: process) != nil
+        else { return }
+        endNotice()
+    }
+
+    private func endNotice() { if let token { tools.notices.end(token) } }
+}
+
+/// How the process of a launch ended, as `GetExit` tells it.
+struct LaunchExit: Equatable {
+    let how: String
+    /// The exit status, or the signal.
+    let status: Int32
+
+    static let running = LaunchExit(how: "running", status: 0)
+
+    private init(how: String, status: Int32) {
+        self.how = how
+        self.status = status
+    }
+
+    init(_ status: ExitStatus) {
+        switch status {
+        case .exited(let code): self.init(how: "exited", status: code)
+        case .signalled(let signal, _): self.init(how: "signaled", status: signal)
+        case .unknown: self.init(how: "unknown", status: 0)
+        }
+    }
+}
+
+extension DesktopFailure {
+    /// What a caller of `Start` is answered.
+    fileprivate var methodError: MethodError {
+        let name: ErrorName =
+            switch self {
+            case .noEntry, .hidden, .notApplication, .tryExecMissing: .noSuchApplication
+            case .brokenExec, .unknownFieldCode, .remoteURL, .notURL: .invalidArgs
+            case .nothingToStart, .noTerminal: .notSupported
+            case .unreadable, .programMissing, .directoryMissing, .noFile, .noHandler, .notStarted: .failed
+            }
+        return MethodError(name.rawValue, description)
+    }
+}

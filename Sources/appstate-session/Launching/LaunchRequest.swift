@@ -1,0 +1,50 @@
+import AppStateBus
+
+/// What the daemon says of a launch: the options of `Start` and `Present`.
+struct LaunchRequest: Equatable {
+    var urls: [String] = []
+    /// Nothing of it is to be shown.
+    var isBackground = false
+    /// Of what the user did.
+    var token: String?
+
+    /// The most URLs.
+    private static let mostURLs = 1_024
+    /// The longest URL and token, in bytes.
+    private static let longestText = 4_096
+
+    init() {}
+
+    /// Reads `a{sv}`; options that are not known are passed over.
+    ///
+    /// - Throws: `InvalidArgs`, with the option that is wrong.
+    init(reading options: [(key: String, value: Variant)]) throws(MethodError) {
+        for (key, value) in options {
+            switch (key, value) {
+            case ("urls", .strings(let urls)):
+                guard urls.count <= Self.mostURLs else {
+                    throw .invalidArgs("urls: \(urls.count) are too many; \(Self.mostURLs) at most")
+                }
+                for url in urls { try Self.check(url, of: key) }
+                self.urls = urls
+            case ("launch-mode", .string("foreground")): isBackground = false
+            case ("launch-mode", .string("background")): isBackground = true
+            case ("activation-token", .string(let text)):
+                try Self.check(text, of: key)
+                token = text.isEmpty ? nil : text
+            case ("urls", _), ("launch-mode", _), ("activation-token", _):
+                throw .invalidArgs("\(key): \(value) is none")
+            default: break
+            }
+        }
+    }
+
+    private static func check(_ text: String, of key: String) throws(MethodError) {
+        guard text.utf8.count <= longestText else {
+            throw .invalidArgs("\(key): \(text.utf8.count) bytes are too many; \(longestText) at most")
+        }
+        guard text.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
+            throw .invalidArgs("\(key): there is a control character in it")
+        }
+    }
+}

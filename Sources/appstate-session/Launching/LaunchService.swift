@@ -1,0 +1,150 @@
+import AppStateBus
+import AppStateContract
+import Systemd
+
+/// org.appstate1.Agent, which the daemon has applications started and shown by (dbus/org.appstate1.Agent.xml): tells each
+/// daemon that comes that we are there, and obeys nobody else.
+final class LaunchService: DaemonSpeaker {
+    private let line: DaemonLine
+    private let session: String
+    private let launcher: Launcher
+    private let presenting: Presenting
+    private let journal: Journal
+    private var object: Slot?
+    private var isRegistered = false
+
+    /// - Parameters:
+    ///   - bus: the system bus.
+    ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - session: the logind session that we serve; nil: the daemon finds out.
+    init(
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
+        launching: Launching
+    ) throws(BusFailure) {
+        self.session = session ?? ""
+        launcher = launching.launcher
+        presenting = launching.presenting
+        self.journal = journal
+        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
+        object = try bus.add(Interface(BusNames.agent, methods: methods), at: BusNames.agentPath)
+        line.speaker = self
+        line.proceed()
+    }
+
+    deinit { launcher.cancelAll() }
+
+    func speak() throws {
+        guard !isRegistered else { return }
+        isRegistered = true
+        try line.call(
+            ManagerMethod.registerAgent, { try $0.append(session) },
+            refused: { [unowned self] error in
+                if line.tryAgain("does not take a session agent", error) {
+                    isRegistered = false
+                } else {
+                    line.refused(error, "has nothing launched by us")
+                }
+            })
+    }
+
+    /// Who has asked for what waits is gone.
+    func forget() {
+        isRegistered = false
+        launcher.cancelAll()
+    }
+
+    // MARK: Methods
+
+    private typealias Name = AgentMethod
+
+    private var methods: [Method] {
+        [
+            method(
+                .start, in: [("app_id", "s"), ("options", "a{sv}")],
+                out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
+            ) { [unowned self] in try start($0) },
+            method(.proceed, in: [("launch", "t")]) { [unowned self] call in
+                try launcher.proceed(try call.read { try $0.readUInt64() })
+                try call.reply()
+            },
+            method(.cancel, in: [("launch", "t")]) { [unowned self] call in
+                try launcher.cancel(try call.read { try $0.readUInt64() })
+                try call.reply()
+            },
+            method(
+                .present, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("raised", "b")]
+            ) { [unowned self] in try present($0) },
+            method(.getExit, in: [("launch", "t")], out: [("how", "s"), ("status", "i")]) {
+                [unowned self] in try tellExit($0)
+            },
+        ]
+    }
+
+    private func method(
+        _ name: AgentMethod, in arguments: [(String, String)], out results: [(String, String)] = [],
+        _ handler: @escaping (borrowing Call) throws -> Void
+    ) -> Method {
+        Method(name.rawValue, in: arguments, out: results) { [unowned self] call in
+            // Root, and whoever the bus lets, may send us a call.
+            guard call.sender == line.daemon else {
+                throw MethodError(
+                    ErrorName.accessDenied.rawValue, "only the owner of \(BusNames.service) has us do that")
+            }
+            try handler(call)
+        }
+    }
+
+    private func start(_ call: borrowing Call) throws {
+        let (id, request) = try call.read { message in
+            (try Self.id(try message.readString()), try LaunchRequest(reading: try message.readDictionary()))
+        }
+        let pending = call.deferred()
+        launcher.start(id, request) { result in
+            switch result {
+            case .success(let launch):
+                pending.reply { reply in
+                    try reply.append(launch.number)
+                    try reply.append(descriptor: launch.descriptor)
+                    try reply.append(launch.isHeld)
+                    try reply.append(launch.unit)
+                }
+            case .failure(let error): pending.fail(error)
+            }
+        }
+    }
+
+    private func present(_ call: borrowing Call) throws {
+        let (id, pid, request) = try call.read { message in
+            (
+                try Self.id(try message.readString()), try message.readUInt32(),
+                try LaunchRequest(reading: try message.readDictionary())
+            )
+        }
+        guard let pid = Int32(exactly: pid), pid > 0 else {
+            throw MethodError.invalidArgs("pid: \(pid) is none")
+        }
+        let pending = call.deferred()
+        presenting.present(id, pid, request) { result in
+            switch result {
+            case .success(let isRaised): pending.reply { try $0.append(isRaised) }
+            case .failure(let error): pending.fail(error)
+            }
+        }
+    }
+
+    private func tellExit(_ call: borrowing Call) throws {
+        let number = try call.read { try $0.readUInt64() }
+        let pending = call.deferred()
+        launcher.tellExit(of: number) { exit in
+            pending.reply { reply in
+                try reply.append(exit.how)
+                try reply.append(exit.status)
+            }
+        }
+    }
+
+    private static func id(_ text: String) throws(MethodError) -> String {
+        guard let id = ApplicationID(text) else { throw .invalidArgs("app_id: \"\(text)\" is none") }
+        return id.rawValue
+    }
+}

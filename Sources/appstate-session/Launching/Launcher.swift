@@ -1,0 +1,162 @@
+import AppStateBus
+import AppStateContract
+import Desktop
+import Linux
+import Systemd
+import Windows
+
+/// Starts applications by their desktop entries, each at a gate until the daemon has registered it, and knows how they
+/// ended.
+final class Launcher {
+    /// What the daemon is told of a launch.
+    struct Started {
+        let number: UInt64
+        /// A pidfd, open as long as the launch is remembered.
+        let descriptor: Int32
+        let isHeld: Bool
+        /// Empty: there is none.
+        let unit: String
+    }
+
+    private let loop: EventLoop
+    private let journal: Journal
+    private let tools: LaunchTools
+    private var launches: [UInt64: Launch] = [:]
+    private var lastNumber: UInt64 = 0
+    /// What is started for an application that runs, and is nobody's launch.
+    private var errands: [ObjectIdentifier: Launch] = [:]
+    private var timer: Timer?
+
+    /// The most launches that are begun, and not settled.
+    private static let mostUnsettled = 16
+    /// The most that are remembered.
+    private static let mostLaunches = 64
+    /// For the daemon to settle one; microseconds.
+    private static let patience: UInt64 = 30_000_000
+
+    /// - Parameters:
+    ///   - session: the session bus.
+    ///   - user: the user's bus, on which the service manager is; as a rule the same.
+    init(loop: EventLoop, journal: Journal, session: SessionBus, user: SessionBus) throws(BusFailure) {
+        self.loop = loop
+        self.journal = journal
+        tools = LaunchTools(
+            starters: Starters(loop: loop, user: user),
+            notices: try StartupNotices(loop: loop, journal: journal), session: session, journal: journal)
+        timer = try loop.timer { [unowned self] in expire() }
+    }
+
+    /// Takes the windows that there are: a launch that has one is not announced any more.
+    func look(at presenter: Presenter) {
+        for launch in launches.values { launch.look(at: presenter) }
+    }
+
+    // MARK: What the daemon asks
+
+    /// Starts what an entry says.
+    ///
+    /// - Parameter answered: called once.
+    func start(
+        _ id: String, _ request: LaunchRequest,
+        _ answered: @escaping (Result<Started, MethodError>) -> Void
+    ) {
+        guard launches.values.count(where: { !$0.isSettled }) < Self.mostUnsettled else {
+            return answered(
+                .failure(
+                    MethodError(
+                        ErrorName.limitsExceeded.rawValue,
+                        "\(Self.mostUnsettled) launches are begun and not settled")))
+        }
+        makeRoom()
+        lastNumber += 1
+        let number = lastNumber
+        let launch = Launch(id, request, isGated: true, tools: tools)
+        launches[number] = launch
+        launch.begin { [unowned self] error in
+            if let error {
+                launches[number] = nil
+                return answered(.failure(error))
+            }
+            guard let descriptor = launch.descriptor else {
+                launches[number] = nil
+                return answered(.failure(.failed("\(id) has no process")))
+            }
+            launch.deadline = loop.now + Self.patience
+            arm()
+            answered(
+                .success(
+                    Started(
+                        number: number, descriptor: descriptor, isHeld: launch.isHeld, unit: launch.unit)))
+        }
+    }
+
+    /// Opens the gate.
+    func proceed(_ number: UInt64) throws(MethodError) {
+        guard let launch = launches[number], launch.proceed() else { throw Self.noLaunch(number) }
+        arm()
+    }
+
+    /// Has the process at the gate end.
+    func cancel(_ number: UInt64) throws(MethodError) {
+        guard let launch = launches[number] else { throw Self.noLaunch(number) }
+        launch.cancel()
+        arm()
+    }
+
+    /// Cancels all that wait: who has asked for them is gone.
+    func cancelAll() {
+        for launch in launches.values where !launch.isSettled { launch.cancel() }
+        arm()
+    }
+
+    /// Tells how the process of a launch ended.
+    func tellExit(of number: UInt64, _ answered: @escaping (LaunchExit) -> Void) {
+        guard let launch = launches[number] else { return answered(LaunchExit(.unknown)) }
+        launch.tellExit(answered)
+    }
+
+    /// Starts what an entry says, for an application that runs and is to open something.
+    ///
+    /// - Parameter answered: gets why not; nil: it was started.
+    func open(_ id: String, _ request: LaunchRequest, _ answered: @escaping (MethodError?) -> Void) {
+        guard errands.count < Self.mostUnsettled else {
+            return answered(
+                MethodError(
+                    ErrorName.limitsExceeded.rawValue, "\(Self.mostUnsettled) starts are under way"))
+        }
+        let launch = Launch(id, request, isGated: false, tools: tools)
+        errands[ObjectIdentifier(launch)] = launch
+        launch.begin { [unowned self] error in
+            errands[ObjectIdentifier(launch)] = nil
+            answered(error)
+        }
+    }
+
+    private static func noLaunch(_ number: UInt64) -> MethodError {
+        MethodError(ErrorName.noSuchProcess.rawValue, "no launch \(number) is there for that")
+    }
+
+    // MARK: Limits
+
+    /// Forgets the oldest of those that are settled.
+    private func makeRoom() {
+        let settled = launches.filter { $0.value.isSettled }.keys.sorted()
+        for number in settled.prefix(max(0, launches.count + 1 - Self.mostLaunches)) {
+            launches[number] = nil
+        }
+    }
+
+    private func arm() {
+        let times = launches.values.filter { !$0.isSettled }.compactMap(\.deadline)
+        if let next = times.min() { timer?.arm(at: next) } else { timer?.disarm() }
+    }
+
+    private func expire() {
+        for (number, launch) in launches where !launch.isSettled {
+            guard let deadline = launch.deadline, deadline <= loop.now else { continue }
+            journal.log(.notice, "launch \(number) of \(launch.id) is cancelled: nobody let it proceed")
+            launch.cancel()
+        }
+        arm()
+    }
+}

@@ -1,0 +1,134 @@
+import AppStateBus
+import Linux
+import Systemd
+import Windows
+
+/// Tells the desktop what is being started, and asks it for the token that what is started gets: by X11's startup
+/// notification, or by xdg_activation_v1 on Wayland.
+final class StartupNotices {
+    private let loop: EventLoop
+    private let journal: Journal
+    private var notifier: StartupNotifier?
+    private var tokens: (tokens: ActivationTokens, source: Source)?
+    private var timer: Timer?
+    /// What the desktop shows, by its id, and until when.
+    private var shown: [String: UInt64] = [:]
+    /// Who waits for a token, and until when.
+    private var waiting: [Int: (until: UInt64, answered: (String?) -> Void)] = [:]
+    private var lastNumber = 0
+    /// The compositor gives none.
+    private var isWithoutTokens = false
+
+    /// So long a start is shown at most; microseconds. The desktop has a limit of its own, too.
+    private static let longestStart: UInt64 = 20_000_000
+    /// For the compositor to answer; microseconds.
+    private static let patience: UInt64 = 1_000_000
+
+    init(loop: EventLoop, journal: Journal) throws(BusFailure) {
+        self.loop = loop
+        self.journal = journal
+        timer = try loop.timer { [unowned self] in expire() }
+    }
+
+    /// Tells of a start.
+    ///
+    /// - Parameters:
+    ///   - isShown: the entry says that it can be told when its window is there.
+    ///   - answered: gets the token; nil: there is none. Called once, perhaps at once.
+    func begin(
+        _ start: StartupNotifier.Start, isShown: Bool, _ answered: @escaping (_ token: String?) -> Void
+    ) {
+        if Environment["WAYLAND_DISPLAY"] != nil {
+            ask(start.applicationID, answered)
+        } else if isShown, Environment["DISPLAY"] != nil {
+            answered(show(start))
+        } else {
+            answered(nil)
+        }
+    }
+
+    /// Whether the desktop shows a start of ours.
+    func isShown(_ token: String) -> Bool { shown[token] != nil }
+
+    /// It has a window, or will have none. Tokens that are somebody else's are passed over.
+    func end(_ token: String) {
+        guard shown.removeValue(forKey: token) != nil else { return }
+        notifier?.end(token)
+        // Who says nothing needs no connection.
+        if shown.isEmpty { notifier = nil }
+        arm()
+    }
+
+    // MARK: X11
+
+    private func show(_ start: StartupNotifier.Start) -> String? {
+        do throws(ObserverFailure) {
+            if notifier?.isAlive != true { notifier = try StartupNotifier() }
+            let token = notifier?.begin(start)
+            if let token { shown[token] = loop.now + Self.longestStart }
+            arm()
+            return token
+        } catch {
+            journal.log(.notice, "nobody is told of starts: \(error)")
+            return nil
+        }
+    }
+
+    // MARK: Wayland
+
+    private func ask(_ appID: String, _ answered: @escaping (String?) -> Void) {
+        guard let tokens = connect() else { return answered(nil) }
+        lastNumber += 1
+        let number = lastNumber
+        waiting[number] = (loop.now + Self.patience, answered)
+        arm()
+        tokens.ask(for: appID) { [unowned self] token in settle(number, token) }
+    }
+
+    private func settle(_ number: Int, _ token: String?) {
+        guard let question = waiting.removeValue(forKey: number) else { return }
+        arm()
+        question.answered(token)
+    }
+
+    private func connect() -> ActivationTokens? {
+        if let tokens { return tokens.tokens }
+        guard !isWithoutTokens else { return nil }
+        do {
+            let tokens = try ActivationTokens()
+            let source = try loop.watch(tokens.descriptor) { [unowned self] _ in dispatch() }
+            self.tokens = (tokens, source)
+            return tokens
+        } catch ObserverFailure.unsupported(let why) {
+            isWithoutTokens = true
+            journal.log(.info, "what is started gets no token: \(why)")
+        } catch {
+            journal.log(.notice, "what is started gets no token: \(error)")
+        }
+        return nil
+    }
+
+    private func dispatch() {
+        do throws(ObserverFailure) {
+            try tokens?.tokens.dispatch()
+        } catch {
+            journal.log(.info, "\(error)")
+            tokens?.source.cancel()
+            tokens = nil
+            for number in Array(waiting.keys) { settle(number, nil) }
+        }
+    }
+
+    // MARK: Time
+
+    private func arm() {
+        let times = shown.values + waiting.values.map(\.until)
+        if let next = times.min() { timer?.arm(at: next) } else { timer?.disarm() }
+    }
+
+    private func expire() {
+        for (token, until) in shown where until <= loop.now { end(token) }
+        for (number, question) in waiting where question.until <= loop.now { settle(number, nil) }
+        arm()
+    }
+}

@@ -1,0 +1,135 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+import Desktop
+import Glibc
+import Linux
+
+struct Launch: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Start an application by its desktop entry, or bring it to the front where it runs.",
+        discussion: """
+            What it is to open are URLs, or files; a file whose name begins like a URL is one with ./ before it. \
+            Prints the application's object path.
+            """)
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Flag(help: "It begins in the background.") var background = false
+    @Argument(help: "The id of its desktop entry.") var appID: String
+    @Argument(help: ArgumentHelp("What it is to open.", valueName: "url-or-file"), completion: .file())
+    var targets: [String] = []
+
+    func run() throws {
+        let urls = try targets.map(Target.url)
+        let order = LaunchOrder(
+            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
+        let path = try bus.connect().launch(order)
+        Self.show([path], output)
+    }
+
+    fileprivate static func show(_ paths: [String], _ output: OutputOptions) {
+        if output.json {
+            Terminal.emit(JSON.array(paths.map { .object([("path", .string($0))]) }))
+        } else {
+            for path in paths { Terminal.emit(Line(path)) }
+        }
+    }
+}
+
+struct Open: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Open URLs and files with the applications that are chosen for their types.",
+        discussion: """
+            Those that one application opens are opened with it in one go. Prints each application's object path.
+            """)
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: ArgumentHelp("What is to be opened.", valueName: "url-or-file"), completion: .file())
+    var targets: [String]
+
+    func run() throws {
+        let defaults = ApplicationDefaults()
+        var orders: [LaunchOrder] = []
+        // Before anything is opened: all of them, or none.
+        for target in targets {
+            let url = try Target.url(target)
+            let handler = try Target.handler(of: url, defaults)
+            if let index = orders.firstIndex(where: { $0.appID == handler }) {
+                orders[index].urls.append(url)
+            } else {
+                orders.append(LaunchOrder(appID: handler, urls: [url], reason: .url, isBackground: false))
+            }
+        }
+        let client = try bus.connect()
+        Launch.show(try orders.map { try client.launch($0) }, output)
+    }
+}
+
+/// One call of `Launch`.
+struct LaunchOrder {
+    /// Why an application is launched.
+    enum Reason: String {
+        case user
+        case url
+    }
+
+    let appID: String
+    var urls: [String]
+    let reason: Reason
+    let isBackground: Bool
+}
+
+/// What a person names to have it opened.
+enum Target {
+    /// Its URL: of a file, `file:`, from the working directory on.
+    static func url(_ text: String) throws -> String {
+        if FileURL.scheme(of: text) != nil { return text }
+        guard !text.isEmpty else { throw ValidationError("A file has a name.") }
+        let path = text.hasPrefix("/") ? text : try workingDirectory() + "/" + text
+        guard access(path, F_OK) == 0 else {
+            throw Failure("\(text): \(String(cString: strerror(errno)))")
+        }
+        return FileURL.url(of: path)
+    }
+
+    /// The id of the application that is chosen for it.
+    static func handler(of url: String, _ defaults: ApplicationDefaults) throws -> String {
+        do throws(DesktopFailure) {
+            return try defaults.entry(opening: url).id
+        } catch {
+            throw Failure("\(error)")
+        }
+    }
+
+    private static func workingDirectory() throws -> String {
+        guard let path = getcwd(nil, 0) else {
+            throw Failure("the working directory is not known: \(String(cString: strerror(errno)))")
+        }
+        defer { free(path) }
+        let text = String(cString: path)
+        return text == "/" ? "" : text
+    }
+}
+
+extension Client {
+    /// Has an application launched, or shown where it runs.
+    ///
+    /// - Returns: its object path.
+    func launch(_ order: LaunchOrder) throws -> String {
+        var options: [(String, Variant)] = [("reason", .string(order.reason.rawValue))]
+        if !order.urls.isEmpty { options.append(("urls", .strings(order.urls))) }
+        if order.isBackground {
+            options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
+        }
+        // Whoever has started us may have had it of the user's click.
+        if let token = Environment["XDG_ACTIVATION_TOKEN"] ?? Environment["DESKTOP_STARTUP_ID"] {
+            options.append(("activation-token", .string(token)))
+        }
+        return try call(ManagerMethod.launch) { message in
+            try message.append(order.appID)
+            try message.appendDictionary(options)
+        }.readObjectPath()
+    }
+}

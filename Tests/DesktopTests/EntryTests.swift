@@ -1,0 +1,123 @@
+import Desktop
+import Foundation
+import Linux
+import Testing
+
+@Suite("Desktop entries")
+struct EntryTests {
+    private func entry(_ lines: String, id: String = "org.example.App") throws -> DesktopEntry {
+        try DesktopEntry(id: id, path: "/\(id).desktop", file: KeyFile(Array(lines.utf8)))
+    }
+
+    @Test("only the group Desktop Entry counts, comments and localized keys do not")
+    func groups() throws {
+        let entry = try entry(
+            """
+            # A comment = nothing
+            [Other]
+            Exec=other
+            [Desktop Entry]
+            Type=Application
+            Name = The App \n  # Name=no
+            Name[de]=Die App
+              Exec\t=\tapp %U
+            [Desktop Action new]
+            Exec=app --new
+            Name=New
+            """)
+        #expect(entry.name == "The App")
+        #expect(entry.exec == "app %U")
+    }
+
+    @Test("escapes of values and lists are read")
+    func escapes() throws {
+        let entry = try entry(
+            #"""
+            [Desktop Entry]
+            Type=Application
+            Name=\sA\tB\nC\rD\\E\x
+            MimeType=text/plain;a\;b/c\\d;;image/png
+            OnlyShowIn=GNOME;KDE;
+            Path=
+            Terminal=true
+            DBusActivatable=1
+            StartupNotify=false
+            """#)
+        #expect(entry.name == " A\tB\nC\rD\\E\\x")
+        #expect(entry.mimeTypes == ["text/plain", "a;b/c\\d", "image/png"])
+        #expect(entry.onlyShowIn == ["GNOME", "KDE"])
+        #expect(entry.workingDirectory == nil && entry.exec == nil)
+        #expect(entry.needsTerminal && entry.isDBusActivatable && entry.startupNotify == false)
+    }
+
+    @Test("what is no UTF-8, and what ends its lines otherwise, harms nothing else")
+    func bytes() throws {
+        let bytes =
+            Array("[Desktop Entry]\r\nName=a".utf8) + [0xFF, 0, 0xE2]
+            + Array("\r\nType=Application\r\nExec=x\r".utf8)
+        let entry = try DesktopEntry(id: "a", path: "/a", file: KeyFile(bytes))
+        #expect(entry.exec == "x")
+        #expect(entry.name.hasPrefix("a\u{FFFD}"))
+        // A line separator of Unicode ends no line.
+        #expect(try self.entry("[Desktop Entry]\nType=Application\nName=a\u{2028}b").name == "a\u{2028}b")
+    }
+
+    @Test("an entry of another type is no application, and one without a type neither")
+    func types() throws {
+        #expect(throws: DesktopFailure.notApplication(id: "org.example.App", type: "Link")) {
+            try entry("[Desktop Entry]\nType=Link\nURL=http://a")
+        }
+        #expect(throws: DesktopFailure.notApplication(id: "org.example.App", type: "")) {
+            try entry("[Desktop Entry]\nExec=a")
+        }
+    }
+
+    @Test("the first directory that has an id counts, also where it hides it")
+    func directories() throws {
+        let scratch = try Scratch()
+        let text = "[Desktop Entry]\nType=Application\nExec=true\n"
+        try scratch.write(text + "Name=own\n", to: "own/applications/both.desktop")
+        try scratch.write(text + "Name=system\n", to: "system/applications/both.desktop")
+        try scratch.write("[Desktop Entry]\nHidden=true\n", to: "own/applications/gone.desktop")
+        try scratch.write(text, to: "system/applications/gone.desktop")
+        try scratch.write(text + "Name=deep\n", to: "system/applications/kde4/a/foo-bar.desktop")
+        try scratch.write(text, to: "system/secret.desktop")
+        let entries = EntryDirectories(
+            BaseDirectories(
+                data: ["\(scratch.path)/own", "relative", "\(scratch.path)/system"], configuration: []))
+        #expect(try entries.entry("both").name == "own")
+        #expect(
+            throws: DesktopFailure.hidden(id: "gone", path: "\(scratch.path)/own/applications/gone.desktop")
+        ) {
+            try entries.entry("gone")
+        }
+        #expect(try entries.entry("kde4-a-foo-bar").name == "deep")
+        for id in [
+            "none", "", "..-secret", "../secret", "kde4/a/foo-bar", String(repeating: "a", count: 300),
+        ] {
+            #expect(throws: DesktopFailure.noEntry(id: id)) { try entries.entry(id) }
+        }
+    }
+
+    @Test("an entry that is longer than anybody writes one is refused, not cut off")
+    func size() throws {
+        let scratch = try Scratch()
+        try scratch.write(
+            "[Desktop Entry]\nType=Application\nExec=a\n#" + String(repeating: "x", count: KeyFile.limit),
+            to: "applications/long.desktop")
+        let entries = EntryDirectories(BaseDirectories(data: [scratch.path], configuration: []))
+        #expect(throws: DesktopFailure.self) { try entries.entry("long") }
+    }
+
+    @Test("base directories are as the specification has them")
+    func base() {
+        let plain = BaseDirectories { ["HOME": "/home/a"][$0] }
+        #expect(plain.data == ["/home/a/.local/share", "/usr/local/share", "/usr/share"])
+        #expect(plain.configuration == ["/home/a/.config", "/etc/xdg"])
+        let set = BaseDirectories {
+            ["XDG_DATA_HOME": "/d", "XDG_DATA_DIRS": "/x:rel:/y", "XDG_CONFIG_DIRS": "/c"][$0]
+        }
+        #expect(set.data == ["/d", "/x", "/y"])
+        #expect(set.configuration == ["/c"])
+    }
+}

@@ -1,0 +1,197 @@
+import Desktop
+import Foundation
+import Linux
+import Testing
+
+@Suite("Command lines of desktop entries")
+struct ExecTests {
+    private func entry(_ exec: String, _ more: String = "") throws -> DesktopEntry {
+        let lines = "[Desktop Entry]\nType=Application\nName=The App\nIcon=app\n\(more)\nExec=\(exec)\n"
+        return try DesktopEntry(
+            id: "app", path: "/usr/share/applications/app.desktop", file: KeyFile(Array(lines.utf8)))
+    }
+
+    /// The arguments of each command line that starts `true`.
+    private func lines(_ exec: String, _ urls: [String] = []) throws -> [[String]] {
+        try entry(exec).invocations(opening: urls).map { Array($0.arguments.dropFirst()) }
+    }
+
+    // Not among the arguments of @Test: Swift 6.0.3 crashes on a string with an interpolation there.
+    private static let quoting: [(exec: String, arguments: [String])] = [
+        ("true", []), (" true  a\tb ", ["a", "b"]), ("true \"a b\" c", ["a b", "c"]),
+        ("true \"\" b", ["", "b"]),
+        // The file format takes one half of the backslashes: the specification's own example of a dollar sign, and of
+        // a backslash.
+        (#"true "\\$HOME""#, ["$HOME"]), (#"true "a\\\\b""#, [#"a\b"#]), (#"true "\\"q\\"""#, ["\"q\""]),
+        (#"true "\\`x\\`""#, ["`x`"]), (#"true "a\\nb""#, [#"a\nb"#]), ("true 100%%", ["100%"]),
+        // As Wine and others write it.
+        (
+            #"true WINEPREFIX="/home/a b/.wine" wine C:\\\\a\\ b"#,
+            ["WINEPREFIX=/home/a b/.wine", "wine", #"C:\a b"#]
+        ),
+        ("true -c 'a \"b\" $c'", ["-c", "a \"b\" $c"]), ("\"true\" a", ["a"]),
+        // Nothing is done to what only a shell would expand.
+        ("true $HOME ~ *", ["$HOME", "~", "*"]),
+    ]
+
+    @Test("arguments are split and unquoted as the specification says")
+    func split() throws {
+        for (exec, arguments) in Self.quoting {
+            #expect(try lines(exec) == [arguments], "\(exec)")
+        }
+    }
+
+    private static let fields: [(exec: String, urls: [String], lines: [[String]])] = [
+        ("true %f", [], [[]]), ("true %f x", ["file:///a%20b"], [["/a b", "x"]]),
+        ("true %f", ["file:///a", "/b c"], [["/a"], ["/b c"]]),
+        ("true %F", ["file:///a", "file://localhost/b%C3%A9"], [["/a", "/bé"]]),
+        ("true %u", ["http://a/%20", "file:///b"], [["http://a/%20"], ["file:///b"]]),
+        ("true %U -- x", ["mailto:a@b", "/c d"], [["mailto:a@b", "file:///c%20d", "--", "x"]]),
+        ("true --file=%f", [], [["--file="]]), ("true --file=%f", ["/a"], [["--file=/a"]]),
+        ("true a%Fb", ["/1", "/2"], [["a/1", "/2b"]]), ("true \"%u\"", ["x:a b"], [["x:a b"]]),
+        ("true %i %c %k", [], [["--icon", "app", "The App", "/usr/share/applications/app.desktop"]]),
+        ("true --caption \"%c\"", [], [["--caption", "The App"]]),
+        ("true %d%D %n %N %v %m a", [], [["a"]]),
+        // No field for files: as GLib and KDE do it.
+        ("true a", ["file:///1", "file:///2"], [["a", "/1"], ["a", "/2"]]),
+    ]
+
+    @Test("field codes stand for what is opened")
+    func codes() throws {
+        for (exec, urls, expected) in Self.fields {
+            #expect(try lines(exec, urls) == expected, "\(exec)")
+        }
+    }
+
+    private static let broken: [(exec: String, why: DesktopFailure)] = [
+        ("true \"a", .brokenExec(id: "app", exec: "true \"a", why: "a quotation mark has no other")),
+        ("true 'a", .brokenExec(id: "app", exec: "true 'a", why: "a quotation mark has no other")),
+        (
+            #"true a\\"#,
+            .brokenExec(id: "app", exec: "true a\\", why: "nothing comes after its last backslash")
+        ),
+        ("\"\" a", .brokenExec(id: "app", exec: "\"\" a", why: "it names no program")),
+        ("%f", .brokenExec(id: "app", exec: "%f", why: "it names no program")),
+        ("true %x", .unknownFieldCode(id: "app", exec: "true %x", code: "x")),
+        ("true %é", .unknownFieldCode(id: "app", exec: "true %é", code: "é")),
+        ("true %", .unknownFieldCode(id: "app", exec: "true %", code: "")),
+        ("no-such-program a", .programMissing(id: "app", program: "no-such-program")),
+        ("/no/such/program a", .programMissing(id: "app", program: "/no/such/program")),
+        ("/etc a", .programMissing(id: "app", program: "/etc")), ("", .nothingToStart(id: "app")),
+    ]
+
+    @Test("what is no command line is refused by name")
+    func refusals() throws {
+        for (exec, why) in Self.broken {
+            #expect(throws: why, "\(exec)") { try entry(exec).invocations() }
+            #expect("\(why)".contains("app"))
+        }
+        #expect(throws: DesktopFailure.remoteURL(id: "app", url: "http://a")) {
+            try lines("true %f", ["http://a"])
+        }
+        #expect(throws: DesktopFailure.remoteURL(id: "app", url: "file://host/a")) {
+            try lines("true %F", ["file://host/a"])
+        }
+        #expect(throws: DesktopFailure.remoteURL(id: "app", url: "http://a")) {
+            try lines("true", ["http://a"])
+        }
+        #expect(throws: DesktopFailure.notURL("a b")) { try lines("true %u", ["a b"]) }
+    }
+
+    @Test("TryExec and Path must be there")
+    func tests() throws {
+        #expect(throws: DesktopFailure.tryExecMissing(id: "app", program: "no-such")) {
+            try entry("true", "TryExec=no-such").invocations()
+        }
+        #expect(try entry("true", "TryExec=/bin/sh\nPath=/tmp").invocations().first?.directory == "/tmp")
+        #expect(throws: DesktopFailure.directoryMissing(id: "app", directory: "/no/such")) {
+            try entry("true", "Path=/no/such").invocations()
+        }
+        #expect(try entry("true").isInstalled() && !entry("no-such").isInstalled())
+        #expect(try !entry("true", "TryExec=no-such").isInstalled())
+    }
+
+    @Test("a program in a terminal gets the first emulator that is there, with what that one wants")
+    func terminal() throws {
+        let scratch = try Scratch()
+        let file = try scratch.program("bin/app")
+        let programs = ProgramPath("\(scratch.path)/bin")
+        let entry = try entry("app \"a b\"", "Terminal=true")
+        #expect(throws: DesktopFailure.noTerminal(id: "app")) { try entry.invocations(programs: programs) }
+        let order: [(String, [String])] = [
+            ("xterm", ["-e"]), ("alacritty", ["-e"]), ("kitty", []), ("foot", []),
+            ("xfce4-terminal", ["--disable-server", "-x"]), ("konsole", ["-e"]),
+            ("gnome-terminal", ["--wait", "--"]), ("x-terminal-emulator", ["-e"]),
+        ]
+        for (name, options) in order {
+            let emulator = try scratch.program("bin/\(name)")
+            let line = try entry.invocations(programs: programs)
+            #expect(line == [Invocation(program: emulator, arguments: [name] + options + [file, "a b"])])
+        }
+        let own = try scratch.program("own/mine")
+        let preferred = try entry.invocations(programs: programs, terminal: "\(own) --big")
+        #expect(preferred.first?.arguments == [own, "--big", "-e", file, "a b"])
+        let chooser = try scratch.program("bin/xdg-terminal-exec")
+        let chosen = try entry.invocations(programs: programs, terminal: own)
+        #expect(chosen.first?.program == chooser)
+        #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
+    }
+
+    @Test("file URLs and paths")
+    func urls() {
+        #expect(FileURL.url(of: "/a b/é%?#;") == "file:///a%20b/%C3%A9%25%3F%23%3B")
+        #expect(FileURL.path(of: "file:///a%20b/%C3%A9%25%3F%23%3B") == "/a b/é%?#;")
+        #expect(FileURL.path(of: "FILE:/a") == "/a")
+        for url in [
+            "file:a", "file:///%", "file:///%4", "file:///%zz", "file:///a%00", "file://h/a", "http://a",
+        ] {
+            #expect(FileURL.path(of: url) == nil, "\(url)")
+        }
+        #expect(FileURL.scheme(of: "X-a+b.1:c") == "x-a+b.1")
+        for text in ["", ":a", "1:b", "a b:c", "abc", "/a:b"] { #expect(FileURL.scheme(of: text) == nil) }
+    }
+
+    /// Entries that Debian's packages install, and what must come of them.
+    private static let installed: [(id: String, urls: [String], program: String, arguments: [String])] = [
+        ("debian-xterm", [], "xterm", ["xterm"]), ("debian-uxterm", [], "uxterm", ["uxterm"]),
+        ("foot", [], "foot", ["foot"]), ("footclient", [], "footclient", ["footclient"]),
+        ("foot-server", [], "foot", ["foot", "--server"]), ("i3", [], "i3", ["i3"]),
+        ("vim", ["/etc/passwd"], "vim", ["vim", "/etc/passwd"]),
+        ("python3.11", [], "/usr/bin/python3.11", ["/usr/bin/python3.11"]),
+        ("openbox", [], "openbox", ["openbox"]),
+        ("org.kde.kwalletd5", [], "kwalletd5", ["kwalletd5"]),
+        ("kcm_trash", [], "kcmshell5", ["kcmshell5", "kcm_trash"]),
+        ("kcm_kwinrules", [], "systemsettings", ["systemsettings", "kcm_kwinrules"]),
+        ("kwincompositing", [], "systemsettings", ["systemsettings", "kwincompositing"]),
+    ]
+
+    @Test("the entries of this machine can be read, and those of applications started")
+    func real() throws {
+        let entries = EntryDirectories(BaseDirectories(data: ["/usr/share"], configuration: []))
+        for name in TextFile.names(inDirectory: "/usr/share/applications") where name.hasSuffix(".desktop") {
+            let id = String(name.dropLast(".desktop".count))
+            do {
+                let entry = try entries.entry(id)
+                if let exec = entry.exec, entry.isInstalled() {
+                    #expect(try !entry.invocations(opening: ["/etc/passwd"]).isEmpty, "\(id): \(exec)")
+                }
+            } catch DesktopFailure.hidden, DesktopFailure.notApplication {
+                continue
+            }
+        }
+        for (id, urls, program, arguments) in Self.installed where entries.path(of: id) != nil {
+            let entry = try entries.entry(id)
+            guard entry.isInstalled(), let found = ProgramPath().find(program) else { continue }
+            let lines = try entry.invocations(opening: urls)
+            #expect(lines.count == 1)
+            if entry.needsTerminal {
+                #expect(
+                    lines.first?.arguments.suffix(arguments.count) == [found] + arguments.dropFirst(), "\(id)"
+                )
+            } else {
+                #expect(lines.first?.arguments == arguments, "\(id)")
+                #expect(lines.first?.program == ProgramPath().find(arguments[0]), "\(id)")
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+import AppStateBus
+import Desktop
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Programs that are started as children, with real processes.
+@Suite("Starting programs")
+struct StartTests {
+    static let actor = Programs.built("GateActor")
+
+    private static func executable(of pid: Int32) throws -> String {
+        try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(pid)/exe")
+    }
+
+    /// A loop with a starter of children.
+    private final class Stage {
+        let scratch: Scratch
+        let loop: EventLoop
+        let starter: ProgramStarter
+
+        init() throws {
+            scratch = try Scratch()
+            loop = try EventLoop()
+            starter = ProgramStarter(
+                loop: loop, bus: nil, executable: try #require(StartTests.actor), directory: scratch.path)
+        }
+
+        /// Turns the loop until the condition holds.
+        func turn(until condition: () throws -> Bool) throws {
+            let holds = try eventually {
+                if try condition() { return true }
+                _ = try loop.runOnce(timeout: 50_000)
+                return try condition()
+            }
+            #expect(holds)
+        }
+
+        func start(_ words: [String], directory: String? = nil) throws -> StartedProgram {
+            var result: Result<StartedProgram, DesktopFailure>?
+            starter.start(request(words, directory: directory)) { result = $0 }
+            try turn { result != nil }
+            return try #require(result).get()
+        }
+
+        func request(_ words: [String], directory: String? = nil) -> ProgramRequest {
+            ProgramRequest(
+                id: "org.example.App", name: "App",
+                invocation: Invocation(program: words[0], arguments: words, directory: directory),
+                environment: [("XDG_ACTIVATION_TOKEN", "token")])
+        }
+
+        func text(_ name: String) -> String? {
+            try? String(contentsOfFile: "\(scratch.path)/\(name)", encoding: .utf8)
+        }
+
+        var gates: [String] {
+            TextFile.names(inDirectory: scratch.path).filter { $0.hasPrefix("appstate-gate") }
+        }
+    }
+
+    @Test(
+        "what may go on becomes its program: the same process, with what the desktop gives it",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func proceed() throws {
+        let stage = try Stage()
+        let out = "\(stage.scratch.path)/out"
+        let script =
+            "echo $$ $0 $1 > \(out); pwd >> \(out); echo $XDG_ACTIVATION_TOKEN ${NOTIFY_SOCKET-none} >> \(out);"
+            + "ls /proc/self/fd | wc -l >> \(out); readlink /proc/$$/fd/0 >> \(out); cut -d' ' -f6 /proc/$$/stat >> \(out);"
+            + "grep Sig[BI] /proc/$$/status >> \(out); exit 7"
+        // What a program must not inherit.
+        let open = try #require(Optional(dup(0)))
+        defer { close(open) }
+        let program = try stage.start(["/bin/sh", "-c", script, "name", "a $HOME"], directory: "/usr")
+        #expect(stage.text("out") == nil && program.ending == nil && program.unit == nil)
+        #expect(stage.gates.isEmpty)
+        #expect(try Self.executable(of: program.pid).hasSuffix("/GateActor"))
+        var failure: DesktopFailure??
+        program.proceed { failure = .some($0) }
+        var ending: Linux.ExitStatus?
+        program.onEnd { ending = $0 }
+        try stage.turn { ending != nil && failure != nil }
+        #expect(failure == .some(nil) && ending == .exited(7) && program.ending == .exited(7))
+        let lines = (stage.text("out") ?? "").split(separator: "\n").map(String.init)
+        #expect(lines.first == "\(program.pid) name a $HOME")
+        #expect(Array(lines.dropFirst().prefix(2)) == ["/usr", "token none"])
+        // ls has its own directory open beside the three.
+        #expect(lines.dropFirst(3).first == "4")
+        #expect(lines.dropFirst(4).first == "/dev/null")
+        #expect(lines.dropFirst(5).first == "\(program.pid)", "a session of its own")
+        // But for the two of the C library's own, which every program ignores that is started as ours are.
+        let own: UInt64 = 3 << 31
+        for line in lines.suffix(2) {
+            let signals = line.split(separator: "\t").last.flatMap { UInt64($0, radix: 16) }
+            #expect(signals.map { $0 & ~own } == 0, "\(line)")
+        }
+    }
+
+    @Test(
+        "what may not go on ends, and nothing of its program runs",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func cancel() throws {
+        let stage = try Stage()
+        let program = try stage.start(["/bin/touch", "\(stage.scratch.path)/out"])
+        program.cancel()
+        try stage.turn { program.ending != nil }
+        #expect(program.ending == .exited(0) && stage.text("out") == nil)
+        // Nobody lets it go on after that.
+        program.proceed()
+        #expect(stage.text("out") == nil)
+    }
+
+    @Test(
+        "what waits ends with who let it in",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func death() throws {
+        let stage = try Stage()
+        let actor = try #require(Self.actor)
+        var waiting: WaitingProcess?
+        var gate: Gate? = try Gate(loop: stage.loop, directory: nil) { waiting = $0 }
+        let address = try #require(gate?.address)
+        let child = try Child(
+            actor, ["--gate", address, "--", "/bin/touch", "touch", "\(stage.scratch.path)/out"])
+        try stage.turn { waiting != nil }
+        #expect(waiting?.pid == child.pid && waiting?.hasExited == false)
+        // As when the process ends: every descriptor is closed, and nothing is said.
+        gate = nil
+        waiting = nil
+        #expect(try child.waitForExit() == .exited(0))
+        #expect(stage.text("out") == nil && gate == nil)
+    }
+
+    @Test(
+        "a program that cannot be run is told of, and ends as in a shell",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func failure() throws {
+        let stage = try Stage()
+        for (words, directory, why) in [
+            (["/no/such"], nil, ENOENT), (["/etc/passwd"], nil, EACCES), (["/bin/true"], "/no/such", ENOENT),
+        ] as [([String], String?, Int32)] {
+            let program = try stage.start(words, directory: directory)
+            var failure: DesktopFailure??
+            program.proceed { failure = .some($0) }
+            try stage.turn { failure != nil && program.ending != nil }
+            #expect(failure == .notStarted(id: "org.example.App", why: String(cString: strerror(why))))
+            #expect(program.ending == .exited(127))
+        }
+    }
+
+    @Test(
+        "signals end a program, and it is told which",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func signals() throws {
+        let stage = try Stage()
+        let program = try stage.start(["/bin/sleep", "1000"])
+        program.proceed()
+        try stage.turn { try !Self.executable(of: program.pid).hasSuffix("GateActor") }
+        kill(program.pid, SIGTERM)
+        try stage.turn { program.ending != nil }
+        #expect(program.ending == .signalled(SIGTERM, coreDumped: false))
+        // Also one that waits.
+        let other = try stage.start(["/bin/true"])
+        kill(other.pid, SIGKILL)
+        try stage.turn { other.ending != nil }
+        #expect(other.ending == .signalled(SIGKILL, coreDumped: false))
+    }
+
+    @Test("what cannot be started, or does not come to the gate, is a failure with a sentence")
+    func refusals() throws {
+        let stage = try? Stage()
+        let loop = try EventLoop()
+        let scratch = try Scratch()
+        for (executable, part) in [
+            ("/no/such", "No such file"), ("/bin/false", "ended with 1 before it could wait"),
+        ] {
+            let starter = ProgramStarter(
+                loop: loop, bus: nil, executable: executable, directory: scratch.path)
+            var result: Result<StartedProgram, DesktopFailure>?
+            let request = ProgramRequest(
+                id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+            starter.start(request) { result = $0 }
+            while result == nil { _ = try loop.runOnce(timeout: 50_000) }
+            #expect(throws: DesktopFailure.self) { try result?.get() }
+            if case .failure(let failure)? = result { #expect("\(failure)".contains(part), "\(failure)") }
+        }
+        #expect(TextFile.names(inDirectory: scratch.path).isEmpty)
+        withExtendedLifetime(stage) {}
+    }
+
+    @Test(
+        "a process that nobody started here is not let through",
+        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    func stranger() throws {
+        let stage = try Stage()
+        var result: Result<StartedProgram, DesktopFailure>?
+        stage.starter.start(stage.request(["/bin/true"])) { result = $0 }
+        // It knocks before the loop has turned, so that it is the first.
+        let gate = try #require(stage.gates.first)
+        let stranger = try Child(
+            try #require(Self.actor),
+            [
+                "--gate", "\(stage.scratch.path)/\(gate)", "--", "/bin/touch", "touch",
+                "\(stage.scratch.path)/out",
+            ])
+        try stage.turn { result != nil }
+        let program = try #require(result).get()
+        #expect(program.pid != stranger.pid)
+        program.proceed()
+        try stage.turn { program.ending != nil }
+        _ = try stranger.waitForExit()
+        #expect(stage.text("out") == nil)
+    }
+}

@@ -1,0 +1,167 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Windows
+
+/// Applications that the session bus starts, and that are asked there to show themselves: with GLib's own application.
+@Suite(
+    "Launches by the session bus", .serialized,
+    .enabled(if: Station.isAvailable, Station.whatIsMissing),
+    .enabled(if: Display.isAvailable, Display.whatIsMissing),
+    .enabled(if: LaunchScene.hasGLib, "needs /usr/bin/python3 with gi: scripts/setup test"))
+struct BusLaunchTests {
+    /// An agent, and an application that writes down what it is asked.
+    private final class Scene {
+        let display: Display
+        let scene: LaunchScene
+        let program: String
+        private let record: String
+
+        static let id = "org.example.Bus-App"
+
+        init() throws {
+            display = try Display(try #require(WindowManager.present.first))
+            scene = try LaunchScene(on: display.environment)
+            program = scene.system.directory + "/application"
+            record = scene.system.directory + "/application.record"
+            try scene.write(
+                program: program,
+                """
+                #!/usr/bin/python3
+                import os
+                from gi.repository import Gio
+
+                def note(text):
+                    with open('\(record)', 'a') as file:
+                        file.write(text + '\\n')
+
+                class Application(Gio.Application):
+                    def do_before_emit(self, platform_data):
+                        note('token %s' % platform_data.unpack().get('activation-token'))
+                        note('startup %s' % platform_data.unpack().get('desktop-startup-id'))
+                    def do_startup(self):
+                        Gio.Application.do_startup(self)
+                        self.hold()
+                        note('pid %d' % os.getpid())
+                    def do_activate(self):
+                        note('activate')
+                    def do_open(self, files, count, hint):
+                        note('open ' + ' '.join(file.get_uri() for file in files))
+
+                Application(application_id='\(Self.id)',
+                            flags=Gio.ApplicationFlags.IS_SERVICE | Gio.ApplicationFlags.HANDLES_OPEN).run([])
+
+                """)
+        }
+
+        var lines: [String] {
+            (try? String(contentsOfFile: record, encoding: .utf8))?.split(separator: "\n").map(String.init)
+                ?? []
+        }
+
+        func wait(for line: String) throws {
+            try scene.wait("\(line) in \(lines)") { self.lines.contains(line) }
+        }
+    }
+
+    @Test("started, asked to show itself, to open something; its process is the name's owner")
+    func start() throws {
+        let test = try Scene()
+        try test.scene.service(Scene.id, test.program)
+        try test.scene.entry(Scene.id, "Exec=/nonexistent/program", "DBusActivatable=true")
+        let launch = try test.scene.start(Scene.id, [("activation-token", .string("token-1"))])
+        #expect(!launch.isHeld && launch.unit.isEmpty)
+        try test.wait(for: "activate")
+        #expect(test.lines == ["pid \(launch.process.pid)", "token token-1", "startup token-1", "activate"])
+        try test.scene.proceed(launch)
+        #expect(try test.scene.exit(of: launch) == "running 0")
+        let urls: [(String, Variant)] = [("urls", .strings(["file:///tmp/a%20b", "https://example.org/"]))]
+        #expect(try test.scene.present(Scene.id, launch.process.pid, urls))
+        try test.wait(for: "open file:///tmp/a%20b https://example.org/")
+        // No window, and nothing to open.
+        #expect(try test.scene.present(Scene.id, launch.process.pid))
+        try test.scene.wait("it is asked once more") { test.lines.count { $0 == "activate" } == 2 }
+        kill(launch.process.pid, SIGKILL)
+        try launch.process.waitForEnd()
+        #expect(try test.scene.exit(of: launch) == "unknown 0")
+    }
+
+    @Test("in the background: nobody asks it to show itself, but it opens what it is to open")
+    func background() throws {
+        let test = try Scene()
+        try test.scene.service(Scene.id, test.program)
+        try test.scene.entry(Scene.id, "DBusActivatable=true")
+        let mode = ("launch-mode", Variant.string("background"))
+        let launch = try test.scene.start(Scene.id, [mode, ("urls", .strings(["https://example.org/"]))])
+        try test.wait(for: "open https://example.org/")
+        kill(launch.process.pid, SIGKILL)
+        try launch.process.waitForEnd()
+        let next = try test.scene.start(Scene.id, [mode])
+        try test.wait(for: "pid \(next.process.pid)")
+        #expect(!test.lines.contains("activate"))
+    }
+
+    @Test("an entry that says so, of which the bus knows nothing, is started by its Exec")
+    func fallback() throws {
+        let test = try Scene()
+        let (program, record) = try test.scene.program("editor")
+        try test.scene.entry(Scene.id, "Exec=\(program)", "DBusActivatable=true")
+        let launch = try test.scene.start(Scene.id)
+        #expect(launch.isHeld)
+        try test.scene.proceed(launch)
+        #expect(try test.scene.record(record).first == "\(launch.process.pid)")
+    }
+
+    @Test("a service that fails is an error")
+    func failure() throws {
+        let test = try Scene()
+        try test.scene.service(Scene.id, "/bin/false")
+        try test.scene.entry(Scene.id, "DBusActivatable=true")
+        #expect(try ErrorName(rawValue: test.scene.refusal(Scene.id).name) == .failed)
+    }
+
+    @Test("a running application: its window is brought to the front; another's name is not asked")
+    func present() throws {
+        let test = try Scene()
+        let watch = try test.display.watch()
+        let (alpha, beta) = (try test.display.app(), try test.display.app())
+        _ = try alpha.open("Alpha")
+        let second = try beta.open("Beta")
+        try test.display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        #expect(try test.scene.present("org.example.Alpha", alpha.pid))
+        try watch.wait(for: ["Alpha focused", "Beta"])
+        // Somebody else's name, and no window.
+        try test.scene.service(Scene.id, test.program)
+        try test.scene.entry(Scene.id, "DBusActivatable=true")
+        let launch = try test.scene.start(Scene.id, [("launch-mode", .string("background"))])
+        let idle = try Child("sleep", ["1000"])
+        #expect(try !test.scene.present(Scene.id, idle.pid))
+        #expect(!test.lines.contains("activate"))
+        withExtendedLifetime(launch) {}
+    }
+
+    @Test("what a running application that is not on the bus is to open is handed to its program once more")
+    func openByEntry() throws {
+        let test = try Scene()
+        let (program, record) = try test.scene.program("editor")
+        try test.scene.entry("org.example.Editor", "Exec=\(program) %U")
+        let idle = try Child("sleep", ["1000"])
+        let raised = try test.scene.present(
+            "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
+        #expect(!raised)
+        #expect(try test.scene.record(record).last == "[https://example.org/]")
+        var name: String?
+        do {
+            _ = try test.scene.present(
+                "org.example.None", idle.pid, [("urls", .strings(["https://example.org/"]))])
+        } catch let failure as BusFailure {
+            name = failure.name
+        }
+        #expect(name == ErrorName.noSuchApplication.rawValue)
+    }
+}

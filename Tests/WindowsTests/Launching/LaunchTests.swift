@@ -1,0 +1,241 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Windows
+
+/// The real agent starts programs by their desktop entries, for somebody who stands in for the daemon.
+@Suite(
+    "Launches", .serialized,
+    .enabled(if: Station.isAvailable, Station.whatIsMissing),
+    .enabled(if: Display.isAvailable, Display.whatIsMissing))
+struct LaunchTests {
+    private static func scene(_ arguments: [String] = []) throws -> (LaunchScene, Display) {
+        let display = try Display(try #require(WindowManager.present.first))
+        return (try LaunchScene(on: display.environment, arguments: arguments), display)
+    }
+
+    @Test("it registers itself with each daemon that comes, for the session that it is told")
+    func registration() throws {
+        let (scene, display) = try Self.scene(["--session", "c7"])
+        let connection = try #require(scene.registration?.connection)
+        #expect(scene.registration?.session == "c7")
+        scene.endDaemon()
+        try scene.startDaemon()
+        try scene.waitForRegistration()
+        #expect(scene.registration?.connection == connection)
+        withExtendedLifetime(display) {}
+    }
+
+    @Test(
+        "nothing of the program runs before it may; then it does, as the same process, with all its arguments"
+    )
+    func proceed() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("editor", status: 7)
+        try scene.entry(
+            "org.example.Editor", "Icon=pencil",
+            #"Exec="\#(program)" --caption=%c "two words" "a \\$dollar" %i 100%% %U"#)
+        let url = "https://example.org/?a=1&b='2'"
+        let launch = try scene.start(
+            "org.example.Editor",
+            [("urls", .strings(["file:///tmp/a%20b", url])), ("activation-token", .string("token-1"))])
+        #expect(launch.isHeld)
+        let pid = launch.process.pid
+        #expect(pid > 1 && !launch.process.hasEnded)
+        #expect(try scene.exit(of: launch) == "running 0")
+        #expect(access(record, F_OK) != 0)
+        #expect(getsid(pid) == pid)
+        try scene.proceed(launch)
+        let words = try scene.record(record)
+        #expect(
+            words == [
+                "\(pid)", "cwd \(scene.system.directory)/home", "token token-1", "startup token-1",
+                "[--caption=org.example.Editor]",
+                "[two words]", "[a $dollar]", "[--icon]", "[pencil]", "[100%]", "[file:///tmp/a%20b]",
+                "[\(url)]",
+            ])
+        try launch.process.waitForEnd()
+        #expect(try scene.exit(of: launch) == "exited 7")
+        // It is remembered.
+        #expect(try scene.exit(of: launch) == "exited 7")
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("an entry that takes one file at a time is started for each")
+    func each() throws {
+        let (scene, display) = try Self.scene()
+        try scene.write(
+            program: scene.system.directory + "/viewer",
+            "#!/bin/sh\necho \"$@\" > '\(scene.system.directory)/seen'.\"${1##*/}\"\n")
+        try scene.entry("org.example.Viewer", "Exec=\(scene.system.directory)/viewer %f")
+        let launch = try scene.start(
+            "org.example.Viewer", [("urls", .strings(["file:///tmp/one", "file:///tmp/two"]))])
+        let (one, two) = (scene.system.directory + "/seen.one", scene.system.directory + "/seen.two")
+        #expect(access(one, F_OK) != 0 && access(two, F_OK) != 0)
+        try scene.proceed(launch)
+        #expect(try scene.record(one) == ["/tmp/one"])
+        #expect(try scene.record(two) == ["/tmp/two"])
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("ended by a signal")
+    func signal() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
+        try scene.entry("org.example.Sleeper", "Exec=\(program)")
+        let launch = try scene.start("org.example.Sleeper")
+        try scene.proceed(launch)
+        _ = try scene.record(record)
+        kill(launch.process.pid, SIGTERM)
+        try launch.process.waitForEnd()
+        #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("cancelled, the daemon gone, the agent killed: who waits ends, and nothing of the program has run")
+    func cancel() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("editor")
+        try scene.entry("org.example.Editor", "Exec=\(program)")
+
+        let cancelled = try scene.start("org.example.Editor")
+        try scene.cancel(cancelled)
+        try cancelled.process.waitForEnd()
+        #expect(throws: BusFailure.self) { try scene.proceed(cancelled) }
+
+        let orphan = try scene.start("org.example.Editor")
+        scene.endDaemon()
+        try orphan.process.waitForEnd()
+        try scene.startDaemon()
+        try scene.waitForRegistration()
+
+        let last = try scene.start("org.example.Editor")
+        #expect(!last.process.hasEnded)
+        scene.agent?.kill(SIGKILL)
+        try last.process.waitForEnd()
+        #expect(access(record, F_OK) != 0)
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("what runs outlives the agent")
+    func outlive() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
+        try scene.entry("org.example.Sleeper", "Exec=\(program)")
+        let launch = try scene.start("org.example.Sleeper")
+        try scene.proceed(launch)
+        _ = try scene.record(record)
+        scene.agent?.kill(SIGTERM)
+        try scene.agent?.waitForExit()
+        #expect(!launch.process.hasEnded)
+        kill(launch.process.pid, SIGKILL)
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("what cannot be started, and why")
+    func refusals() throws {
+        let (scene, display) = try Self.scene()
+        try scene.entry("org.example.Hidden", "Exec=true", "Hidden=true")
+        try scene.entry("org.example.Try", "Exec=true", "TryExec=/nonexistent/program")
+        try scene.entry("org.example.Broken", "Exec=true \"open")
+        try scene.entry("org.example.Code", "Exec=true %z")
+        try scene.entry("org.example.Nothing")
+        try scene.entry("org.example.Missing", "Exec=/nonexistent/program")
+        try scene.entry("org.example.Local", "Exec=true %f")
+        func refusal(_ id: String, _ options: [(String, Variant)] = []) throws -> ErrorName? {
+            let (name, text) = try scene.refusal(id, options)
+            #expect(!text.isEmpty)
+            return ErrorName(rawValue: name)
+        }
+        #expect(try refusal("org.example.None") == .noSuchApplication)
+        #expect(try refusal("org.example.Hidden") == .noSuchApplication)
+        #expect(try refusal("org.example.Try") == .noSuchApplication)
+        #expect(try scene.refusal("org.example.Try").text.contains("/nonexistent/program"))
+        #expect(try refusal("org.example.Broken") == .invalidArgs)
+        #expect(try refusal("org.example.Code") == .invalidArgs)
+        #expect(try refusal("org.example.Nothing") == .notSupported)
+        #expect(try refusal("org.example.Missing") == .failed)
+        #expect(
+            try refusal("org.example.Local", [("urls", .strings(["https://example.org"]))]) == .invalidArgs)
+        #expect(try refusal("../evil") == .invalidArgs)
+        #expect(try refusal("org.example.Local", [("urls", .string("file:///tmp"))]) == .invalidArgs)
+        #expect(try refusal("org.example.Local", [("launch-mode", .string("loud"))]) == .invalidArgs)
+        #expect(try refusal("org.example.Local", [("activation-token", .string("a\nb"))]) == .invalidArgs)
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("sixteen wait at once, no more; sixty-four are remembered")
+    func limits() throws {
+        let (scene, display) = try Self.scene()
+        try scene.entry("org.example.True", "Exec=true")
+        var waiting = try (0..<16).map { _ in try scene.start("org.example.True") }
+        #expect(try ErrorName(rawValue: scene.refusal("org.example.True").name) == .limitsExceeded)
+        let first = waiting.removeFirst()
+        try scene.proceed(first)
+        try first.process.waitForEnd()
+        for launch in waiting { try scene.cancel(launch) }
+        #expect(try scene.exit(of: first) == "exited 0")
+        for _ in 0..<64 { try scene.cancel(try scene.start("org.example.True")) }
+        #expect(try scene.exit(of: first) == "unknown 0")
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("nobody but the daemon is obeyed")
+    func strangers() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("editor")
+        try scene.entry("org.example.Editor", "Exec=\(program)")
+        let launch = try scene.start("org.example.Editor")
+        let stranger = try Bus.open(address: scene.system.address)
+        let agent = try #require(scene.registration?.connection)
+        let calls: [(AgentMethod, (borrowing Message) throws -> Void)] = [
+            (
+                .start,
+                { message in
+                    try message.append("org.example.Editor")
+                    try message.appendDictionary([])
+                }
+            ),
+            (.proceed, { try $0.append(launch.number) }), (.cancel, { try $0.append(launch.number) }),
+            (
+                .present,
+                { message in
+                    try message.append("org.example.Editor")
+                    try message.append(UInt32(1))
+                    try message.appendDictionary([])
+                }
+            ), (.getExit, { try $0.append(launch.number) }),
+        ]
+        for (method, body) in calls {
+            var name: String?
+            do {
+                _ = try LaunchScene.call(stranger, agent, method, body)
+            } catch let failure as BusFailure {
+                name = failure.name
+            }
+            #expect(name == ErrorName.accessDenied.rawValue)
+        }
+        #expect(!launch.process.hasEnded && access(record, F_OK) != 0)
+        try scene.cancel(launch)
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("in a terminal", .enabled(if: Programs.inPath("xterm") != nil, "needs xterm"))
+    func terminal() throws {
+        let (scene, display) = try Self.scene()
+        let watch = try display.watch()
+        let (program, record) = try scene.program("tool", then: "exec sleep 1000")
+        try scene.entry("org.example.Tool", "Exec=\(program) \"two words\"", "Terminal=true")
+        let launch = try scene.start("org.example.Tool")
+        try scene.proceed(launch)
+        try watch.wait("a terminal") { $0.contains { $0.appID == "XTerm" } }
+        #expect(try scene.record(record).last == "[two words]")
+        #expect(try watch.window("XTerm").process == launch.process.pid)
+        kill(launch.process.pid, SIGTERM)
+        try launch.process.waitForEnd()
+    }
+}
