@@ -8,8 +8,7 @@ import Testing
 
 /// Programs that are started as units of a real service manager.
 @Suite(
-    "Programs as units", .serialized, .enabled(if: UserManager.isAvailable, "\(UserManager.whatIsMissing)"),
-    .enabled(if: StartTests.actor != nil, "needs GateActor built beside the tests"))
+    "Programs as units", .serialized, .enabled(if: UserManager.isAvailable, "\(UserManager.whatIsMissing)"))
 struct UnitTests {
     private final class Stage {
         let manager: UserManager
@@ -99,6 +98,28 @@ struct UnitTests {
         #expect(lines.dropFirst(2).first == "/usr")
         #expect(lines.dropFirst(3).first?.hasSuffix("/app.slice/\(unit)") == true)
         try stage.turn { try stage.units.isEmpty }
+    }
+
+    @Test("a unit's program finds our environment, but for what is about us or no service manager takes")
+    func environment() throws {
+        let stage = try Stage()
+        let out = "\(stage.scratch.path)/out"
+        let child = try Child(
+            try #require(StartTests.actor), ["--proceed", "a", "sh", "-c", "env > \(out)"],
+            environment: [
+                "NOTIFY_SOCKET": "/x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b $x",
+                "BASH_FUNC_x%%": "() { :; }",
+                "BAD": "a\u{1}b", "DBUS_SESSION_BUS_ADDRESS": stage.manager.address,
+                "XDG_RUNTIME_DIR": stage.scratch.path,
+            ])
+        _ = try child.waitForExit()
+        #expect(child.output.contains("app-appstate-a-1.service"), "\(child.output)")
+        let lines = (stage.text("out") ?? "").components(separatedBy: "\n")
+        #expect(lines.contains("MINE=a b $x") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
+        #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
+        for name in ["NOTIFY_SOCKET=/x", "BASH_FUNC", "BAD="] {
+            #expect(!lines.contains { $0.hasPrefix(name) })
+        }
     }
 
     @Test("signals, refusals and programs that cannot be run are told, and the next number is taken")

@@ -86,9 +86,14 @@ private final class Start {
         timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
         guard let bus else { return try startChild(executable, gate) }
         let arguments = GateProgram.arguments(gate: gate.address, request.invocation, directory: nil)
-        call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
-            [weak self] result in
-            self?.answered(result, executable, gate)
+        do throws(BusFailure) {
+            call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
+                [weak self] result in
+                self?.answered(result, executable, gate)
+            }
+        } catch {
+            // The bus is lost, or cannot carry it.
+            try startChild(executable, gate)
         }
     }
 

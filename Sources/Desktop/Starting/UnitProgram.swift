@@ -107,7 +107,9 @@ final class UnitProgram {
                     finish(.failure(.refused("\(error)")))
                 }
             case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-                "org.freedesktop.DBus.Error.Disconnected":
+                "org.freedesktop.DBus.Error.Disconnected",
+                // One before systemd 250 does not know ExitType.
+                "org.freedesktop.DBus.Error.PropertyReadOnly":
                 finish(.failure(.noManager))
             default: finish(.failure(.refused("\(error.name): \(error.message)")))
             }
