@@ -137,7 +137,8 @@ struct StartTests {
         let line = try agent.waitForLine(containing: "waits ")
         let pid = try #require(line.split(separator: " ").dropFirst().first.flatMap { Int32($0) })
         let waiting = try PidFD(pid: pid)
-        #expect(!waiting.hasExited)
+        let hadExited = waiting.hasExited
+        #expect(!hadExited)
         agent.kill(SIGKILL)
         var look = pollfd(fd: waiting.rawValue, events: Int16(POLLIN), revents: 0)
         #expect(poll(&look, 1, 300_000) == 1)

@@ -66,7 +66,7 @@ private final class Start {
     /// So long may it take until the program is at its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
     /// So long may the service manager take to tell how a process ended, in microseconds.
-    private static let endPatience: UInt64 = 1_000_000
+    private static let endPatience: UInt64 = 10_000_000
 
     init(
         _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, over: @escaping () -> Void,
