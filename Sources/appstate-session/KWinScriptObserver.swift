@@ -154,7 +154,7 @@ final class KWinScriptObserver: WindowObserver {
         defer { free(program) }
         let path = program.map { String(cString: $0) } ?? ""
         let prefix = path.split(separator: "/").dropLast(2).map { "/\($0)" }.joined()
-        return [prefix + "/share"] + DesktopEntries.dataDirectories
+        return [prefix + "/share"] + BaseDirectories().data
     }
 
     // MARK: The script

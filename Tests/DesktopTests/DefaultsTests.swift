@@ -143,7 +143,7 @@ struct DefaultsTests {
         // It looks at no type that another is a kind of, and for installed programs in another way.
         for type in [
             "x-scheme-handler/mailto", "inode/directory", "video/mp4", "image/gif", "text/html",
-            "application/pdf",
+            "application/zip",
         ] {
             let said = try stage.output("xdg-mime", ["query", "default", type])
                 .trimmingCharacters(in: .whitespacesAndNewlines)

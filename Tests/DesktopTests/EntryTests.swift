@@ -3,7 +3,7 @@ import Foundation
 import Linux
 import Testing
 
-@Suite("Desktop entries")
+@Suite("Entries of applications")
 struct EntryTests {
     private func entry(_ lines: String, id: String = "org.example.App") throws -> DesktopEntry {
         try DesktopEntry(id: id, path: "/\(id).desktop", file: KeyFile(Array(lines.utf8)))

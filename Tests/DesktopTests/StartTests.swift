@@ -61,9 +61,7 @@ struct StartTests {
         }
     }
 
-    @Test(
-        "what may go on becomes its program: the same process, with what the desktop gives it",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("what may go on becomes its program: the same process, with what the desktop gives it")
     func proceed() throws {
         let stage = try Stage()
         let out = "\(stage.scratch.path)/out"
@@ -99,9 +97,7 @@ struct StartTests {
         }
     }
 
-    @Test(
-        "what may not go on ends, and nothing of its program runs",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("what may not go on ends, and nothing of its program runs")
     func cancel() throws {
         let stage = try Stage()
         let program = try stage.start(["/bin/touch", "\(stage.scratch.path)/out"])
@@ -113,9 +109,7 @@ struct StartTests {
         #expect(stage.text("out") == nil)
     }
 
-    @Test(
-        "what waits ends with who let it in",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("what waits ends with who let it in")
     func death() throws {
         let stage = try Stage()
         let actor = try #require(Self.actor)
@@ -133,9 +127,25 @@ struct StartTests {
         #expect(stage.text("out") == nil && gate == nil)
     }
 
-    @Test(
-        "a program that cannot be run is told of, and ends as in a shell",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("what waits ends when its agent is killed")
+    func kill() throws {
+        let scratch = try Scratch()
+        let agent = try Child(
+            try #require(Self.actor),
+            ["--hold", "--children", "a", "touch", "\(scratch.path)/out"],
+            environment: ["XDG_RUNTIME_DIR": scratch.path])
+        let line = try agent.waitForLine(containing: "waits ")
+        let pid = try #require(line.split(separator: " ").dropFirst().first.flatMap { Int32($0) })
+        let waiting = try PidFD(pid: pid)
+        let hadExited = waiting.hasExited
+        #expect(!hadExited)
+        agent.kill(SIGKILL)
+        var look = pollfd(fd: waiting.rawValue, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&look, 1, 300_000) == 1)
+        #expect(!FileManager.default.fileExists(atPath: "\(scratch.path)/out"))
+    }
+
+    @Test("a program that cannot be run is told of, and ends as in a shell")
     func failure() throws {
         let stage = try Stage()
         for (words, directory, why) in [
@@ -150,20 +160,18 @@ struct StartTests {
         }
     }
 
-    @Test(
-        "signals end a program, and it is told which",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("signals end a program, and it is told which")
     func signals() throws {
         let stage = try Stage()
         let program = try stage.start(["/bin/sleep", "1000"])
         program.proceed()
         try stage.turn { try !Self.executable(of: program.pid).hasSuffix("GateActor") }
-        kill(program.pid, SIGTERM)
+        Glibc.kill(program.pid, SIGTERM)
         try stage.turn { program.ending != nil }
         #expect(program.ending == .signalled(SIGTERM, coreDumped: false))
         // Also one that waits.
         let other = try stage.start(["/bin/true"])
-        kill(other.pid, SIGKILL)
+        Glibc.kill(other.pid, SIGKILL)
         try stage.turn { other.ending != nil }
         #expect(other.ending == .signalled(SIGKILL, coreDumped: false))
     }
@@ -190,9 +198,7 @@ struct StartTests {
         withExtendedLifetime(stage) {}
     }
 
-    @Test(
-        "a process that nobody started here is not let through",
-        .enabled(if: actor != nil, "needs GateActor built beside the tests"))
+    @Test("a process that nobody started here is not let through")
     func stranger() throws {
         let stage = try Stage()
         var result: Result<StartedProgram, DesktopFailure>?
@@ -212,5 +218,22 @@ struct StartTests {
         try stage.turn { program.ending != nil }
         _ = try stranger.waitForExit()
         #expect(stage.text("out") == nil)
+    }
+
+    @Test("a program finds our environment, but for what is about us")
+    func environment() throws {
+        let scratch = try Scratch()
+        let child = try Child(
+            try #require(Self.actor), ["--proceed", "--children", "a", "env"],
+            environment: [
+                "NOTIFY_SOCKET": "/x", "INVOCATION_ID": "x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b",
+                "XDG_RUNTIME_DIR": scratch.path,
+            ])
+        _ = try child.waitForExit()
+        let lines = child.output.components(separatedBy: "\n")
+        #expect(lines.contains("MINE=a b") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
+        #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
+        for name in ["NOTIFY_SOCKET=", "INVOCATION_ID="] { #expect(!lines.contains { $0.hasPrefix(name) }) }
+        #expect(lines.contains("ended exited(0)"))
     }
 }

@@ -160,7 +160,7 @@ struct ProgramNameTests {
             ("Exec=foot\n", nil),
         ])
     func command(_ text: String, _ command: String?) {
-        #expect(DesktopEntries.command(in: text) == command)
+        #expect(DesktopEntries.command(in: KeyFile(Array(text.utf8))) == command)
     }
 
     @Test("entries are looked for in their directories, one after the other")

@@ -73,7 +73,7 @@ public struct DesktopEntry: Equatable, Sendable {
     public init(id: String, path: String) throws(DesktopFailure) {
         let file: KeyFile
         do throws(KernelFailure) {
-            file = try KeyFile(path: path)
+            file = try KeyFile(path: path, only: Self.group)
         } catch {
             throw .unreadable(path: path, why: "\(error)")
         }

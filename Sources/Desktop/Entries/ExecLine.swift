@@ -25,9 +25,9 @@ struct ExecLine: Equatable {
         do throws(Broken) {
             while let argument = try reader.next() { arguments.append(argument) }
         } catch {
-            throw switch error {
-            case .quoting(let why): .brokenExec(id: id, exec: exec, why: why)
-            case .code(let code): .unknownFieldCode(id: id, exec: exec, code: code)
+            switch error {
+            case .quoting(let why): throw .brokenExec(id: id, exec: exec, why: why)
+            case .code(let code): throw .unknownFieldCode(id: id, exec: exec, code: code)
             }
         }
     }

@@ -2,28 +2,33 @@ import Linux
 
 /// What a program that we start finds in its environment: `NAME=value`.
 enum ProgramEnvironment {
-    /// What belongs to a desktop session, and the user's service manager need not know.
-    private static let session = [
-        "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "SWAYSOCK", "I3SOCK", "XDG_CURRENT_DESKTOP",
-        "XDG_SESSION_DESKTOP", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SEAT",
-        "XDG_VTNR",
-        "DESKTOP_SESSION", "DBUS_SESSION_BUS_ADDRESS",
-    ]
-
-    /// What is about this process alone, and no program of the user's: a service manager's word to its service, and the
-    /// startup sequence of whoever started us.
+    /// What is about this process alone, and no program of the user's: a service manager's word to its service, the startup
+    /// sequence of whoever started us, and where a shell was.
     private static let own: Set<String> = [
         "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES",
         "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MANAGERPID", "MAINPID",
         "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "CREDENTIALS_DIRECTORY", "RUNTIME_DIRECTORY",
         "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY",
         "DESKTOP_STARTUP_ID", "XDG_ACTIVATION_TOKEN", "GIO_LAUNCHED_DESKTOP_FILE",
-        "GIO_LAUNCHED_DESKTOP_FILE_PID",
+        "GIO_LAUNCHED_DESKTOP_FILE_PID", "PWD", "OLDPWD", "SHLVL", "_",
     ]
 
-    /// For a unit: what the service manager's own environment is to have beside it.
+    /// For a unit: the same as for a child, so that a program finds the same wherever it runs; what the service manager's own
+    /// environment has beside that stays. One value that it does not take would have it refuse the whole unit.
     static func ofUnit(_ more: [(name: String, value: String)]) -> [String] {
-        merged(session.compactMap { name in Environment[name].map { (name, $0) } }, more)
+        ofChild(more).filter(isTaken)
+    }
+
+    /// Whether systemd takes it: a name of letters, digits and underscores, and no control character in the value.
+    private static func isTaken(_ variable: String) -> Bool {
+        let name = variable.utf8.prefix { $0 != UInt8(ascii: "=") }
+        let isName =
+            name.first.map { !(0x30...0x39).contains($0) } == true
+            && name.allSatisfy {
+                (0x30...0x39).contains($0) || (0x61...0x7A).contains($0 | 0x20) || $0 == UInt8(ascii: "_")
+            }
+        let value = variable.utf8.dropFirst(name.count)
+        return isName && value.allSatisfy { $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 || $0 == 0x0A }
     }
 
     /// For a child: all of ours but what is about us.

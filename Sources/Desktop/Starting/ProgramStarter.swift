@@ -62,11 +62,15 @@ private final class Start {
     private var end: Source?
     /// What has come to the gate before we know which unit's it must be.
     private var early: [WaitingProcess] = []
+    /// Nil: the service manager was not waited for.
+    private var arrival: Arrival?
 
     /// So long may it take until the program is at its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
+    /// So long may the service manager take to come to the bus, in microseconds.
+    private static let managerPatience: UInt64 = 3_000_000
     /// So long may the service manager take to tell how a process ended, in microseconds.
-    private static let endPatience: UInt64 = 1_000_000
+    private static let endPatience: UInt64 = 10_000_000
 
     init(
         _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, over: @escaping () -> Void,
@@ -85,15 +89,28 @@ private final class Start {
         timer = try loop.timer { [weak self] in self?.late() }
         timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
         guard let bus else { return try startChild(executable, gate) }
+        startUnit(bus, executable, gate)
+    }
+
+    private func startUnit(_ bus: Bus, _ executable: String, _ gate: Gate) {
         let arguments = GateProgram.arguments(gate: gate.address, request.invocation, directory: nil)
-        call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
-            [weak self] result in
-            self?.answered(result, executable, gate)
+        do {
+            do throws(BusFailure) {
+                call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
+                    [weak self] result in
+                    self?.answered(result, bus, executable, gate)
+                }
+            } catch {
+                // The bus is lost, or cannot carry it.
+                try startChild(executable, gate)
+            }
+        } catch {
+            fail("\(error)")
         }
     }
 
     private func answered(
-        _ result: Result<UnitProgram, UnitProgram.Failure>, _ executable: String, _ gate: Gate
+        _ result: Result<UnitProgram, UnitProgram.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
     ) {
         call = nil
         do {
@@ -104,12 +121,42 @@ private final class Start {
                 let early = early
                 self.early = []
                 for process in early { arrived(process) }
+            case .failure(.noManager) where arrival == nil && UnitProgram.isManagerRunning:
+                try awaitManager(bus, executable, gate)
             case .failure(.noManager): try startChild(executable, gate)
             case .failure(.refused(let why)): fail(why)
             }
         } catch {
             fail("\(error)")
         }
+    }
+
+    /// The service manager runs, and is not on the bus yet: the session has just begun.
+    private func awaitManager(_ bus: Bus, _ executable: String, _ gate: Gate) throws {
+        let timer = try loop.timer { [weak self] in self?.goOn { try $0.startChild(executable, gate) } }
+        timer.arm(at: loop.now + Self.managerPatience)
+        let there: () -> Void = { [weak self] in self?.goOn { $0.startUnit(bus, executable, gate) } }
+        arrival = Arrival(
+            timer: timer,
+            watch: try bus.watchOwner(of: UnitProgram.name, failed: { _ in }) { _, owner in
+                if owner != nil { there() }
+            },
+            // It may have come before the watch.
+            question: try bus.askProcess(of: UnitProgram.name) { if $0 != nil { there() } })
+    }
+
+    private func goOn(_ how: (Start) throws -> Void) {
+        guard let arrival, !arrival.isOver, done != nil else { return }
+        self.arrival = Arrival()
+        do { try how(self) } catch { fail("\(error)") }
+    }
+
+    /// What is awaited of a service manager; over once nothing is.
+    private struct Arrival {
+        var timer: Timer?
+        var watch: Slot?
+        var question: Slot?
+        var isOver: Bool { timer == nil }
     }
 
     private func startChild(_ executable: String, _ gate: Gate) throws {

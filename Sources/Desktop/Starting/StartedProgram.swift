@@ -10,8 +10,8 @@ public final class StartedProgram {
     public let unit: String?
     private let id: String
     private let process: WaitingProcess
-    /// How its process ended; nil: nobody knows that it has. Known at most a second after its end; `unknown` then, where
-    /// neither the service manager nor the kernel tells.
+    /// How its process ended; nil: it has not, or the service manager has not told yet how. Ten seconds after its end it is
+    /// `unknown`, where neither that nor the kernel has told.
     public private(set) var ending: ExitStatus?
     private var handlers: [(ExitStatus) -> Void] = []
 

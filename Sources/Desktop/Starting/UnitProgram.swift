@@ -26,6 +26,12 @@ final class UnitProgram {
     private var isReleased = false
 
     static let name = "org.freedesktop.systemd1"
+
+    /// Whether the user has a service manager, on the bus or not: it listens on a socket of its own.
+    static var isManagerRunning: Bool {
+        Environment["XDG_RUNTIME_DIR"].map { access("\($0)/systemd/private", F_OK) == 0 } ?? false
+    }
+
     private static let managerPath = "/org/freedesktop/systemd1"
     private static let managerInterface = "org.freedesktop.systemd1.Manager"
     private static let service = "org.freedesktop.systemd1.Service"
@@ -107,7 +113,9 @@ final class UnitProgram {
                     finish(.failure(.refused("\(error)")))
                 }
             case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-                "org.freedesktop.DBus.Error.Disconnected":
+                "org.freedesktop.DBus.Error.Disconnected",
+                // One before systemd 250 does not know ExitType.
+                "org.freedesktop.DBus.Error.PropertyReadOnly":
                 finish(.failure(.noManager))
             default: finish(.failure(.refused("\(error.name): \(error.message)")))
             }

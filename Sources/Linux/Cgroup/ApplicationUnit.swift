@@ -3,6 +3,7 @@
 /// - systemd, docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications": `app[-LAUNCHER]-ID-RANDOM.scope` and
 ///   `app[-LAUNCHER]-ID[@RANDOM].service`, each part escaped as by systemd-escape(1), so that it holds no `-` of its
 ///   own. Flatpak is such a launcher.
+/// - the session agent: `app-appstate-ID-NUMBER.service`.
 /// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the desktop
 ///   entry is `SNAP_APP`, of a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
 ///
@@ -38,6 +39,7 @@ public struct ApplicationUnit: Hashable, Sendable {
     private static let snap = "snap."
     private static let scope = ".scope"
     private static let service = ".service"
+    private static let ownLauncher = "appstate"
 
     /// The name without its type; nil where it is no application's unit.
     private static func body(of name: String) -> String? {
@@ -53,11 +55,16 @@ public struct ApplicationUnit: Hashable, Sendable {
         if !isScope { rest = rest.prefix { $0 != "@" } }
         var parts = rest.split(separator: "-", omittingEmptySubsequences: false)
         if isScope, let random = parts.popLast(), random.isEmpty { return nil }
+        if !isScope, parts.count == 3, parts[0] == ownLauncher, isNumber(parts[2]) { parts.removeLast() }
         // LAUNCHER and ID.
         guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty }), let id = parts.last else {
             return nil
         }
         return plausible(Cgroup.unescaped(String(id)))
+    }
+
+    private static func isNumber(_ text: Substring) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
     }
 
     private static func snapID(_ body: String) -> String? {

@@ -12,8 +12,10 @@ public struct KeyFile: Sendable {
     private var groups: [String: [String: String]] = [:]
     private var order: [String: [String]] = [:]
 
-    /// - Parameter bytes: the text of the file.
-    public init(_ bytes: [UInt8]) {
+    /// - Parameters:
+    ///   - bytes: the text of the file.
+    ///   - wanted: the only group that is kept; nil: all are.
+    public init(_ bytes: [UInt8], only wanted: String? = nil) {
         var group: String?
         for var line in bytes.split(separator: UInt8(ascii: "\n")) {
             // A file that was written elsewhere may have both.
@@ -22,6 +24,7 @@ public struct KeyFile: Sendable {
             guard let first = line.first, first != UInt8(ascii: "#") else { continue }
             if first == UInt8(ascii: "[") {
                 group = Self.group(line)
+                if let wanted, group != wanted { group = nil }
                 if let group, groups[group] == nil { groups[group] = [:] }
             } else if let group, let equals = line.firstIndex(of: UInt8(ascii: "=")) {
                 let key = String(decoding: Self.trimmed(line[..<equals]), as: UTF8.self)
@@ -35,12 +38,16 @@ public struct KeyFile: Sendable {
     }
 
     /// Reads a regular file. One that is longer than `limit` is refused: half of it would say something else.
-    public init(path: String) throws(KernelFailure) {
+    ///
+    /// - Parameters:
+    ///   - path: the file.
+    ///   - wanted: the only group that is kept; nil: all are.
+    public init(path: String, only wanted: String? = nil) throws(KernelFailure) {
         let bytes = try WholeFile.read(path)
         guard bytes.count <= Self.limit else {
             throw KernelFailure(operation: "read", subject: path, errno: EFBIG)
         }
-        self.init(bytes)
+        self.init(bytes, only: wanted)
     }
 
     /// Whether it has the group.

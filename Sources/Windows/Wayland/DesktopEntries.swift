@@ -15,15 +15,7 @@ public struct DesktopEntries {
     private static let suffix = ".desktop"
 
     /// Entries where the XDG Base Directory Specification has them, by this process's environment.
-    public init() { self.init(directories: Self.dataDirectories) }
-
-    /// Where data of programs is, in the order in which it is looked for there (XDG Base Directory Specification), by this
-    /// process's environment.
-    public static var dataDirectories: [String] {
-        let own = Environment["XDG_DATA_HOME"] ?? Environment["HOME"].map { $0 + "/.local/share" }
-        let others = Environment["XDG_DATA_DIRS"] ?? "/usr/local/share:/usr/share"
-        return [own].compactMap(\.self) + others.split(separator: ":").map(String.init)
-    }
+    public init() { self.init(directories: BaseDirectories().data) }
 
     /// - Parameter directories: each with a directory `applications`.
     public init(directories: [String]) {
@@ -44,10 +36,8 @@ public struct DesktopEntries {
             id.utf8.count + Self.suffix.utf8.count <= Int(NAME_MAX)
         else { return nil }
         for directory in directories {
-            guard let text = try? TextFile.read("\(directory)/applications/\(id)\(Self.suffix)") else {
-                continue
-            }
-            return Self.command(in: text)
+            guard let file = Self.file("\(directory)/applications/\(id)\(Self.suffix)") else { continue }
+            return Self.command(in: file)
         }
         return nil
     }
@@ -121,21 +111,21 @@ public struct DesktopEntries {
             where name.hasSuffix(Self.suffix) && entries.count < Self.mostFiles {
                 let id = String(name.dropLast(Self.suffix.count))
                 // The first directory that has it counts, also where it hides it.
-                guard entries[id] == nil, let text = try? TextFile.read("\(directory)/applications/\(name)")
+                guard entries[id] == nil, let file = Self.file("\(directory)/applications/\(name)")
                 else { continue }
-                let program = Self.command(in: text).flatMap { Self.isInterpreter($0) ? nil : $0 }
+                let program = Self.command(in: file).flatMap { Self.isInterpreter($0) ? nil : $0 }
                 entries[id] = Entry(
-                    id: id, windowClass: Self.value(of: "StartupWMClass", in: text)?.lowercased() ?? "",
+                    id: id, windowClass: file.string("StartupWMClass", in: Self.group)?.lowercased() ?? "",
                     program: program?.lowercased() ?? "",
-                    isShown: ["NoDisplay", "Hidden"].allSatisfy { Self.value(of: $0, in: text) != "true" })
+                    isShown: ["NoDisplay", "Hidden"].allSatisfy { file.bool($0, in: Self.group) != true })
             }
         }
         index = Index(entries: entries.values.sorted { $0.id < $1.id }, versions: versions)
     }
 
     /// The program in `Exec` of the group `Desktop Entry`, without its directories; after `env`, what that starts.
-    static func command(in text: String) -> String? {
-        let words = value(of: "Exec", in: text)?.split(separator: " ").drop { word in
+    static func command(in file: KeyFile) -> String? {
+        let words = file.string("Exec", in: group)?.split(separator: " ").drop { word in
             word == "env" || word.hasSuffix("/env") || word.contains("=")
         }
         return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
@@ -148,16 +138,7 @@ public struct DesktopEntries {
 
     private static let launchers: Set<String> = ["electron", "flatpak", "snap", "wine"]
 
-    /// What a key of the group `Desktop Entry` says; nil: it is not there.
-    private static func value(of key: String, in text: String) -> Substring? {
-        var isEntry = false
-        for line in text.split(whereSeparator: \.isNewline) {
-            if line.hasPrefix("[") { isEntry = line.hasPrefix("[Desktop Entry]") }
-            guard isEntry, let equals = line.firstIndex(of: "="),
-                line[..<equals].split(separator: " ") == [Substring(key)]
-            else { continue }
-            return line[line.index(after: equals)...].drop { $0 == " " }
-        }
-        return nil
-    }
+    private static func file(_ path: String) -> KeyFile? { try? KeyFile(path: path, only: group) }
+
+    private static let group = "Desktop Entry"
 }

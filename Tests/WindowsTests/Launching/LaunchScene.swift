@@ -164,7 +164,8 @@ final class LaunchScene {
 
     /// Has the session bus start a program for a name.
     func service(_ name: String, _ program: String) throws {
-        try "[D-BUS Service]\nName=\(name)\nExec=\(program)\n".write(
+        let starter = "/usr/bin/env DBUS_SESSION_BUS_ADDRESS=\(session.address)"
+        try "[D-BUS Service]\nName=\(name)\nExec=\(starter) \(program)\n".write(
             toFile: "\(system.directory)/services/\(name).service", atomically: true, encoding: .utf8)
         let bus = try Bus.open(address: session.address)
         _ = try bus.call(try bus.newDriverCall("ReloadConfig"))

@@ -124,7 +124,7 @@ struct LaunchTests {
     @Test("what runs outlives the agent")
     func outlive() throws {
         let (scene, display) = try Self.scene()
-        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
+        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000 > /dev/null 2>&1")
         try scene.entry("org.example.Sleeper", "Exec=\(program)")
         let launch = try scene.start("org.example.Sleeper")
         try scene.proceed(launch)

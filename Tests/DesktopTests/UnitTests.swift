@@ -1,0 +1,212 @@
+import AppStateBus
+import Desktop
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// Programs that are started as units of a real service manager.
+@Suite(
+    "Programs as units", .serialized, .enabled(if: UserManager.isAvailable, "\(UserManager.whatIsMissing)"))
+struct UnitTests {
+    private final class Stage {
+        let manager: UserManager
+        let scratch: Scratch
+        let loop: EventLoop
+        let bus: Bus
+        let starter: ProgramStarter
+
+        init() throws {
+            manager = try UserManager()
+            scratch = try Scratch()
+            loop = try EventLoop()
+            bus = try Bus.open(address: manager.address)
+            try bus.attach(to: loop)
+            starter = ProgramStarter(
+                loop: loop, bus: bus, executable: try #require(StartTests.actor), directory: scratch.path)
+        }
+
+        func turn(until condition: () throws -> Bool) throws {
+            let holds = try eventually {
+                if try condition() { return true }
+                _ = try loop.runOnce(timeout: 50_000)
+                return try condition()
+            }
+            #expect(holds, "\(manager.log)")
+        }
+
+        func start(_ id: String, _ words: [String], directory: String? = nil) throws -> StartedProgram {
+            var result: Result<StartedProgram, DesktopFailure>?
+            let request = ProgramRequest(
+                id: id, name: "App",
+                invocation: Invocation(program: words[0], arguments: words, directory: directory),
+                environment: [("XDG_ACTIVATION_TOKEN", "a $token"), ("DISPLAY", ":77")])
+            starter.start(request) { result = $0 }
+            try turn { result != nil }
+            return try #require(result).get()
+        }
+
+        /// Of the applications that we have started.
+        var units: [String] {
+            get throws {
+                let call = try bus.newCall(
+                    destination: "org.freedesktop.systemd1", path: "/org/freedesktop/systemd1",
+                    interface: "org.freedesktop.systemd1.Manager", member: "ListUnitsByPatterns")
+                try call.append(strings: [])
+                try call.append(strings: ["app-appstate-*"])
+                let reply = try bus.call(call)
+                var names: [String] = []
+                let contents = "ssssssouso"
+                guard try reply.enter(.array, "(\(contents))") else { return [] }
+                while try reply.enter(.struct, contents) {
+                    names.append(try reply.readString())
+                    try reply.skip(String(contents.dropFirst()))
+                    try reply.exit()
+                }
+                return names
+            }
+        }
+
+        func text(_ name: String) -> String? {
+            try? String(contentsOfFile: "\(scratch.path)/\(name)", encoding: .utf8)
+        }
+    }
+
+    @Test("a unit of its own, whose process waits, runs and tells how it ended; then it is collected")
+    func proceed() throws {
+        let stage = try Stage()
+        let out = "\(stage.scratch.path)/out"
+        let script =
+            "printf '%s %s %s %s\\n' $$ \"$1\" \"$XDG_ACTIVATION_TOKEN\" $DISPLAY > \(out); pwd >> \(out); grep ^0: /proc/self/cgroup >> \(out);"
+            + "exit 7"
+        let program = try stage.start(
+            "org.example.my-app", ["/bin/sh", "-c", script, "sh", "$HOME ${x} %n \"q\"\n\\"],
+            directory: "/usr")
+        let unit = #"app-appstate-org.example.my\x2dapp-1.service"#
+        #expect(program.unit == unit && stage.text("out") == nil)
+        #expect(try stage.units == [unit])
+        #expect(
+            ApplicationUnit(inPath: try Cgroup.of(program.pid, in: UnifiedHierarchy.find()).path)?.application
+                == "org.example.my-app")
+        var failure: DesktopFailure??
+        program.proceed { failure = .some($0) }
+        try stage.turn { failure != nil && program.ending != nil }
+        #expect(failure == .some(nil) && program.ending == .exited(7))
+        let lines = (stage.text("out") ?? "").components(separatedBy: "\n")
+        #expect(lines.prefix(2) == ["\(program.pid) $HOME ${x} %n \"q\"", "\\ a $token :77"])
+        #expect(lines.dropFirst(2).first == "/usr")
+        #expect(lines.dropFirst(3).first?.hasSuffix("/app.slice/\(unit)") == true)
+        try stage.turn { try stage.units.isEmpty }
+    }
+
+    @Test("a unit's program finds our environment, but for what is about us or no service manager takes")
+    func environment() throws {
+        let stage = try Stage()
+        let out = "\(stage.scratch.path)/out"
+        let child = try Child(
+            try #require(StartTests.actor), ["--proceed", "a", "sh", "-c", "env > \(out)"],
+            environment: [
+                "NOTIFY_SOCKET": "/x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b $x",
+                "BASH_FUNC_x%%": "() { :; }",
+                "BAD": "a\u{1}b", "DBUS_SESSION_BUS_ADDRESS": stage.manager.address,
+                "XDG_RUNTIME_DIR": stage.scratch.path,
+            ])
+        _ = try child.waitForExit()
+        #expect(child.output.contains("app-appstate-a-1.service"), "\(child.output)")
+        let lines = (stage.text("out") ?? "").components(separatedBy: "\n")
+        #expect(lines.contains("MINE=a b $x") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
+        #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
+        for name in ["NOTIFY_SOCKET=/x", "BASH_FUNC", "BAD="] {
+            #expect(!lines.contains { $0.hasPrefix(name) })
+        }
+    }
+
+    @Test("signals, refusals and programs that cannot be run are told, and the next number is taken")
+    func endings() throws {
+        let stage = try Stage()
+        let killed = try stage.start("a", ["/bin/sh", "-c", "kill -TERM $$"])
+        killed.proceed()
+        let cancelled = try stage.start("a", ["/bin/touch", "\(stage.scratch.path)/out"])
+        cancelled.cancel()
+        let missing = try stage.start("a", ["/no/such"])
+        var failure: DesktopFailure??
+        missing.proceed { failure = .some($0) }
+        try stage.turn {
+            failure != nil && [killed, cancelled, missing].allSatisfy { $0.ending != nil }
+        }
+        #expect(killed.ending == .signalled(SIGTERM, coreDumped: false))
+        #expect(cancelled.ending == .exited(0) && stage.text("out") == nil)
+        #expect(missing.ending == .exited(127))
+        #expect(failure == .notStarted(id: "a", why: "No such file or directory"))
+        #expect([killed, cancelled, missing].map(\.unit) == (1...3).map { "app-appstate-a-\($0).service" })
+        try stage.turn { try stage.units.isEmpty }
+    }
+
+    @Test("a unit of that name from before us is left alone, and what lives on after its first process too")
+    func others() throws {
+        let stage = try Stage()
+        let script = "sleep 1000 & echo $! > \(stage.scratch.path)/out"
+        let first = try stage.start("a", ["/bin/sh", "-c", script])
+        first.proceed()
+        try stage.turn { first.ending != nil }
+        #expect(first.ending == .exited(0))
+        #expect(try stage.units == ["app-appstate-a-1.service"])
+        // Another agent, which counts from the beginning again.
+        let other = ProgramStarter(
+            loop: stage.loop, bus: stage.bus, executable: try #require(StartTests.actor),
+            directory: stage.scratch.path)
+        var result: Result<StartedProgram, DesktopFailure>?
+        let request = ProgramRequest(
+            id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+        other.start(request) { result = $0 }
+        try stage.turn { result != nil }
+        let second = try #require(result).get()
+        #expect(second.unit == "app-appstate-a-2.service")
+        second.cancel()
+        let left = try #require(stage.text("out").flatMap { Int32($0.dropLast()) })
+        #expect(kill(left, 0) == 0)
+        kill(left, SIGKILL)
+        try stage.turn { try stage.units.isEmpty }
+    }
+
+    @Test("a program that the service manager cannot run is a failure that names the status")
+    func refused() throws {
+        let stage = try Stage()
+        for (executable, part) in [
+            ("/no/such/program", "app"), ("/bin/false", "ended with 1 before it could wait"),
+        ] {
+            let starter = ProgramStarter(
+                loop: stage.loop, bus: stage.bus, executable: executable, directory: stage.scratch.path)
+            var result: Result<StartedProgram, DesktopFailure>?
+            let request = ProgramRequest(
+                id: "app", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+            starter.start(request) { result = $0 }
+            try stage.turn { result != nil }
+            #expect(throws: DesktopFailure.self) { try result?.get() }
+            if case .failure(let failure)? = result { #expect("\(failure)".contains(part), "\(failure)") }
+        }
+        try stage.turn { try stage.units.isEmpty }
+        #expect(TextFile.names(inDirectory: stage.scratch.path).isEmpty)
+    }
+
+    @Test("a bus without a service manager makes it our child")
+    func fallback() throws {
+        let bus = try PrivateBus()
+        let loop = try EventLoop()
+        let connection = try Bus.open(address: bus.address)
+        try connection.attach(to: loop)
+        let starter = ProgramStarter(
+            loop: loop, bus: connection, executable: try #require(StartTests.actor), directory: bus.directory)
+        var result: Result<StartedProgram, DesktopFailure>?
+        let request = ProgramRequest(
+            id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+        starter.start(request) { result = $0 }
+        while result == nil { _ = try loop.runOnce(timeout: 50_000) }
+        let program = try #require(result).get()
+        #expect(program.unit == nil)
+        program.proceed()
+        while program.ending == nil { _ = try loop.runOnce(timeout: 50_000) }
+        #expect(program.ending == .exited(0))
+    }
+}
