@@ -91,10 +91,17 @@ struct UnreadAnswersTests {
                     if let error = $0.error { errors.insert(error.name) }
                 })
             try client.bus.flush()
-            // Refused as well once its user has too much.
-            _ = errorName { try other.call(BusNames.root, BusNames.manager, "ListApplications") }
+            // Its user's other calls are refused as well, and not answered any more once there is far too much.
+            let list = try other.bus.newCall(
+                destination: BusNames.service, path: BusNames.root, interface: BusNames.manager,
+                member: "ListApplications")
+            slots.append(
+                try other.bus.callAsync(list, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try other.bus.flush()
         }
-        try client.wait("a refusal") { errors == [ErrorName.limitsExceeded.rawValue] }
+        try other.wait("a refusal") { errors == [ErrorName.limitsExceeded.rawValue] }
         withExtendedLifetime(slots) {}
     }
 }
