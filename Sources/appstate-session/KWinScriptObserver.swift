@@ -53,12 +53,12 @@ final class KWinScriptObserver: WindowObserver {
     ) throws(ObserverFailure) {
         kwin = try SessionPeer("KWin", name: Self.name, address: address)
         script = "appstate-session\(kwin.bus.uniqueName)"
+        self.runtime = runtime ?? ""
+        try checkDisplay(display)
+        let text = try Self.text(in: directories)
         guard let runtime else {
             throw .unsupported("XDG_RUNTIME_DIR, where KWin would find our script, is not set")
         }
-        self.runtime = runtime
-        try checkDisplay(display)
-        let text = try Self.text(in: directories)
         let path = "\(runtime)/\(script)-\(getpid()).js"
         do throws(KernelFailure) {
             try WholeFile.write("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", to: path)

@@ -25,15 +25,13 @@ struct Launch: ParsableCommand {
         let order = LaunchOrder(
             appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
         let path = try bus.connect().launch(order)
-        Self.show([path], output)
+        if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
     }
 
-    fileprivate static func show(_ paths: [String], _ output: OutputOptions) {
-        if output.json {
-            Terminal.emit(JSON.array(paths.map { .object([("path", .string($0))]) }))
-        } else {
-            for path in paths { Terminal.emit(Line(path)) }
-        }
+    /// An application, as `register` prints it.
+    fileprivate static func json(_ path: String) -> JSON {
+        let number = BusNames.applicationNumber(inPath: path) ?? 0
+        return .object([("number", .unsigned(UInt64(number))), ("path", .string(path))])
     }
 }
 
@@ -63,7 +61,12 @@ struct Open: ParsableCommand {
             }
         }
         let client = try bus.connect()
-        Launch.show(try orders.map { try client.launch($0) }, output)
+        let paths = try orders.map { try client.launch($0) }
+        if output.json {
+            Terminal.emit(JSON.array(paths.map(Launch.json)))
+        } else {
+            for path in paths { Terminal.emit(Line(path)) }
+        }
     }
 }
 

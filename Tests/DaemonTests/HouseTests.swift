@@ -30,11 +30,17 @@ struct HouseTests {
         ("SessionRules", ["Linux", "Glibc"]),
         (
             "appstate-session",
-            ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Glibc"]
+            [
+                "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
+                "Glibc",
+            ]
         ),
         (
             "appstatectl",
-            ["AppStateContract", "AppStateBus", "Linux", "SessionRules", "ArgumentParser", "Glibc"]
+            [
+                "AppStateContract", "AppStateBus", "Linux", "SessionRules", "Desktop", "ArgumentParser",
+                "Glibc",
+            ]
         ),
     ]
 

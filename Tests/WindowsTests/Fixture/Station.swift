@@ -65,7 +65,8 @@ final class Station {
             .deletingLastPathComponent().deletingLastPathComponent().path
         bus = try PrivateBus(
             policyDirectories: [root + "/dbus"],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
+            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/>"
+                + "<allow send_type=\"method_call\" send_interface=\"\(BusNames.agent)\"/></policy>" + policy)
         loop = try EventLoop()
         connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)
