@@ -19,6 +19,7 @@ let coreSettings =
 let package = Package(
     name: "appstated",
     products: [
+        .library(name: "AppState", targets: ["AppState"]),
         .executable(name: "appstated", targets: ["appstated"]),
         .executable(name: "appstatectl", targets: ["appstatectl"]),
         .executable(name: "appstate-session", targets: ["appstate-session"]),
@@ -32,6 +33,10 @@ let package = Package(
         .systemLibrary(
             name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .target(name: "AppStateBus", dependencies: ["CSystemd"], swiftSettings: settings),
+        .systemLibrary(name: "CAppState"),
+        .target(
+            name: "AppState", dependencies: ["AppStateContract", "AppStateBus", "CAppState"],
+            swiftSettings: settings),
         .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
         .systemLibrary(name: "CLinux"),
         .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
