@@ -89,6 +89,9 @@ let package = Package(
             name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
             path: "Tests/WindowActor", swiftSettings: settings),
         .executableTarget(
+            name: "LibraryActor", dependencies: ["AppState", "CXCB"], path: "Tests/LibraryActor",
+            swiftSettings: settings),
+        .executableTarget(
             name: "WaylandActor", dependencies: ["CWayland"], path: "Tests/WaylandActor",
             swiftSettings: settings),
         .testTarget(
@@ -102,6 +105,14 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
+        .testTarget(
+            name: "AppStateTests",
+            dependencies: [
+                "AppState", "AppStateBus", "AppStateContract", "Linux", "TestSupport",
+                "appstated", "appstate-session",
+                "LibraryActor", "WindowActor",
+            ],
+            swiftSettings: settings),
         .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),

@@ -43,7 +43,9 @@ public final class Application {
     /// Runs the application until it ends, on the main thread, which also serves the main queue: tasks of the main
     /// actor and what is dispatched to `DispatchQueue.main` run. `@main` on a delegate calls this.
     public func run(_ delegate: some ApplicationDelegate) -> Never {
-        let connection = connect(delegate)
+        let connection = begin(delegate) { () throws(BusFailure) in
+            try Connection(servesMainQueue: true, runsItself: true)
+        }
         do {
             try connection.run()
         } catch {
@@ -54,25 +56,35 @@ public final class Application {
 
     /// Begins the application's life within another main loop: GLib's, Qt's, a game's.
     ///
+    /// - Parameters:
+    ///   - delegate: what the application does at the turns of its life.
+    ///   - servesMainQueue: whether ``Connection/dispatch()`` also serves the main queue, on which tasks of the main actor
+    ///     run. false: somebody else does, such as dispatchMain() or Foundation's run loop.
     /// - Returns: what that loop has to serve. The application keeps it.
-    public func connect(_ delegate: some ApplicationDelegate) -> Connection {
-        begin(delegate, servesMainQueue: true)
+    public func connect<Delegate: ApplicationDelegate>(
+        _ delegate: Delegate, servesMainQueue: Bool = true
+    ) -> Connection {
+        begin(delegate) { () throws(BusFailure) in try Connection(servesMainQueue: servesMainQueue) }
     }
 
-    func begin<Delegate: ApplicationDelegate>(_ delegate: Delegate, servesMainQueue: Bool) -> Connection {
+    private func begin<Delegate: ApplicationDelegate>(
+        _ delegate: Delegate, on make: () throws(BusFailure) -> Connection
+    ) -> Connection {
         precondition(life == nil, "an application is launched once")
-        self.delegate = delegate
-        id = Delegate.applicationID
-        // A process that has no descriptors left at its start has nothing to run on.
-        guard let connection = try? Connection(servesMainQueue: servesMainQueue) else {
-            Log.say("no event loop: \(String(cString: strerror(errno)))")
+        do {
+            let connection = try make()
+            self.delegate = delegate
+            id = Delegate.applicationID
+            let life = Life(self, delegate, Delegate.options, connection)
+            self.life = life
+            life.begin()
+            connection.arm()
+            return connection
+        } catch {
+            // A process that has no descriptors left at its start has nothing to run on.
+            Log.say("\(error)")
             exit(1)
         }
-        let life = Life(self, delegate, Delegate.options, connection)
-        self.life = life
-        life.begin()
-        connection.arm()
-        return connection
     }
 
     // MARK: Observers

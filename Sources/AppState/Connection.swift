@@ -19,12 +19,14 @@ public final class Connection {
     private var queue: Source?
     private var wakeUp: Source?
     private let bell: Int32
-    private var isDispatching = false
+    /// Also while `run()` does: nobody else waits for the descriptor.
+    private var isDispatching: Bool
 
     /// So many events are dealt with at once.
     private static let mostEvents = 128
 
-    init(servesMainQueue: Bool) throws(BusFailure) {
+    init(servesMainQueue: Bool, runsItself: Bool = false) throws(BusFailure) {
+        isDispatching = runsItself
         loop = try EventLoop()
         bell = cappstate_bell()
         guard bell >= 0 else { throw BusFailure(operation: "make", subject: "an eventfd", errno: errno) }
@@ -81,7 +83,6 @@ public final class Connection {
 
     /// Runs the loop until the process ends.
     func run() throws(BusFailure) -> Never {
-        isDispatching = true
         exit(try loop.run())
     }
 }
