@@ -25,6 +25,9 @@ final class Commands {
     }
 
     private func read() {
+        // What the event tells of may have been taken by `waitForLine`.
+        var ready = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
+        guard poll(&ready, 1, 0) == 1 else { return }
         var buffer = [UInt8](repeating: 0, count: 4_096)
         let count = Glibc.read(STDIN_FILENO, &buffer, buffer.count)
         guard count > 0 else { exit(0) }

@@ -139,10 +139,19 @@ final class Theatre {
         try wait("\(path) to be \(state)") { try self.state(of: path) == state }
     }
 
+    /// Waits until the daemon knows that the application has ended.
+    func waitForRemoval(of path: String) throws {
+        try wait("the removal of \(path)") {
+            do {
+                _ = try self.state(of: path)
+                return false
+            } catch let failure as BusFailure {
+                return failure.name == ErrorName.noSuchApplication.rawValue
+            }
+        }
+    }
+
     func wait(_ what: String, until done: () throws -> Bool) throws {
         guard try eventually(done) else { throw TestFailure("\(what) did not come\n\(daemon.errors)") }
     }
-
-    /// A signal of an application that the daemon does not send by itself in a test: sent as whoever owns its name.
-    var address: String { bus.address }
 }
