@@ -66,11 +66,12 @@ struct MemoryTests {
         }
         let path = try #require(try theatre.path(of: asleep.pid))
         try asleep.ask("text milk")
+        try asleep.ask("allocate 30")
         try theatre.setFocus(awake.pid)
         try theatre.setMinimized(asleep.pid, true)
         try theatre.wait(for: path, toBe: "suspended")
 
-        try awake.ask("bytes \(60 << 20)")
+        try awake.ask("allocate 110")
         let file = theatre.bus.directory + "/large"
         let reader = try Child(
             "sh", ["-c", "kill -STOP $$; while cat \(file) >/dev/null; do :; done"])
@@ -79,8 +80,8 @@ struct MemoryTests {
         while waitid(P_PID, id_t(reader.pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
         try limit.take(reader.pid)
         reader.kill(SIGCONT)
-        #expect(try asleep.process.waitForExit() == .signalled(SIGKILL))
         try awake.wait(for: "didReceiveMemoryWarning")
+        #expect(try asleep.process.waitForExit() == .signalled(SIGKILL))
         reader.kill(SIGKILL)
         try theatre.waitForRemoval(of: path)
         #expect(asleep.names.suffix(1) == ["didEnterBackground"])

@@ -9,6 +9,7 @@ final class Commands {
     private let source: any DispatchSourceRead
     private var unread: [UInt8] = []
     private var waiting: [String: CheckedContinuation<Void, Never>] = [:]
+    private var allocations: [[UInt8]] = []
     private var observers: [Task<Void, Never>] = []
 
     init(_ actor: Actor) {
@@ -49,6 +50,7 @@ final class Commands {
             actor.text = word
             actor.places = [.init(line: 7, column: nil), .init(line: -1, column: 3)]
         case "bytes": actor.bytes = [UInt8](repeating: 9, count: Int(word) ?? 0)
+        case "allocate": allocations.append([UInt8](repeating: 9, count: (Int(word) ?? 0) << 20))
         case "unsaved": application.hasUnsavedChanges = word == "true"
         case "activity":
             application.userActivity = word == "-" ? nil : UserActivity(type: word, info: ["note": "x"])

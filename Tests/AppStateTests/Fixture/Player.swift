@@ -44,35 +44,66 @@ final class Player {
     func ask(_ line: String) throws -> String {
         tell(line)
         answered += 1
-        try wait("the answer to \(line)") { self.lines.count { $0.hasPrefix("answer ") } >= self.answered }
-        let answers = lines.filter { $0.hasPrefix("answer ") }
-        return String(answers[answered - 1].dropFirst("answer ".count))
+        try wait("the answer to \(line)") { self.answers.count >= self.answered }
+        return answers[answered - 1]
+    }
+
+    // MARK: What it said
+
+    private var known: [String] = []
+    private var knownBytes = 0
+    private var answers: [String] = []
+    /// Its callbacks so far: name and state, and what else was told.
+    private var told: [String] = []
+    private var times: [String: Int] = [:]
+
+    /// Takes what is new: all that was said before is not looked at again, which thousands of rounds would make long.
+    private func advance() -> Child.Ending? {
+        let ending = process.advance()
+        let output = process.output.utf8
+        let new = output[output.index(output.startIndex, offsetBy: knownBytes)...]
+        guard let end = new.lastIndex(of: UInt8(ascii: "\n")) else { return ending }
+        knownBytes += new[...end].count
+        for bytes in new[..<end].split(separator: UInt8(ascii: "\n")) {
+            let line = String(bytes) ?? ""
+            known.append(line)
+            if line.hasPrefix("answer ") { answers.append(String(line.dropFirst(7))) }
+            guard line.hasPrefix("told ") else { continue }
+            told.append(String(line.dropFirst(5)))
+            times[Self.name(of: line.dropFirst(5)), default: 0] += 1
+        }
+        return ending
+    }
+
+    private static func name(of story: some StringProtocol) -> String {
+        String(story.prefix { $0 != " " })
     }
 
     /// Everything it said so far, line by line.
     var lines: [String] {
-        _ = process.advance()
-        return process.output.split(separator: "\n").map(String.init)
+        _ = advance()
+        return known
     }
 
     /// Its callbacks so far: name and state, and what else was told.
-    var story: [String] { lines.filter { $0.hasPrefix("told ") }.map { String($0.dropFirst(5)) } }
-
-    /// The names of its callbacks so far, without the way `didEnterBackground` goes on.
-    var names: [String] {
-        story.compactMap { $0.split(separator: " ").first.map(String.init) }.filter { $0 != "doneInBackground" }
+    var story: [String] {
+        _ = advance()
+        return told
     }
 
-    func wait(for name: String, times: Int = 1) throws {
-        try wait("\(name), \(times) times") { self.names.count { $0 == name } >= times }
+    /// The names of its callbacks so far, without the way `didEnterBackground` goes on.
+    var names: [String] { story.map(Self.name).filter { $0 != "doneInBackground" } }
+
+    func wait(for name: String, times wanted: Int = 1) throws {
+        try wait("\(name), \(wanted) times") { self.times[name, default: 0] >= wanted }
     }
 
     func wait(forLine text: String) throws { try process.waitForLine(containing: text) }
 
     private func wait(_ what: String, until done: () -> Bool) throws {
         let isDone = eventually {
-            if done() { return true }
-            return process.advance() != nil
+            let hasEnded = advance() != nil
+            return done() || hasEnded
         }
         guard isDone, done() else {
             throw TestFailure("\(what) did not come\n\(process.output)\n\(process.errors)")
