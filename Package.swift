@@ -70,7 +70,11 @@ let package = Package(
         .executableTarget(
             name: "appstate-bench",
             dependencies: ["AppStateBus", "AppStateContract", "Linux", "TestSupport"],
-            path: "Benchmarks", exclude: ["Pressure"], swiftSettings: settings),
+            path: "Benchmarks", exclude: ["Pressure", "Bare", "Living"], swiftSettings: settings),
+        .executableTarget(name: "appstate-bare", path: "Benchmarks/Bare", swiftSettings: settings),
+        .executableTarget(
+            name: "appstate-living", dependencies: ["AppState"], path: "Benchmarks/Living",
+            swiftSettings: settings),
         // Scenes of memory running short; scripts/bench-pressure plays them in a virtual machine.
         .executableTarget(
             name: "appstate-scene", dependencies: ["Linux"], path: "Benchmarks/Pressure",
