@@ -43,7 +43,7 @@ release = swift build -c release --static-swift-stdlib --disable-local-rpath $(S
 products = .build/release
 
 .PHONY: all build release deb demo demo-shell test test-repeat test-apps test-system test-debian13 soak lint format bench \
-    bench-windows bench-pressure install install-gnome install-kwin uninstall clean help
+    bench-windows bench-pressure docs install install-gnome install-kwin uninstall clean help
 
 build:
 	@scripts/setup build
@@ -116,6 +116,11 @@ bench-windows: build
 	@scripts/setup test
 	@APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures \
 	    | sed -n '/^|/p;/^$$/p;/✘/p'
+
+# The library's documentation, in .build/docs; a warning is an error.
+docs:
+	@scripts/setup build
+	@scripts/docs
 
 # In virtual machines: BENCH_FLAGS='--rounds 1 --scene C --only appstated'; scripts/bench-pressure -h tells.
 bench-pressure:
@@ -226,6 +231,7 @@ help:
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
 	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'
+	@echo "make docs        the library's documentation, in .build/docs"
 	@echo 'make deb         Debian packages, in .build/deb'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo 'make install-gnome  the extension for GNOME Shell alone (GNOME=43 or 45; else by the one that is here)'

@@ -19,6 +19,7 @@ let coreSettings =
 let package = Package(
     name: "appstated",
     products: [
+        .library(name: "AppState", targets: ["AppState"]),
         .executable(name: "appstated", targets: ["appstated"]),
         .executable(name: "appstatectl", targets: ["appstatectl"]),
         .executable(name: "appstate-session", targets: ["appstate-session"]),
@@ -32,6 +33,10 @@ let package = Package(
         .systemLibrary(
             name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .target(name: "AppStateBus", dependencies: ["CSystemd"], swiftSettings: settings),
+        .systemLibrary(name: "CAppState"),
+        .target(
+            name: "AppState", dependencies: ["AppStateContract", "AppStateBus", "CAppState"],
+            swiftSettings: settings),
         .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
         .systemLibrary(name: "CLinux"),
         .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
@@ -68,7 +73,11 @@ let package = Package(
         .executableTarget(
             name: "appstate-bench",
             dependencies: ["AppStateBus", "AppStateContract", "Linux", "TestSupport"],
-            path: "Benchmarks", exclude: ["Pressure"], swiftSettings: settings),
+            path: "Benchmarks", exclude: ["Pressure", "Bare", "Living"], swiftSettings: settings),
+        .executableTarget(name: "appstate-bare", path: "Benchmarks/Bare", swiftSettings: settings),
+        .executableTarget(
+            name: "appstate-living", dependencies: ["AppState"], path: "Benchmarks/Living",
+            swiftSettings: settings),
         // Scenes of memory running short; scripts/bench-pressure plays them in a virtual machine.
         .executableTarget(
             name: "appstate-scene", dependencies: ["Linux"], path: "Benchmarks/Pressure",
@@ -90,6 +99,9 @@ let package = Package(
             name: "WindowActor", dependencies: ["CXCB", "AppStateBus", "AppStateContract"],
             path: "Tests/WindowActor", swiftSettings: settings),
         .executableTarget(
+            name: "LibraryActor", dependencies: ["AppState", "CXCB"], path: "Tests/LibraryActor",
+            swiftSettings: settings),
+        .executableTarget(
             name: "WaylandActor", dependencies: ["CWayland"], path: "Tests/WaylandActor",
             swiftSettings: settings),
         .testTarget(
@@ -106,6 +118,14 @@ let package = Package(
         .testTarget(
             name: "DesktopTests",
             dependencies: ["Desktop", "AppStateBus", "Linux", "TestSupport", "GateActor"],
+            swiftSettings: settings),
+        .testTarget(
+            name: "AppStateTests",
+            dependencies: [
+                "AppState", "AppStateBus", "AppStateContract", "Linux", "TestSupport",
+                "appstated", "appstate-session",
+                "LibraryActor", "WindowActor",
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],

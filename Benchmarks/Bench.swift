@@ -33,9 +33,10 @@ enum Bench {
         case "freezing": try freezing(daemon)
         case "waking": try waking(daemon)
         case "reclaiming": try reclaiming(daemon)
+        case "library": try library(daemon)
         case "siege": try siege(daemon, only: CommandLine.arguments.dropFirst(2).first.flatMap(Attack.init))
         case let name?:
-            print("bench: no part is called \(name); there are freezing, waking, reclaiming and siege")
+            print("bench: no part is called \(name); there are freezing, waking, reclaiming, library and siege")
             exit(2)
         }
     }
@@ -73,6 +74,7 @@ enum Bench {
         }
         try siege(daemon)
         try footprint(daemon)
+        try library(daemon)
     }
 
     // MARK: Figures

@@ -88,6 +88,48 @@ public final class EventLoop {
         try turn(timeout: timeout ?? UInt64.max)
     }
 
+    // MARK: Inside another loop
+
+    /// For a loop that runs inside another one: readable when `dispatchPending()` has something to do, provided that
+    /// `arm()` was called since.
+    public var descriptor: Int32 { sd_event_get_fd(pointer) }
+
+    /// Dispatches what is due, without waiting, and arms the descriptor again.
+    ///
+    /// - Parameter limit: so many events at the most, that the loop around it comes to its own.
+    /// - Returns: whether something is left that the descriptor does not tell of.
+    public func dispatchPending(limit: Int) throws(BusFailure) -> Bool {
+        var left = limit
+        while left > 0 {
+            left -= 1
+            guard try isDue() else { break }
+            try check(sd_event_dispatch(pointer), "run", "the event loop")
+        }
+        return try arm()
+    }
+
+    /// Has the descriptor tell of all that was asked of this loop and its buses since.
+    ///
+    /// - Returns: whether something is due that the descriptor does not tell of.
+    public func arm() throws(BusFailure) -> Bool {
+        guard sd_event_get_state(pointer) != Int32(SD_EVENT_RUNNING) else { return false }
+        if try isDue() { return true }
+        return try check(sd_event_prepare(pointer), "prepare", "the event loop") > 0
+    }
+
+    /// Leaves the loop pending, or as it was made.
+    private func isDue() throws(BusFailure) -> Bool {
+        var result: Int32
+        switch UInt32(sd_event_get_state(pointer)) {
+        case UInt32(SD_EVENT_PENDING): result = 1
+        case UInt32(SD_EVENT_ARMED): result = sd_event_wait(pointer, 0)
+        default:
+            result = sd_event_prepare(pointer)
+            if result == 0 { result = sd_event_wait(pointer, 0) }
+        }
+        return try check(result, "wait", "the event loop") > 0
+    }
+
     /// Ends `run()` after the present handler.
     public func exit(code: Int32) {
         sd_event_exit(pointer, code)

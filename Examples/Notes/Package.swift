@@ -1,0 +1,15 @@
+// swift-tools-version:6.0
+// A package of its own, as any application is: what depends on appstated for the library builds none of this.
+
+import PackageDescription
+
+let package = Package(
+    name: "Notes",
+    dependencies: [.package(name: "appstated", path: "../..")],
+    targets: [
+        .systemLibrary(name: "CGTK", pkgConfig: "gtk4", providers: [.apt(["libgtk-4-dev"])]),
+        .executableTarget(
+            name: "Notes", dependencies: ["CGTK", .product(name: "AppState", package: "appstated")]),
+    ],
+    swiftLanguageModes: [.v6]
+)

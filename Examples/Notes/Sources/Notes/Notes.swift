@@ -1,0 +1,67 @@
+import AppState
+
+@main
+final class Notes: ApplicationDelegate {
+    static let applicationID = "org.example.Notes"
+
+    /// What is there again when the application is launched the next time, whatever ended it.
+    struct RestorableState: Codable {
+        var text: String
+    }
+
+    private let window = Window(title: "Notes")
+    private let server = Server()
+    /// Earlier versions of the text. They can be done without.
+    private var versions: [String] = []
+
+    /// GTK's main loop runs the application. Without a main() here, the library's own does.
+    static func main() {
+        Window.run(Notes())
+    }
+
+    func application(
+        _ application: Application, didFinishLaunchingWithOptions launchOptions: LaunchOptions
+    ) async {
+        window.edited = { [self] in
+            versions.append(window.text)
+            application.hasUnsavedChanges = true
+        }
+        window.closed = { application.terminate() }
+        window.present()
+    }
+
+    func applicationDidEnterBackground(_ application: Application) async {
+        // The text is saved when this has returned. The upload may take longer than that: the background task
+        // keeps the application from being suspended before it is done.
+        Task {
+            await application.withBackgroundTask(named: "upload") { await self.upload() }
+        }
+    }
+
+    private func upload() async {
+        do {
+            try await server.upload(window.text)
+            Application.shared.hasUnsavedChanges = false
+        } catch {
+            log("upload: \(error)")
+        }
+    }
+
+    func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning) {
+        versions = []
+        log("dropped the earlier versions")
+    }
+
+    func application(_ application: Application, open urls: [String], options: [String: Value]) {
+        for url in urls { window.text += read(url) }
+    }
+
+    func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {
+        RestorableState(text: window.text)
+    }
+
+    func application(_ application: Application, didDecodeRestorableState state: RestorableState) {
+        window.text = state.text
+        log("restored \(state.text)")
+    }
+}

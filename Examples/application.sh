@@ -1,0 +1,67 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A shell script with a life cycle: it counts, keeps the count, and stops counting where nobody looks.
+# Needs busctl and appstatectl. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names.
+#
+# A shell has no connection of its own that could be a delegate: each busctl is one, and gone again. It
+# registers its process, learns of its edges from appstatectl, and gets SIGTERM where a delegate is
+# told WillTerminate.
+set -eu
+
+id=${1:-org.example.Script}
+count=0
+
+
+tell() { # MEMBER [SIGNATURE ARGUMENT...]
+    busctl --system call org.appstate1 "$app" org.appstate1.Application "$@"
+}
+
+# State is bytes: here one, the count.
+save() {
+    tell SaveState ay 1 "$count" >/dev/null
+    echo "saved $count"
+}
+
+load() {
+    saved=$(tell LoadState) # ay COUNT BYTE...
+    # shellcheck disable=SC2086 # words
+    set -- $saved
+    [ "$2" = 0 ] || count=$3
+    echo "restored $count"
+}
+
+quit() {
+    save
+    kill "$monitor" 2>/dev/null || true
+    rm -rf "$directory"
+    exit 0
+}
+
+directory=$(mktemp -d)
+mkfifo "$directory/edges"
+
+# Before it registers, so that no edge is missed.
+appstatectl monitor --json >"$directory/edges" &
+monitor=$!
+exec 3<"$directory/edges"
+trap quit TERM INT
+
+app=$(busctl --system call org.appstate1 /org/appstate1 org.appstate1.Manager Register 'sua{sv}' \
+    "$id" $$ 2 launch-mode s foreground suspension s automatic | cut -d '"' -f 2)
+load
+echo "launched $app"
+
+while read -r line <&3; do
+    case $line in
+    *"\"path\":\"$app\""*'"to":"'*) ;;
+    *) continue ;;
+    esac
+    state=${line##*\"to\":\"}
+    state=${state%%\"*}
+    echo "$state"
+    case $state in
+    active) count=$((count + 1)) ;;
+    background) save ;;
+    esac
+done

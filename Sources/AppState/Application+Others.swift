@@ -1,0 +1,115 @@
+internal import AppStateBus
+internal import AppStateContract
+
+// What is asked of other applications.
+extension Application {
+    /// Launches an application through the user's desktop, or brings it to the front where it runs.
+    ///
+    /// - Parameters:
+    ///   - id: that of its desktop entry.
+    ///   - urls: what it is to open.
+    ///   - mode: nil: with a window.
+    ///   - reason: what it is launched for; nil: `user`, or `url` with URLs.
+    ///   - payload: for its launch options.
+    ///   - activationToken: the token that the display server gave for this, XDG_ACTIVATION_TOKEN or a startup id.
+    public func launch(
+        _ id: String, open urls: [String] = [], mode: LaunchMode? = nil, reason: String? = nil,
+        payload: [String: Value] = [:], activationToken: String? = nil
+    ) async throws(ApplicationError) {
+        var options: [(String, Variant)] = []
+        if !urls.isEmpty { options.append(("urls", .strings(urls))) }
+        if let mode { options.append(("launch-mode", .string(mode.rawValue))) }
+        if let reason { options.append(("reason", .string(reason))) }
+        if !payload.isEmpty { options.append(("payload", .dictionary(payload.mapValues(\.variant)))) }
+        if let activationToken { options.append(("activation-token", .string(activationToken))) }
+        _ = try await asked(BusNames.root, ManagerMethod.launch) { message throws(BusFailure) in
+            try message.append(id)
+            try message.appendDictionary(options)
+        }
+    }
+
+    /// Has a running application open URLs.
+    ///
+    /// - Parameters:
+    ///   - urls: what to open.
+    ///   - id: the application's id.
+    ///   - options: for its delegate.
+    public func open(
+        _ urls: [String], with id: String, options: [String: Value] = [:]
+    ) async throws(ApplicationError) {
+        let path = try await path(of: id)
+        try await asked(path, ApplicationMethod.open) { message throws(BusFailure) in
+            try message.append(strings: urls)
+            try message.appendDictionary(options.entries)
+        }
+    }
+
+    /// Sends a running application a message.
+    ///
+    /// - Parameters:
+    ///   - name: what the message is.
+    ///   - payload: what it says.
+    ///   - id: the application's id.
+    public func send(
+        _ name: String, _ payload: [String: Value] = [:], to id: String
+    ) async throws(ApplicationError) {
+        let path = try await path(of: id)
+        try await asked(path, ApplicationMethod.sendMessage) { message throws(BusFailure) in
+            try message.append(name)
+            try message.appendDictionary(payload.entries)
+        }
+    }
+
+    /// Has a running application go on with what the user did here.
+    ///
+    /// - Parameters:
+    ///   - activity: what the user did.
+    ///   - id: the application's id.
+    public func `continue`(_ activity: UserActivity, in id: String) async throws(ApplicationError) {
+        let path = try await path(of: id)
+        try await asked(path, ApplicationMethod.continueActivity) { message throws(BusFailure) in
+            try message.append(activity.type)
+            try message.appendDictionary(activity.info.entries)
+        }
+    }
+
+    private func asked(
+        _ path: String, _ method: some MethodName,
+        _ body: (borrowing Message) throws(BusFailure) -> Void
+    ) async throws(ApplicationError) {
+        guard let life else { throw .alone }
+        let answer = await life.ask(path, method, body) { _ in }
+        if case .failure(let error) = answer { throw error }
+    }
+
+    /// The object of the first application with this id.
+    private func path(of id: String) async throws(ApplicationError) -> String {
+        guard let life else { throw .alone }
+        let answer = await life.ask(BusNames.root, ManagerMethod.listApplications) {
+            reply throws(BusFailure) in try Self.firstPath(of: id, in: reply)
+        }
+        switch answer {
+        case .failure(let error): throw error
+        case .success(let path?): return path
+        case .success(nil):
+            throw ApplicationError(
+                name: ErrorName.noSuchApplication.rawValue, message: "no application \(id) runs")
+        }
+    }
+
+    private static func firstPath(
+        of id: String, in reply: borrowing Message
+    ) throws(BusFailure) -> String? {
+        var found: String?
+        guard try reply.enter(.array, "(osuus)") else { return nil }
+        while !reply.atEnd {
+            guard try reply.enter(.struct, "osuus") else { break }
+            let path = try reply.readObjectPath()
+            if try reply.readString() == id, found == nil { found = path }
+            try reply.skip("uus")
+            try reply.exit()
+        }
+        try reply.exit()
+        return found
+    }
+}

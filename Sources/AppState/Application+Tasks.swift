@@ -1,0 +1,71 @@
+internal import AppStateBus
+internal import AppStateContract
+
+/// A background task that runs.
+@MainActor
+final class RunningTask {
+    let name: String
+    /// appstated's number of it; nil: it does not know of it.
+    var number: UInt64?
+    let cancel: () -> Void
+
+    init(_ name: String, cancel: @escaping () -> Void) {
+        self.name = name
+        self.cancel = cancel
+    }
+}
+
+extension Application {
+    /// Runs something to its end although the application goes into the background: while it runs, the application is
+    /// not suspended, for a limited time.
+    ///
+    /// The background task ends when the closure does, whichever way. Shortly before its time is up, the closure's task is
+    /// cancelled: it has a few seconds to return then. The closure runs on the main actor; what it awaits need not.
+    ///
+    ///     try await application.withBackgroundTask(named: "upload") {
+    ///         try await server.upload(note)
+    ///     }
+    ///
+    /// - Parameters:
+    ///   - name: what is being done, for people.
+    ///   - body: what is to be finished.
+    /// - Returns: what the closure returns.
+    public func withBackgroundTask<Value: Sendable, Failure: Error>(
+        named name: String, _ body: @escaping @MainActor () async throws(Failure) -> Value
+    ) async throws(Failure) -> Value {
+        let work = Task { @MainActor () -> Result<Value, Failure> in
+            do throws(Failure) {
+                return .success(try await body())
+            } catch {
+                return .failure(error)
+            }
+        }
+        lastTask += 1
+        let key = lastTask
+        let running = RunningTask(name) { work.cancel() }
+        tasks[key] = running
+        life?.beginTask(running)
+        let result = await withTaskCancellationHandler {
+            await work.value
+        } onCancel: {
+            work.cancel()
+        }
+        tasks[key] = nil
+        life?.endTask(running)
+        return try result.get()
+    }
+
+    /// How long the application may still run in the background; nil: nothing limits it, as in the foreground.
+    public var backgroundTimeRemaining: Duration? {
+        get async {
+            guard let life, let path = life.path else { return nil }
+            let answer = await life.ask(path, ApplicationMethod.backgroundTimeRemaining) {
+                reply throws(BusFailure) in try reply.readUInt64()
+            }
+            guard case .success(let microseconds) = answer, microseconds < UInt64(Int64.max) else {
+                return nil
+            }
+            return .microseconds(Int64(microseconds))
+        }
+    }
+}

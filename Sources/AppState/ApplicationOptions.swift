@@ -1,0 +1,39 @@
+internal import AppStateBus
+internal import AppStateContract
+
+/// How appstated is to treat the application: what it registers itself with.
+public struct ApplicationOptions: Hashable, Sendable {
+    /// Whether it may be suspended in the background.
+    public var suspension: SuspensionPolicy
+    /// Whether it may be ended when memory is short, while it is suspended or in the background.
+    public var isReclaimable: Bool
+    /// Reasons to run on in the background, such as `audio`. The administrator's configuration grants them.
+    public var backgroundModes: [String]
+    /// Whether it begins with a window. nil: as it is launched, and in the foreground where nobody says.
+    public var launchMode: LaunchMode?
+
+    /// - Parameters:
+    ///   - suspension: whether it may be suspended in the background.
+    ///   - isReclaimable: whether it may be ended when memory is short.
+    ///   - backgroundModes: reasons to run on in the background.
+    ///   - launchMode: whether it begins with a window.
+    public init(
+        suspension: SuspensionPolicy = .automatic, isReclaimable: Bool = true, backgroundModes: [String] = [],
+        launchMode: LaunchMode? = nil
+    ) {
+        self.suspension = suspension
+        self.isReclaimable = isReclaimable
+        self.backgroundModes = backgroundModes
+        self.launchMode = launchMode
+    }
+
+    /// As `Register` takes them; what is the default there is left out.
+    var entries: [(String, Variant)] {
+        var entries: [(RegisterOption, Variant)] = []
+        if suspension != .automatic { entries.append((.suspension, .string(suspension.rawValue))) }
+        if !isReclaimable { entries.append((.reclaimable, .bool(false))) }
+        if !backgroundModes.isEmpty { entries.append((.backgroundModes, .strings(backgroundModes))) }
+        if let launchMode { entries.append((.launchMode, .string(launchMode.rawValue))) }
+        return entries.map { ($0.0.rawValue, $0.1) }
+    }
+}

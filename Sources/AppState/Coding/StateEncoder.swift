@@ -1,0 +1,219 @@
+/// Writes what is Codable as `CodedValue`, without Foundation.
+struct StateEncoder: Encoder {
+    let codingPath: [any CodingKey]
+    let userInfo: [CodingUserInfoKey: Any] = [:]
+    private let box: CodedBox
+
+    private init(_ box: CodedBox, _ codingPath: [any CodingKey]) {
+        self.box = box
+        self.codingPath = codingPath
+    }
+
+    /// The bytes of a value.
+    static func encode(_ value: some Encodable) throws -> [UInt8] {
+        let box = CodedBox()
+        try box.encode(value, [])
+        return box.value.encoded
+    }
+
+    static func encoder(for box: CodedBox, _ codingPath: [any CodingKey]) -> StateEncoder {
+        StateEncoder(box, codingPath)
+    }
+
+    func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedEncodingContainer<Key> {
+        KeyedEncodingContainer(KeyedState<Key>(box.becomeMap(), codingPath))
+    }
+
+    func unkeyedContainer() -> any UnkeyedEncodingContainer { UnkeyedState(box.becomeArray(), codingPath) }
+
+    func singleValueContainer() -> any SingleValueEncodingContainer { SingleState(box, codingPath) }
+}
+
+/// A value in the making. Containers keep it, and fill it in whatever order they are filled.
+final class CodedBox {
+    private enum Content {
+        case value(CodedValue)
+        case array([CodedBox])
+        case map([String: CodedBox])
+    }
+
+    private var content = Content.value(.map([:]))
+
+    var value: CodedValue {
+        switch content {
+        case .value(let value): value
+        case .array(let boxes): .array(boxes.map(\.value))
+        case .map(let boxes): .map(boxes.mapValues(\.value))
+        }
+    }
+
+    func set(_ value: CodedValue) { content = .value(value) }
+
+    /// One that is a map already stays so: a class and its superclass may share it.
+    func becomeMap() -> CodedBox {
+        if case .map = content { return self }
+        content = .map([:])
+        return self
+    }
+
+    func becomeArray() -> CodedBox {
+        if case .array = content { return self }
+        content = .array([])
+        return self
+    }
+
+    func addElement() -> CodedBox {
+        guard case .array(var boxes) = content else { return CodedBox() }
+        // Else the array is copied with each element.
+        content = .array([])
+        let box = CodedBox()
+        boxes.append(box)
+        content = .array(boxes)
+        return box
+    }
+
+    var count: Int {
+        guard case .array(let boxes) = content else { return 0 }
+        return boxes.count
+    }
+
+    func entry(_ key: String) -> CodedBox {
+        guard case .map(var boxes) = content else { return CodedBox() }
+        content = .map([:])
+        let box = CodedBox()
+        boxes[key] = box
+        content = .map(boxes)
+        return box
+    }
+
+    func encode(_ value: some Encodable, _ codingPath: [any CodingKey]) throws {
+        // As many bytes as there are, instead of a number each. Any empty array can be cast: the type must be this one.
+        if type(of: value) == [UInt8].self, let bytes = value as? [UInt8] {
+            set(.bytes(bytes))
+        } else {
+            try value.encode(to: StateEncoder.encoder(for: self, codingPath))
+        }
+    }
+
+    func set(_ number: some BinaryInteger) {
+        if let number = UInt64(exactly: number) {
+            set(.unsigned(number))
+        } else {
+            set(.negative(Int64(truncatingIfNeeded: number)))
+        }
+    }
+}
+
+private struct KeyedState<Key: CodingKey>: KeyedEncodingContainerProtocol {
+    let codingPath: [any CodingKey]
+    private let box: CodedBox
+
+    init(_ box: CodedBox, _ codingPath: [any CodingKey]) {
+        self.box = box
+        self.codingPath = codingPath
+    }
+
+    private func entry(_ key: Key) -> CodedBox { box.entry(key.stringValue) }
+
+    func encodeNil(forKey key: Key) { entry(key).set(.null) }
+    func encode(_ value: Bool, forKey key: Key) { entry(key).set(.bool(value)) }
+    func encode(_ value: String, forKey key: Key) { entry(key).set(.text(value)) }
+    func encode(_ value: Double, forKey key: Key) { entry(key).set(.double(value)) }
+    func encode(_ value: Float, forKey key: Key) { entry(key).set(.float(value)) }
+    func encode(_ value: Int, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: Int8, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: Int16, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: Int32, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: Int64, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: UInt, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: UInt8, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: UInt16, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: UInt32, forKey key: Key) { entry(key).set(value) }
+    func encode(_ value: UInt64, forKey key: Key) { entry(key).set(value) }
+
+    func encode(_ value: some Encodable, forKey key: Key) throws {
+        try entry(key).encode(value, codingPath + [key])
+    }
+
+    func nestedContainer<Nested: CodingKey>(
+        keyedBy type: Nested.Type, forKey key: Key
+    ) -> KeyedEncodingContainer<Nested> {
+        KeyedEncodingContainer(KeyedState<Nested>(entry(key).becomeMap(), codingPath + [key]))
+    }
+
+    func nestedUnkeyedContainer(forKey key: Key) -> any UnkeyedEncodingContainer {
+        UnkeyedState(entry(key).becomeArray(), codingPath + [key])
+    }
+
+    func superEncoder() -> any Encoder { StateEncoder.encoder(for: box.entry("super"), codingPath) }
+
+    func superEncoder(forKey key: Key) -> any Encoder {
+        StateEncoder.encoder(for: entry(key), codingPath + [key])
+    }
+}
+
+private struct UnkeyedState: UnkeyedEncodingContainer {
+    let codingPath: [any CodingKey]
+    private let box: CodedBox
+
+    init(_ box: CodedBox, _ codingPath: [any CodingKey]) {
+        self.box = box
+        self.codingPath = codingPath
+    }
+
+    var count: Int { box.count }
+
+    func encodeNil() { box.addElement().set(.null) }
+    func encode(_ value: Bool) { box.addElement().set(.bool(value)) }
+    func encode(_ value: String) { box.addElement().set(.text(value)) }
+    func encode(_ value: Double) { box.addElement().set(.double(value)) }
+    func encode(_ value: Float) { box.addElement().set(.float(value)) }
+    func encode(_ value: Int) { box.addElement().set(value) }
+    func encode(_ value: Int8) { box.addElement().set(value) }
+    func encode(_ value: Int16) { box.addElement().set(value) }
+    func encode(_ value: Int32) { box.addElement().set(value) }
+    func encode(_ value: Int64) { box.addElement().set(value) }
+    func encode(_ value: UInt) { box.addElement().set(value) }
+    func encode(_ value: UInt8) { box.addElement().set(value) }
+    func encode(_ value: UInt16) { box.addElement().set(value) }
+    func encode(_ value: UInt32) { box.addElement().set(value) }
+    func encode(_ value: UInt64) { box.addElement().set(value) }
+    func encode(_ value: some Encodable) throws { try box.addElement().encode(value, codingPath) }
+
+    func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type) -> KeyedEncodingContainer<Nested> {
+        KeyedEncodingContainer(KeyedState<Nested>(box.addElement().becomeMap(), codingPath))
+    }
+
+    func nestedUnkeyedContainer() -> any UnkeyedEncodingContainer {
+        UnkeyedState(box.addElement().becomeArray(), codingPath)
+    }
+
+    func superEncoder() -> any Encoder { StateEncoder.encoder(for: box.addElement(), codingPath) }
+}
+
+private struct SingleState: SingleValueEncodingContainer {
+    let codingPath: [any CodingKey]
+    private let box: CodedBox
+
+    init(_ box: CodedBox, _ codingPath: [any CodingKey]) {
+        self.box = box
+        self.codingPath = codingPath
+    }
+
+    func encodeNil() { box.set(.null) }
+    func encode(_ value: Bool) { box.set(.bool(value)) }
+    func encode(_ value: String) { box.set(.text(value)) }
+    func encode(_ value: Double) { box.set(.double(value)) }
+    func encode(_ value: Float) { box.set(.float(value)) }
+    func encode(_ value: Int) { box.set(value) }
+    func encode(_ value: Int8) { box.set(value) }
+    func encode(_ value: Int16) { box.set(value) }
+    func encode(_ value: Int32) { box.set(value) }
+    func encode(_ value: Int64) { box.set(value) }
+    func encode(_ value: UInt) { box.set(value) }
+    func encode(_ value: UInt8) { box.set(value) }
+    func encode(_ value: UInt16) { box.set(value) }
+    func encode(_ value: UInt32) { box.set(value) }
+    func encode(_ value: UInt64) { box.set(value) }
+    func encode(_ value: some Encodable) throws { try box.encode(value, codingPath) }
+}

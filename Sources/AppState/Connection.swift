@@ -1,0 +1,88 @@
+internal import AppStateBus
+internal import CAppState
+internal import Glibc
+
+/// The application's connection to appstated, for a main loop that is not Swift's: GLib's, Qt's, a game's.
+///
+/// Wait until `descriptor` can be read, for `timeout` at the most, and call `dispatch()` on the main thread. The
+/// delegate is called from there. The main queue is served, too, so that tasks of the main actor run.
+///
+///     let connection = Application.shared.connect(Notes())
+///     while true {
+///         var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
+///         poll(&ready, 1, connection.timeout)
+///         connection.dispatch()
+///     }
+@MainActor
+public final class Connection {
+    let loop: EventLoop
+    private var queue: Source?
+    private var wakeUp: Source?
+    private let bell: Int32
+    /// Also while `run()` does: nobody else waits for the descriptor.
+    private var isDispatching: Bool
+
+    /// So many events are dealt with at once.
+    private static let mostEvents = 128
+
+    init(servesMainQueue: Bool, runsItself: Bool = false) throws(BusFailure) {
+        isDispatching = runsItself
+        loop = try EventLoop()
+        bell = cappstate_bell()
+        guard bell >= 0 else { throw BusFailure(operation: "make", subject: "an eventfd", errno: errno) }
+        let bell = bell
+        wakeUp = try loop.watch(bell) { _ in Self.clear(bell) }
+        if servesMainQueue {
+            let main = cappstate_main_queue_descriptor()
+            queue = try loop.watch(main) { _ in
+                Self.clear(main)
+                cappstate_main_queue_drain()
+            }
+        }
+    }
+
+    /// Can be read when there is something to `dispatch()`. It stays the same for as long as the application lives.
+    public var descriptor: Int32 { loop.descriptor }
+
+    /// Milliseconds to wait at the most, as poll(2) takes them: 0 where something is due already, else -1. The
+    /// descriptor tells of everything else, of what is due later, too.
+    public var timeout: Int32 {
+        guard !isDispatching, let isDue = try? loop.arm() else { return -1 }
+        return isDue ? 0 : -1
+    }
+
+    /// Deals with what is there, without waiting. From within a callback it does nothing.
+    public func dispatch() {
+        guard !isDispatching else { return }
+        isDispatching = true
+        defer { isDispatching = false }
+        do {
+            if try loop.dispatchPending(limit: Self.mostEvents) { ring() }
+        } catch {
+            Log.say("\(error)")
+        }
+    }
+
+    /// Something was asked of the bus: the descriptor has to tell of its answer. For a loop that does not ask for
+    /// `timeout` before it waits.
+    func arm() {
+        guard !isDispatching, let isDue = try? loop.arm(), isDue else { return }
+        ring()
+    }
+
+    /// Has the descriptor be readable.
+    private func ring() {
+        var one: UInt64 = 1
+        _ = write(bell, &one, MemoryLayout<UInt64>.size)
+    }
+
+    private nonisolated static func clear(_ descriptor: Int32) {
+        var count: UInt64 = 0
+        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+    }
+
+    /// Runs the loop until the process ends.
+    func run() throws(BusFailure) -> Never {
+        exit(try loop.run())
+    }
+}

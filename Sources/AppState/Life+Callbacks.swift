@@ -1,0 +1,196 @@
+internal import AppStateBus
+internal import AppStateContract
+
+// What the delegate and the observers are told, as steps of the director.
+extension Life {
+    func launchDelegate(_ options: LaunchOptions) async {
+        application.launchOptions = options
+        application.post(.willFinishLaunching(options))
+        delegate.application(application, willFinishLaunchingWithOptions: options)
+        if options.isRestorable, delegate.wantsState { await restoreState() }
+        application.post(.didFinishLaunching(options))
+        await delegate.application(application, didFinishLaunchingWithOptions: options)
+        finishLaunching()
+    }
+
+    func didBecomeActive() {
+        application.post(.didBecomeActive)
+        delegate.applicationDidBecomeActive(application)
+    }
+
+    func willResignActive() {
+        application.post(.willResignActive)
+        delegate.applicationWillResignActive(application)
+    }
+
+    func willEnterForeground() {
+        application.post(.willEnterForeground)
+        delegate.applicationWillEnterForeground(application)
+    }
+
+    func didEnterBackground(_ serial: UInt64) async {
+        application.post(.didEnterBackground)
+        await delegate.applicationDidEnterBackground(application)
+        await saveState()
+        acknowledge(serial)
+    }
+
+    /// - Parameter serial: 0: nobody waits for an acknowledgement.
+    func willTerminate(_ serial: UInt64) async {
+        application.post(.willTerminate)
+        await delegate.applicationWillTerminate(application)
+        await saveState()
+        acknowledge(serial)
+    }
+
+    func protectedDataWillBecomeUnavailable(_ serial: UInt64) async {
+        application.post(.protectedDataWillBecomeUnavailable)
+        await delegate.applicationProtectedDataWillBecomeUnavailable(application)
+        acknowledge(serial)
+    }
+
+    func protectedDataDidBecomeAvailable() {
+        application.post(.protectedDataDidBecomeAvailable)
+        delegate.applicationProtectedDataDidBecomeAvailable(application)
+    }
+
+    func didReceiveMemoryWarning(_ level: MemoryWarning) {
+        application.post(.didReceiveMemoryWarning(level))
+        delegate.applicationDidReceiveMemoryWarning(application, level: level)
+    }
+
+    func significantTimeChange(_ cause: SignificantTimeChange) {
+        application.post(.significantTimeChange(cause))
+        delegate.applicationSignificantTimeChange(application, cause: cause)
+    }
+
+    func open(_ urls: [String], _ options: [String: Value]) {
+        application.post(.openURLs(urls, options: options))
+        delegate.application(application, open: urls, options: options)
+    }
+
+    func `continue`(_ activity: UserActivity) {
+        application.post(.continueUserActivity(activity))
+        delegate.application(application, continue: activity)
+    }
+
+    func didReceive(_ message: ReceivedMessage) {
+        application.post(.didReceiveMessage(message))
+        delegate.application(application, didReceive: message)
+    }
+
+    // MARK: Walking
+
+    /// Takes the delegate over the edges from where it is to where it is to be, as appstated announces them.
+    ///
+    /// - Parameter serial: what `didEnterBackground` acknowledges, if it comes to that.
+    func walk(to target: ApplicationState, serial: UInt64 = 0) {
+        director.perform {
+            self.director.insert { _ in
+                self.step(from: self.application.state, to: target, serial)
+            }
+        }
+    }
+
+    private func step(from state: ApplicationState, to target: ApplicationState, _ serial: UInt64) {
+        guard state != target else { return }
+        let next: ApplicationState
+        switch (state, target) {
+        case (.notRunning, .background), (.inactive, .background): next = .background
+        case (.inactive, _): next = .active
+        default: next = .inactive
+        }
+        switch (state, next) {
+        case (.active, _): director.perform { self.willResignActive() }
+        case (_, .inactive): director.perform { self.willEnterForeground() }
+        default: break
+        }
+        director.perform { self.application.state = next }
+        if next == .active { director.perform { self.didBecomeActive() } }
+        if next == .background { director.performLater { await self.didEnterBackground(serial) } }
+        step(from: next, to: target, serial)
+    }
+
+    // MARK: Saved state
+
+    /// What `SaveState` and `LoadState` take.
+    private static let mostInline = 1 << 20
+
+    private func saveState() async {
+        do {
+            guard let bytes = try delegate.encodedState(of: application), let path else { return }
+            let answer = try await save(bytes, path)
+            if case .failure(let error) = answer { Log.say("saving state: \(error)") }
+        } catch {
+            Log.say("saving state: \(error)")
+        }
+    }
+
+    private func save(_ bytes: [UInt8], _ path: String) async throws -> Result<Void, ApplicationError> {
+        guard bytes.count > Self.mostInline else {
+            return await ask(path, ApplicationMethod.saveState) { message throws(BusFailure) in
+                try message.append(bytes: bytes)
+            } read: { _ in
+            }
+        }
+        let file = try MemoryFile(bytes)
+        return await ask(path, ApplicationMethod.saveStateFile) { message throws(BusFailure) in
+            try message.append(descriptor: file.descriptor)
+        } read: { _ in
+        }
+    }
+
+    private func restoreState() async {
+        guard let path else { return }
+        do {
+            try delegate.restore(try await load(path), to: application)
+        } catch {
+            Log.say("restoring state: \(error)")
+        }
+    }
+
+    private func load(_ path: String) async throws -> [UInt8] {
+        let answer = await ask(path, ApplicationMethod.loadState) { reply throws(BusFailure) in
+            try reply.readBytes()
+        }
+        if case .failure(let error) = answer, error.name == ErrorName.tooLarge.rawValue {
+            let file = await ask(path, ApplicationMethod.loadStateFile) { reply throws(BusFailure) in
+                try reply.readDescriptor()
+            }
+            return try MemoryFile(taking: file.get()).bytes()
+        }
+        return try answer.get()
+    }
+
+    // MARK: Background tasks
+
+    func beginTask(_ task: RunningTask) {
+        guard let path else { return }
+        let name = task.name
+        call(path, ApplicationMethod.beginBackgroundTask) { message throws(BusFailure) in
+            try message.append(name)
+        } answered: { [weak self] reply in
+            guard let self, let number = try? reply.readUInt64() else { return }
+            task.number = number
+            if !application.tasks.values.contains(where: { $0 === task }) { endTask(task) }
+        } failed: { error in
+            Log.say("background task \(name): \(error)")
+        }
+    }
+
+    /// One whose number is not known yet ends when it is.
+    func endTask(_ task: RunningTask) {
+        guard let number = task.number, let path else { return }
+        task.number = nil
+        // It may have ended meanwhile: its time was up.
+        call(path, ApplicationMethod.endBackgroundTask) { message throws(BusFailure) in
+            try message.append(number)
+        } answered: { _ in
+        } failed: { _ in
+        }
+    }
+
+    func expire(_ number: UInt64) {
+        for task in application.tasks.values where task.number == number { task.cancel() }
+    }
+}

@@ -1,0 +1,55 @@
+internal import CAppState
+internal import Glibc
+
+/// A file in memory, by which large state travels.
+final class MemoryFile {
+    /// Why there is none.
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+
+        init(_ operation: String) { description = "\(operation): \(String(cString: strerror(errno)))" }
+    }
+
+    let descriptor: Int32
+
+    /// One with these bytes, sealed: nobody changes it any more.
+    init(_ bytes: [UInt8]) throws(Failure) {
+        descriptor = cappstate_memory_file()
+        guard descriptor >= 0 else { throw Failure("memfd_create") }
+        var written = 0
+        while written < bytes.count {
+            let count = bytes.withUnsafeBytes {
+                pwrite(
+                    descriptor, $0.baseAddress?.advanced(by: written), bytes.count - written, off_t(written))
+            }
+            guard count > 0 else { throw Failure("write to a memory file") }
+            written += count
+        }
+        guard cappstate_seal(descriptor) == 0 else { throw Failure("seal a memory file") }
+    }
+
+    /// One that was received; it is closed with this.
+    init(taking descriptor: Int32) {
+        self.descriptor = descriptor
+    }
+
+    deinit {
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// What is in it.
+    func bytes() throws(Failure) -> [UInt8] {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw Failure("stat a memory file") }
+        var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+        var done = 0
+        while done < bytes.count {
+            let count = bytes.withUnsafeMutableBytes {
+                pread(descriptor, $0.baseAddress?.advanced(by: done), $0.count - done, off_t(done))
+            }
+            guard count > 0 else { throw Failure("read a memory file") }
+            done += count
+        }
+        return bytes
+    }
+}

@@ -1,0 +1,117 @@
+internal import AppStateBus
+
+/// A value of a dictionary that travels between applications: launch options, payloads, what an activity needs.
+///
+/// The kinds of D-Bus that are missing here arrive as the nearest one: an object path as a string, each integer as a
+/// signed or an unsigned one of 64 bits.
+public indirect enum Value: Hashable, Sendable {
+    case string(String)
+    case bool(Bool)
+    case int(Int64)
+    case uint(UInt64)
+    case double(Double)
+    case bytes([UInt8])
+    case strings([String])
+    case array([Value])
+    case dictionary([String: Value])
+}
+
+extension Value {
+    /// The text; nil for any other kind.
+    public var stringValue: String? {
+        guard case .string(let value) = self else { return nil }
+        return value
+    }
+
+    /// The truth value; nil for any other kind.
+    public var boolValue: Bool? {
+        guard case .bool(let value) = self else { return nil }
+        return value
+    }
+
+    /// The number, signed or not; nil for any other kind, and where it does not fit.
+    public var intValue: Int? {
+        switch self {
+        case .int(let value): Int(exactly: value)
+        case .uint(let value): Int(exactly: value)
+        default: nil
+        }
+    }
+
+    /// The list of texts; nil for any other kind.
+    public var stringsValue: [String]? {
+        guard case .strings(let value) = self else { return nil }
+        return value
+    }
+
+    /// The dictionary; nil for any other kind.
+    public var dictionaryValue: [String: Value]? {
+        guard case .dictionary(let value) = self else { return nil }
+        return value
+    }
+}
+
+extension Value: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, ExpressibleByIntegerLiteral,
+    ExpressibleByFloatLiteral, ExpressibleByArrayLiteral, ExpressibleByDictionaryLiteral
+{
+    public init(stringLiteral value: String) { self = .string(value) }
+    public init(booleanLiteral value: Bool) { self = .bool(value) }
+    public init(integerLiteral value: Int64) { self = .int(value) }
+    public init(floatLiteral value: Double) { self = .double(value) }
+    public init(arrayLiteral elements: Value...) { self = .array(elements) }
+
+    /// Of a key that comes twice, the last counts.
+    public init(dictionaryLiteral elements: (String, Value)...) {
+        self = .dictionary(Dictionary(elements) { $1 })
+    }
+}
+
+// MARK: On the bus
+
+extension Value {
+    init(_ variant: Variant) {
+        switch variant {
+        case .string(let value), .objectPath(let value), .signature(let value): self = .string(value)
+        case .bool(let value): self = .bool(value)
+        case .byte(let value): self = .uint(UInt64(value))
+        case .uint16(let value): self = .uint(UInt64(value))
+        case .uint32(let value): self = .uint(UInt64(value))
+        case .uint64(let value): self = .uint(value)
+        case .int16(let value): self = .int(Int64(value))
+        case .int32(let value): self = .int(Int64(value))
+        case .int64(let value): self = .int(value)
+        case .double(let value): self = .double(value)
+        case .bytes(let value): self = .bytes(value)
+        case .strings(let value): self = .strings(value)
+        case .dictionary(let value): self = .dictionary(value.mapValues(Value.init))
+        case .array(_, let values), .structure(let values): self = .array(values.map(Value.init))
+        case .entry(let key, let value): self = .array([Value(key), Value(value)])
+        case .variant(let value): self = Value(value)
+        // No descriptor travels in a dictionary.
+        case .descriptor: self = .string("")
+        }
+    }
+
+    var variant: Variant {
+        switch self {
+        case .string(let value): .string(value)
+        case .bool(let value): .bool(value)
+        case .int(let value): .int64(value)
+        case .uint(let value): .uint64(value)
+        case .double(let value): .double(value)
+        case .bytes(let value): .bytes(value)
+        case .strings(let value): .strings(value)
+        case .array(let values): .array("v", values.map { .variant($0.variant) })
+        case .dictionary(let value): .dictionary(value.mapValues(\.variant))
+        }
+    }
+}
+
+extension [String: Value] {
+    init(_ entries: [(key: String, value: Variant)]) {
+        self.init(entries.map { ($0.key, Value($0.value)) }) { $1 }
+    }
+
+    /// In an order that is always the same.
+    var entries: [(String, Variant)] { sorted { $0.key < $1.key }.map { ($0.key, $0.value.variant) } }
+}

@@ -1,0 +1,162 @@
+@testable import AppState
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// How state is written: round trips, the bytes of CBOR, and what is no state.
+@Suite("Saved state as bytes")
+struct CodingTests {
+    private struct Inner: Codable, Hashable {
+        var name: String
+        var number: Int?
+        var more: [Inner]
+    }
+
+    private enum Kind: Codable, Hashable {
+        case plain
+        case named(String, count: UInt8)
+        case nested(Inner)
+    }
+
+    private struct All: Codable, Hashable {
+        var truth = true
+        var int = Int.min
+        var small = Int8.min
+        var large = UInt64.max
+        var zero = 0
+        var float = Float.pi
+        var double = -1.5e300
+        var infinite = Double.infinity
+        var text = "Grüße 🌍 \u{0}"
+        var empty = ""
+        var bytes: [UInt8] = [0, 255, 7]
+        var noBytes: [UInt8] = []
+        var noTexts: [String] = []
+        var missing: String?
+        var optionals: [Int?] = [1, nil, 3]
+        var map: [String: Inner] = ["a": Inner(name: "b", number: nil, more: [])]
+        var numbered: [Int: String] = [7: "seven", -7: "minus seven"]
+        var keyed: [Kind: Bool] = [.plain: true]
+        var set: Set<Int> = [1, 2, 3]
+        var kinds: [Kind] = [.plain, .named("x", count: 200), .nested(Inner(name: "", number: -1, more: []))]
+        var deep = Inner(
+            name: "one", number: 1,
+            more: [Inner(name: "two", number: nil, more: [Inner(name: "three", number: 3, more: [])])])
+        var range = 1..<5
+    }
+
+    private class Base: Codable {
+        var base = 1
+    }
+
+    private final class Derived: Base {
+        var own = "x"
+
+        private enum CodingKeys: String, CodingKey { case own }
+
+        override init() { super.init() }
+
+        required init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            own = try container.decode(String.self, forKey: .own)
+            try super.init(from: try container.superDecoder())
+        }
+
+        override func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(own, forKey: .own)
+            try super.encode(to: container.superEncoder())
+        }
+    }
+
+    private func roundTrip<Value: Codable>(_ value: Value) throws -> Value {
+        try StateDecoder.decode(Value.self, from: try StateEncoder.encode(value))
+    }
+
+    @Test("what was written is read")
+    func trips() throws {
+        #expect(try roundTrip(All()) == All())
+        #expect(try roundTrip("text") == "text")
+        #expect(try roundTrip([Int?.none]) == [nil])
+        #expect(try roundTrip(Int?.none) == nil)
+        #expect(try roundTrip(Double.nan).isNaN)
+        let date = Date(timeIntervalSinceReferenceDate: 1.5)
+        #expect(try roundTrip(date) == date)
+        #expect(try roundTrip(Data([1, 2, 255])) == Data([1, 2, 255]))
+        #expect(try roundTrip(URL(string: "https://example.org/a")) == URL(string: "https://example.org/a"))
+    }
+
+    @Test("a class and what it inherits")
+    func inherited() throws {
+        let derived = Derived()
+        derived.base = 42
+        derived.own = "y"
+        let read = try roundTrip(derived)
+        #expect(read.base == 42 && read.own == "y")
+    }
+
+    @Test("the bytes are CBOR, as RFC 8949 has them in its examples")
+    func examples() throws {
+        #expect(try StateEncoder.encode(1_000_000) == [0x1a, 0x00, 0x0f, 0x42, 0x40])
+        #expect(try StateEncoder.encode(-1_000) == [0x39, 0x03, 0xe7])
+        #expect(try StateEncoder.encode(1.1) == [0xfb, 0x3f, 0xf1, 0x99, 0x99, 0x99, 0x99, 0x99, 0x9a])
+        #expect(try StateEncoder.encode("ü") == [0x62, 0xc3, 0xbc])
+        #expect(try StateEncoder.encode([UInt8](1...4)) == [0x44, 1, 2, 3, 4])
+        #expect(try StateEncoder.encode(["a": "A"]) == [0xa1, 0x61, 0x61, 0x61, 0x41])
+        #expect(try StateEncoder.encode([true, false]) == [0x82, 0xf5, 0xf4])
+        #expect(try StateEncoder.encode((1...25).map { $0 }).prefix(3) == [0x98, 0x19, 0x01])
+    }
+
+    @Test("a newer version finds the keys that it knows")
+    func versions() throws {
+        struct Old: Codable {
+            var text: String
+            var gone: Int
+        }
+        struct New: Codable {
+            var text: String
+            var added: String?
+        }
+        let bytes = try StateEncoder.encode(Old(text: "x", gone: 1))
+        #expect(try StateDecoder.decode(New.self, from: bytes).text == "x")
+        #expect(throws: DecodingError.self) { try StateDecoder.decode(Inner.self, from: bytes) }
+        #expect(throws: DecodingError.self) { try StateDecoder.decode(Int.self, from: bytes) }
+        #expect(throws: DecodingError.self) {
+            try StateDecoder.decode(UInt8.self, from: try StateEncoder.encode(256))
+        }
+    }
+
+    @Test("what is no state is refused, and takes neither memory nor the stack")
+    func broken() throws {
+        let whole = try StateEncoder.encode(All())
+        for length in 0..<whole.count {
+            #expect(throws: CodedValueFailure.self) { try CodedValue.decode(Array(whole.prefix(length))) }
+        }
+        #expect(throws: CodedValueFailure.self) { try CodedValue.decode(whole + [0]) }
+        #expect(throws: CodedValueFailure.self) { try CodedValue.decode([0x9b] + [UInt8](repeating: 255, count: 8)) }
+        #expect(throws: CodedValueFailure.self) {
+            try CodedValue.decode([UInt8](repeating: 0x81, count: 1_000_000))
+        }
+        #expect(throws: CodedValueFailure.self) { try CodedValue.decode([0x61, 0xff]) }
+        #expect(throws: CodedValueFailure.self) { try CodedValue.decode([0xa1, 0x01, 0x01]) }
+        for byte in UInt8.min...UInt8.max { _ = try? CodedValue.decode([byte, byte, byte, byte]) }
+    }
+
+    @Test("the values of a dictionary come back from the bus's kinds")
+    func values() {
+        let value: Value = [
+            "text": "x", "truth": true, "number": -3, "part": 0.5, "list": ["a", 1], "bytes": .bytes([1]),
+            "texts": .strings(["a", "b"]), "large": .uint(.max), "inner": ["a": "b"],
+        ]
+        #expect(Value(value.variant) == value)
+        #expect(Value.uint(7).intValue == 7 && Value.uint(.max).intValue == nil)
+    }
+
+    @Test("a program's name as an application's id", arguments: [
+        ("Notes", "Notes"), ("a b/ü", "a-b--"), ("", "application"),
+    ])
+    func ids(name: String, id: String) {
+        #expect(ProgramName.id(of: name) == id)
+    }
+}

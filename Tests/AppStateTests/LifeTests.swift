@@ -1,0 +1,165 @@
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// What a delegate is told by a real daemon, and in which order. Where its windows are is said by a test that speaks as
+/// a reporter.
+@Suite("An application with the library", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
+struct LifeTests {
+    private static let launch = ["willFinishLaunching", "didFinishLaunching"]
+
+    /// The object of one that was launched.
+    private func path(of player: Player, in theatre: Theatre) throws -> String {
+        try player.wait(for: "didFinishLaunching")
+        return try #require(try theatre.path(of: player.pid))
+    }
+
+    @Test("a launch to the foreground", arguments: [[], ["--poll"], ["--dispatch"]])
+    func foreground(arguments: [String]) throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre, arguments)
+        try player.wait(for: "willEnterForeground")
+        #expect(
+            player.story == [
+                "willFinishLaunching not-running first:true exit:- restorable:false",
+                "didFinishLaunching not-running", "willEnterForeground not-running",
+            ])
+        let path = try path(of: player, in: theatre)
+        try theatre.wait(for: path, toBe: "inactive")
+        try theatre.setFocus(player.pid)
+        try player.wait(for: "didBecomeActive")
+        #expect(player.story.last == "didBecomeActive active")
+        #expect(try player.ask("managed") == "true")
+    }
+
+    @Test("a launch to the background", arguments: [["--background"], ["--background", "--poll"]])
+    func background(arguments: [String]) throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre, arguments)
+        try player.wait(for: "didEnterBackground")
+        #expect(player.names == Self.launch + ["didEnterBackground"])
+        // Nothing else makes it suspended within the hour but its acknowledgement.
+        try theatre.wait(for: try path(of: player, in: theatre), toBe: "suspended")
+        #expect(player.story.last == "doneInBackground background")
+    }
+
+    @Test("focus lost and back, minimized, suspended, and thawed by focus")
+    func round() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try theatre.setFocus(player.pid)
+        try player.wait(for: "didBecomeActive")
+        try theatre.setFocus(0)
+        try player.wait(for: "willResignActive")
+        try theatre.setFocus(player.pid)
+        try player.wait(for: "didBecomeActive", times: 2)
+        try theatre.setFocus(0)
+        try theatre.setMinimized(player.pid, true)
+        try theatre.wait(for: path, toBe: "suspended")
+        try theatre.setMinimized(player.pid, false)
+        try theatre.setFocus(player.pid)
+        try player.wait(for: "didBecomeActive", times: 3)
+        #expect(
+            player.story.dropFirst(2) == [
+                "willEnterForeground not-running", "didBecomeActive active", "willResignActive active",
+                "didBecomeActive active", "willResignActive active", "didEnterBackground background",
+                "doneInBackground background", "willEnterForeground background", "didBecomeActive active",
+            ])
+        #expect(try player.ask("state") == "active")
+    }
+
+    @Test("an orderly end: told, saved, ended, and restored by the next launch")
+    func orderlyEnd() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("text milk")
+        try theatre.terminate(path, force: false)
+        #expect(try player.process.waitForExit() == .signalled(SIGTERM))
+        try theatre.waitForRemoval(of: path)
+        #expect(player.names == Self.launch + ["willEnterForeground", "willTerminate"])
+
+        let next = try Player(theatre)
+        try next.wait(for: "didFinishLaunching")
+        #expect(
+            next.story.prefix(3) == [
+                "willFinishLaunching not-running first:false exit:terminated restorable:true",
+                "didDecode not-running milk 7:-1,-1:3 0", "didFinishLaunching not-running",
+            ])
+    }
+
+    @Test("state that is larger than a message may be, after a kill in the background")
+    func largeState() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("text much")
+        try player.ask("bytes 3000000")
+        try theatre.setMinimized(player.pid, true)
+        try theatre.wait(for: path, toBe: "suspended")
+        player.process.kill(SIGKILL)
+        try player.process.waitForExit()
+        try theatre.waitForRemoval(of: path)
+        let next = try Player(theatre)
+        try next.wait(for: "didFinishLaunching")
+        #expect(next.story.dropFirst().first == "didDecode not-running much 7:-1,-1:3 3000000")
+    }
+
+    @Test("a force quit tells nothing, and nothing is restored")
+    func forceQuit() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("text milk")
+        try theatre.setMinimized(player.pid, true)
+        try theatre.wait(for: path, toBe: "suspended")
+        try theatre.terminate(path, force: true)
+        #expect(try player.process.waitForExit() == .signalled(SIGKILL))
+        try theatre.waitForRemoval(of: path)
+        #expect(!player.names.contains("willTerminate"))
+        let next = try Player(theatre)
+        try next.wait(for: "didFinishLaunching")
+        #expect(next.story.first == "willFinishLaunching not-running first:false exit:force-quit restorable:false")
+    }
+
+    @Test("an application that ends by itself is told, and what it saves is there again")
+    func endByItself() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("text bread")
+        player.tell("terminate 3")
+        #expect(try player.process.waitForExit() == .exited(3))
+        try theatre.waitForRemoval(of: path)
+        #expect(player.names.last == "willTerminate")
+        let next = try Player(theatre)
+        try next.wait(for: "didFinishLaunching")
+        #expect(next.story.dropFirst().first == "didDecode not-running bread 7:-1,-1:3 0")
+    }
+
+    @Test("a delegate that blocks in a callback harms nobody but itself")
+    func blocked() throws {
+        let theatre = try Theatre(grace: "100ms")
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("block")
+        try theatre.setMinimized(player.pid, true)
+        // It never answers; the grace ends all the same.
+        try theatre.wait(for: path, toBe: "suspended")
+        let other = try Player(theatre)
+        let otherPath = try self.path(of: other, in: theatre)
+        try theatre.setFocus(other.pid)
+        try other.wait(for: "didBecomeActive")
+        // The focus is the blocked one's, which gets to know of it when it goes on.
+        try theatre.setFocus(player.pid)
+        try theatre.wait(for: path, toBe: "active")
+        try other.wait(for: "willResignActive")
+        #expect(player.names.last == "didEnterBackground")
+        player.tell("")
+        try player.wait(for: "didBecomeActive")
+        #expect(try theatre.state(of: otherPath) == "inactive")
+    }
+}

@@ -1,0 +1,197 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// Packages outside this one that depend on it for the library, as their authors write them.
+@Suite(
+    "A project of its own", .serialized, .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
+    .enabled(if: Programs.inPath("swift") != nil, "needs swift in PATH"))
+struct ProjectTests {
+    /// A directory of a package, removed with it.
+    private final class Project {
+        let directory: String
+
+        init() throws {
+            var template = Array("\(NSTemporaryDirectory())project.XXXXXX".utf8CString)
+            guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
+            directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: directory) }
+
+        func write(_ text: String, to file: String) throws {
+            let path = "\(directory)/\(file)"
+            try FileManager.default.createDirectory(
+                atPath: (path as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
+            try text.write(toFile: path, atomically: true, encoding: .utf8)
+        }
+
+        /// Builds it as anybody would: none of our own switches is set. Gives the program.
+        func build(_ product: String) throws -> String {
+            let command = ["build", "--package-path", directory, "--product", product]
+            let build = try Child("swift", command, environment: ["APPSTATED_OPTIMIZED_CORE": nil])
+            let ending = try build.waitForExit(timeout: 1_800_000)
+            #expect(ending == .exited(0), "\(build.output)\(build.errors)")
+            #expect(!build.output.contains("warning:"), "\(build.output)")
+            return "\(directory)/.build/debug/\(product)"
+        }
+    }
+
+    /// The block of Swift in a section of the README.
+    private static func readme(_ section: String) throws -> String {
+        let text = try String(contentsOfFile: Theatre.root + "/README.md", encoding: .utf8)
+        let part = try #require(text.components(separatedBy: "\n## \(section)\n").dropFirst().first)
+        let block = try #require(part.components(separatedBy: "```swift\n").dropFirst().first)
+        return try #require(block.components(separatedBy: "```\n").first)
+    }
+
+    @Test("one file and a manifest: it builds, and is told of its launch")
+    func oneFile() throws {
+        let project = try Project()
+        try project.write(
+            """
+            // swift-tools-version:6.0
+            import PackageDescription
+
+            let package = Package(
+                name: "One",
+                dependencies: [.package(name: "appstated", path: "\(Theatre.root)")],
+                targets: [
+                    .executableTarget(
+                        name: "One", dependencies: [.product(name: "AppState", package: "appstated")])
+                ],
+                swiftLanguageModes: [.v6])
+            """, to: "Package.swift")
+        try project.write(
+            """
+            import AppState
+
+            @main
+            final class One: ApplicationDelegate {
+                var count = 0
+
+                func applicationWillEnterForeground(_ application: Application) {
+                    count += 1
+                    print("\\(application.id) is launched")
+                    application.terminate(status: 7)
+                }
+
+                func applicationWillTerminate(_ application: Application) async {
+                    print("the end")
+                }
+            }
+            """, to: "Sources/One/One.swift")
+        let program = try project.build("One")
+        let theatre = try Theatre()
+        let child = try Child(program, environment: theatre.bus.environment)
+        #expect(try child.waitForExit() == .exited(7), "\(child.errors)")
+        #expect(child.output == "One is launched\nthe end\n")
+    }
+
+    private static let hasGTK = Programs.inPath("pkg-config").map { program in
+        (try? Child(program, ["--exists", "gtk4"]).waitForExit()) == .exited(0)
+    }
+
+    @Test(
+        "Notes, from the README's own text: it keeps its text, finishes its upload, opens URLs, drops what it can",
+        .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
+        .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
+    func notes() throws {
+        let source = Theatre.root + "/Examples/Notes"
+        let text = try Self.readme("Write an application")
+        #expect(text == (try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)))
+        let project = try Project()
+        for file in ["Sources/CGTK/module.modulemap", "Sources/CGTK/shim.h"]
+            + ["Window", "Server"].map({ "Sources/Notes/\($0).swift" })
+        {
+            try project.write(try String(contentsOfFile: "\(source)/\(file)", encoding: .utf8), to: file)
+        }
+        try project.write(
+            try String(contentsOfFile: source + "/Package.swift", encoding: .utf8)
+                .replacingOccurrences(of: "\"../..\"", with: "\"\(Theatre.root)\""), to: "Package.swift")
+        try project.write(text, to: "Sources/Notes/Notes.swift")
+        try live(try project.build("Notes"))
+    }
+
+    /// A life of Notes, with a window, and of its next launch.
+    private func live(_ program: String) throws {
+        let theatre = try Theatre()
+        let screen = try Screen(theatre)
+        let server = try NotesServer(theatre.bus.directory + "/notes")
+        let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
+            .merging(["NOTES_SERVER": server.path]) { $1 }
+        let notes = try Child(program, environment: environment)
+        let window = try screen.window(of: notes.pid)
+        let path = try #require(try theatre.path(of: notes.pid))
+        try theatre.wait(for: path, toBe: "active")
+        _ = try screen.run("xdotool", ["type", "--window", window, "milk"])
+        try theatre.wait("the mark of unsaved changes") {
+            try theatre.property("UnsavedChanges", of: path) == .bool(true)
+        }
+        _ = try screen.run("xdotool", ["windowminimize", window])
+        // It has acknowledged; the upload alone keeps it from being suspended.
+        #expect(try server.receive() == "milk")
+        #expect(try theatre.state(of: path) == "background")
+        server.answer()
+        try theatre.wait(for: path, toBe: "suspended")
+        notes.kill(SIGKILL)
+        try notes.waitForExit()
+        try theatre.waitForRemoval(of: path)
+
+        let next = try Child(program, environment: environment)
+        try next.waitForLine(containing: "restored milk")
+        let nextWindow = try screen.window(of: next.pid)
+        _ = nextWindow
+        let nextPath = try #require(try theatre.path(of: next.pid))
+        try theatre.terminate(nextPath, force: false)
+        #expect(try next.waitForExit() == .signalled(SIGTERM))
+    }
+}
+
+/// What Notes uploads to: one upload at a time, answered when a test says so.
+private final class NotesServer {
+    let path: String
+    private let listener: Int32
+    private var client: Int32 = -1
+
+    init(_ path: String) throws {
+        self.path = path
+        listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix($0.count - 1)) }
+        let result = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        guard result == 0, listen(listener, 1) == 0 else { throw TestFailure("no server: \(errno)") }
+    }
+
+    deinit {
+        close(listener)
+        if client >= 0 { close(client) }
+    }
+
+    /// All of one upload.
+    func receive() throws -> String {
+        var ready = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("nobody uploads") }
+        client = accept(listener, nil, nil)
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        while case let count = read(client, &buffer, buffer.count), count > 0 {
+            bytes += buffer.prefix(count)
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    func answer() {
+        _ = write(client, "y", 1)
+        close(client)
+        client = -1
+    }
+}

@@ -1,0 +1,111 @@
+import AppState
+import Dispatch
+import Glibc
+
+/// What a test has the application do, line by line on standard input. It ends with its input.
+@MainActor
+final class Commands {
+    private unowned let actor: Actor
+    private let source: any DispatchSourceRead
+    private var unread: [UInt8] = []
+    private var waiting: [String: CheckedContinuation<Void, Never>] = [:]
+    private var allocations: [[UInt8]] = []
+    private var observers: [Task<Void, Never>] = []
+
+    init(_ actor: Actor) {
+        self.actor = actor
+        source = DispatchSource.makeReadSource(fileDescriptor: STDIN_FILENO, queue: .main)
+        source.setEventHandler { MainActor.assumeIsolated { self.read() } }
+        source.resume()
+    }
+
+    /// Blocks the thread.
+    func waitForLine() {
+        var byte: UInt8 = 0
+        while Glibc.read(STDIN_FILENO, &byte, 1) == 1, byte != UInt8(ascii: "\n") {}
+    }
+
+    private func read() {
+        // What the event tells of may have been taken by `waitForLine`.
+        var ready = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
+        guard poll(&ready, 1, 0) == 1 else { return }
+        var buffer = [UInt8](repeating: 0, count: 4_096)
+        let count = Glibc.read(STDIN_FILENO, &buffer, buffer.count)
+        guard count > 0 else { exit(0) }
+        unread += buffer.prefix(count)
+        while let end = unread.firstIndex(of: UInt8(ascii: "\n")) {
+            let words = String(decoding: unread[..<end], as: UTF8.self).split(separator: " ").map(String.init)
+            unread.removeFirst(end + 1)
+            Task { say("answer " + (await self.perform(words))) }
+        }
+    }
+
+    private func perform(_ words: [String]) async -> String {
+        let application = Application.shared
+        let word = words.count > 1 ? words[1] : ""
+        switch words.first {
+        case "state": return application.state.rawValue
+        case "managed": return "\(application.isManaged)"
+        case "text":
+            actor.text = word
+            actor.places = [.init(line: 7, column: nil), .init(line: -1, column: 3)]
+        case "bytes": actor.bytes = [UInt8](repeating: 9, count: Int(word) ?? 0)
+        case "allocate": allocations.append([UInt8](repeating: 9, count: (Int(word) ?? 0) << 20))
+        case "unsaved": application.hasUnsavedChanges = word == "true"
+        case "activity":
+            application.userActivity = word == "-" ? nil : UserActivity(type: word, info: ["note": "x"])
+        case "remaining":
+            let remaining = await application.backgroundTimeRemaining
+            return remaining.map { $0 > .zero ? "some" : "none" } ?? "unlimited"
+        case "block": actor.blocks = true
+        case "begin": begin(word)
+        case "finish": waiting.removeValue(forKey: word)?.resume()
+        case "observe": observe(word)
+        case "forget":
+            for observer in observers { observer.cancel() }
+            for observer in observers { await observer.value }
+            observers = []
+        case "send": return await outcome { () async throws(ApplicationError) in
+            try await application.send("greet", ["word": "hello"], to: word)
+        }
+        case "open": return await outcome { () async throws(ApplicationError) in
+            try await application.open(["file:///tmp/a"], with: word)
+        }
+        case "terminate": application.terminate(status: Int32(word) ?? 0)
+        default: return "unknown"
+        }
+        return "ok"
+    }
+
+    private func outcome(_ body: () async throws(ApplicationError) -> Void) async -> String {
+        do throws(ApplicationError) {
+            try await body()
+            return "ok"
+        } catch {
+            return error.name ?? "alone"
+        }
+    }
+
+    /// A background task that ends by `finish` or when it is cancelled.
+    private func begin(_ name: String) {
+        Task {
+            await Application.shared.withBackgroundTask(named: name) {
+                say("task \(name) begun")
+                await withTaskCancellationHandler {
+                    await withCheckedContinuation { self.waiting[name] = $0 }
+                } onCancel: {
+                    Task { @MainActor in self.waiting.removeValue(forKey: name)?.resume() }
+                }
+                say("task \(name) \(Task.isCancelled ? "cancelled" : "finished")")
+            }
+        }
+    }
+
+    private func observe(_ name: String) {
+        let notifications = Application.shared.notifications
+        observers.append(
+            Task {
+                for await notification in notifications { say("observed \(name) \(notification)") }
+            })
+    }
+}

@@ -1,0 +1,149 @@
+import AppState
+import Dispatch
+import Glibc
+
+/// An application for tests, written as anybody would write one: with the library alone, and a window on the display
+/// that DISPLAY names.
+///
+/// Each callback becomes a line `told NAME STATE WORD…`. A line on standard input is a command; it is answered by
+/// `answer WORD…`. Options: `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`.
+@main
+final class Actor: ApplicationDelegate {
+    static let applicationID = "org.example.LibraryActor"
+
+    static var options: ApplicationOptions {
+        ApplicationOptions(launchMode: CommandLine.arguments.contains("--background") ? .background : nil)
+    }
+
+    struct RestorableState: Codable {
+        struct Place: Codable {
+            var line: Int
+            var column: Int?
+        }
+
+        var text: String
+        var places: [Place]
+        var bytes: [UInt8]
+    }
+
+    var text = ""
+    var places: [RestorableState.Place] = []
+    var bytes: [UInt8] = []
+    private var window: Window?
+    private var commands: Commands?
+    /// Whether the next didEnterBackground blocks the main thread until there is a line on standard input.
+    var blocks = false
+
+    init() {}
+
+    static func main() {
+        let arguments = CommandLine.arguments
+        let delegate = Actor()
+        if arguments.contains("--idle") { return idle() }
+        delegate.commands = Commands(delegate)
+        if arguments.contains("--poll") {
+            poll(Application.shared.connect(delegate))
+        } else if arguments.contains("--dispatch") {
+            let connection = Application.shared.connect(delegate, servesMainQueue: false)
+            let source = DispatchSource.makeReadSource(fileDescriptor: connection.descriptor, queue: .main)
+            source.setEventHandler { MainActor.assumeIsolated { connection.dispatch() } }
+            source.resume()
+            dispatchMain()
+        } else {
+            Application.shared.run(delegate)
+        }
+    }
+
+    private static func poll(_ connection: Connection) {
+        while true {
+            var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
+            Glibc.poll(&ready, 1, connection.timeout)
+            connection.dispatch()
+        }
+    }
+
+    // MARK: Callbacks
+
+    func tell(_ name: String, _ words: String...) {
+        say((["told", name, Application.shared.state.rawValue] + words).joined(separator: " "))
+    }
+
+    func application(
+        _ application: Application, willFinishLaunchingWithOptions launchOptions: LaunchOptions
+    ) {
+        tell(
+            "willFinishLaunching", "first:\(launchOptions.isFirstLaunch)",
+            "exit:\(launchOptions.exitReason ?? "-")", "restorable:\(launchOptions.isRestorable)")
+    }
+
+    func application(
+        _ application: Application, didFinishLaunchingWithOptions launchOptions: LaunchOptions
+    ) async {
+        tell("didFinishLaunching")
+        if CommandLine.arguments.contains("--window") { window = Window() }
+    }
+
+    func applicationDidBecomeActive(_ application: Application) { tell("didBecomeActive") }
+    func applicationWillResignActive(_ application: Application) { tell("willResignActive") }
+    func applicationWillEnterForeground(_ application: Application) { tell("willEnterForeground") }
+
+    func applicationDidEnterBackground(_ application: Application) async {
+        tell("didEnterBackground")
+        if blocks { commands?.waitForLine() }
+        blocks = false
+        await Task.yield()
+        tell("doneInBackground")
+    }
+
+    func applicationWillTerminate(_ application: Application) async { tell("willTerminate") }
+
+    func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning) {
+        tell("didReceiveMemoryWarning", level.rawValue)
+    }
+
+    func applicationSignificantTimeChange(_ application: Application, cause: SignificantTimeChange) {
+        tell("significantTimeChange", cause.rawValue)
+    }
+
+    func applicationProtectedDataWillBecomeUnavailable(_ application: Application) async {
+        tell("protectedDataWillBecomeUnavailable")
+    }
+
+    func applicationProtectedDataDidBecomeAvailable(_ application: Application) {
+        tell("protectedDataDidBecomeAvailable")
+    }
+
+    func application(_ application: Application, open urls: [String], options: [String: Value]) {
+        tell("open", urls.joined(separator: ","))
+    }
+
+    func application(_ application: Application, continue activity: UserActivity) {
+        tell("continue", activity.type, activity.info["note"]?.stringValue ?? "-")
+    }
+
+    func application(_ application: Application, didReceive message: ReceivedMessage) {
+        tell("didReceive", message.sender, message.name, message.payload["word"]?.stringValue ?? "-")
+    }
+
+    func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {
+        RestorableState(text: text, places: places, bytes: bytes)
+    }
+
+    func application(_ application: Application, didDecodeRestorableState state: RestorableState) {
+        (text, places, bytes) = (state.text, state.places, state.bytes)
+        let places = places.map { "\($0.line):\($0.column ?? -1)" }.joined(separator: ",")
+        tell("didDecode", text, places, "\(bytes.count)")
+    }
+
+    /// What the same program is without the library's life: for figures.
+    private static func idle() {
+        say("told idle -")
+        while true { pause() }
+    }
+}
+
+/// Writes a line at once.
+func say(_ line: String) {
+    let bytes = Array((line + "\n").utf8)
+    _ = bytes.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+}
