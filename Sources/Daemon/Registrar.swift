@@ -123,11 +123,13 @@ extension Daemon {
         registration.adopted = options.adopted
         // A process that was launched finds there what it was launched for.
         let launched = launchedAs(registration)
-        let number = try enroll(registration, subject, launched + options.launchOptions) { number in
+        if !launched.isEmpty, registration.id != machine.application(of: registration.process)?.id {
+            registration.deliveries = Wish(launched).deliveries
+        }
+        _ = try enroll(registration, subject, launched + options.launchOptions) { number in
             if case .proxy = connection.confinement, isItself { connection.application = number }
             reply(call, with: BusNames.path(ofApplication: number.rawValue))
         }
-        if registration.delegate != nil { deliverLaunch(of: number, launched) }
     }
 
     /// Makes an application of a process that may be one.

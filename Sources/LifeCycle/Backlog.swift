@@ -37,8 +37,15 @@ struct Backlog: Equatable, Sendable {
         countText()
     }
 
-    /// What others have sent while it was being launched, which it can read now.
+    /// Another delegate reads the present state, but is told what others have sent.
+    mutating func forgetAllButDeliveries() {
+        signals.removeAll { !$0.isDelivery }
+        reasons = [:]
+    }
+
+    /// What others have sent while it could not be told.
     mutating func takeDeliveries() -> [Announcement] {
+        if textBytes == 0 { return [] }
         defer {
             signals.removeAll(where: \.isDelivery)
             countText()

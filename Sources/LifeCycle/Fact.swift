@@ -82,6 +82,8 @@ public struct Registration: Equatable, Sendable {
     public var adopted = false
     /// The session agent started it for `Launch`: its own registration takes this application over.
     public var launched = false
+    /// What it was launched for: its delegate is told once it has launched.
+    public var deliveries: [Announcement] = []
     /// The process was stopped when it was looked at.
     public var stopped = false
     /// There is state that an earlier run of the same id has saved.

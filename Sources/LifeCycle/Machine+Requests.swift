@@ -12,7 +12,11 @@ extension Machine {
         }
         let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
         let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
-        try checkText(modes - freed, of: registration.user)
+        let sent = registration.deliveries.reduce(0) { $0 + $1.textBytes }
+        guard sent <= Self.waitingBytes else {
+            throw .limitExceeded("bytes that an application is launched for", limit: Self.waitingBytes)
+        }
+        try checkText(modes + sent - freed, of: registration.user)
         if let former { vacate(former) }
         let number = nextNumber()
         lastNumber = number.rawValue
@@ -46,6 +50,9 @@ extension Machine {
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
+                for delivery in registration.deliveries {
+                    $0.announce(delivery.signal, with: delivery.payload, &$1)
+                }
                 // It begins there: it is told of changes.
                 $0.show(view)
             }
@@ -146,7 +153,7 @@ extension Machine {
         update(number, .request) {
             $0.delegate = connection
             $0.unresponsive = nil
-            $0.backlog = Backlog()
+            $0.backlog.forgetAllButDeliveries()
             $0.toldState = Application.asTold($0.state)
         }
     }
@@ -158,7 +165,7 @@ extension Machine {
                 guard application.delegate == connection else { return }
                 application.delegate = nil
                 application.unresponsive = nil
-                application.backlog = Backlog()
+                application.backlog.forgetAllButDeliveries()
                 // Nobody is left to acknowledge: SIGTERM goes out now.
                 application.termination?.hurry(at: step.now)
             }

@@ -92,8 +92,8 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
-        // What came while it was being launched.
-        if next.takesDeliveries, before.isLaunching, next.delegate != nil {
+        // What came while it could not be told: it was being launched, or had no delegate.
+        if next.takesDeliveries, next.delegate != nil {
             for delivery in next.backlog.takeDeliveries() {
                 step.effects.append(.announce(next.number, delivery, to: .delegate))
             }
@@ -227,6 +227,8 @@ extension Application {
             } else {
                 backlog.add(announcement)
             }
+        } else if announcement.isDelivery, awaitsOwnRegistration {
+            backlog.add(announcement)
         }
         step.effects.append(.announce(number, announcement, to: audience))
     }

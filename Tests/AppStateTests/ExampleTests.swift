@@ -58,7 +58,8 @@ struct ExampleTests {
         let theatre = try Theatre()
         let program = theatre.bus.directory + "/application"
         let compiler = try Child(
-            "cc", [
+            "cc",
+            [
                 "-Wall", "-Wextra", "-Werror", Self.directory + "/application.c", "-o", program, "-lsystemd",
             ])
         #expect(try compiler.waitForExit() == .exited(0), "\(compiler.errors)")

@@ -6,7 +6,8 @@ import Glibc
 /// that DISPLAY names.
 ///
 /// Each callback becomes a line `told NAME STATE WORD…`. A line on standard input is a command; it is answered by
-/// `answer WORD…`. Options: `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`.
+/// `answer WORD…`. Options: `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`; `--record
+/// FILE`: it takes no commands, writes to the file, and its text is the URLs that it has opened, each once.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
@@ -33,6 +34,7 @@ final class Actor: ApplicationDelegate {
     private var commands: Commands?
     /// Whether the next didEnterBackground blocks the main thread until there is a line on standard input.
     var blocks = false
+    private var records = false
 
     init() {}
 
@@ -40,7 +42,13 @@ final class Actor: ApplicationDelegate {
         let arguments = CommandLine.arguments
         let delegate = Actor()
         if arguments.contains("--idle") { return idle() }
-        delegate.commands = Commands(delegate)
+        if let option = arguments.firstIndex(of: "--record"), option + 1 < arguments.count {
+            delegate.records = true
+            let file = Glibc.open(arguments[option + 1], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+            dup2(file, STDOUT_FILENO)
+        } else {
+            delegate.commands = Commands(delegate)
+        }
         if arguments.contains("--poll") {
             poll(Application.shared.connect(delegate))
         } else if arguments.contains("--dispatch") {
@@ -115,6 +123,11 @@ final class Actor: ApplicationDelegate {
 
     func application(_ application: Application, open urls: [String], options: [String: Value]) {
         tell("open", urls.joined(separator: ","))
+        guard records else { return }
+        let opened = text.split(separator: "+").map(String.init)
+        text = (opened + urls.filter { !opened.contains($0) }).joined(separator: "+")
+        application.hasUnsavedChanges = true
+        say("text \(text)")
     }
 
     func application(_ application: Application, continue activity: UserActivity) {

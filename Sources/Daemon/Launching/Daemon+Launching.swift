@@ -108,16 +108,8 @@ extension Daemon {
             id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
         registration.launchMode = wish.launchMode
         registration.launched = true
+        registration.deliveries = wish.deliveries
         return try enroll(registration, subject, given, launch)
-    }
-
-    /// What its launch has brought, once its delegate is there.
-    func deliverLaunch(of number: ApplicationNumber, _ launchOptions: [(String, Variant)]) {
-        let wish = Wish(launchOptions)
-        for delivery in wish.deliveries {
-            // Only what is too much is refused, and this comes first.
-            try? perform(.deliver(number, delivery, wish.words))
-        }
     }
 
     // MARK: Showing

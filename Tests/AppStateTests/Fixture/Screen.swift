@@ -17,20 +17,25 @@ final class Screen {
         && Programs.built("appstate-session") != nil && Programs.built("WindowActor") != nil
     static let whatIsMissing: Comment = "needs Xvfb, openbox and xdotool: scripts/setup test"
 
-    init(_ theatre: Theatre) throws {
+    /// - Parameter environment: more of the agent's.
+    init(_ theatre: Theatre, environment: [String: String] = [:]) throws {
         let number = try PipeEnds()
         server = try Child(
             "Xvfb", ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"],
             descriptors: [3: number.write])
         close(number.takeWrite())
         name = ":" + (try Self.line(from: number.read))
-        let display: [String: String?] = ["DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil]
+        let display: [String: String?] = [
+            "DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil,
+        ]
         // It prints that when windows can be opened.
         manager = try Child(
             "openbox", ["--sm-disable", "--startup", "echo started"], environment: display)
         try manager.waitForLine(containing: "started")
         ready = try NotifySocket(in: theatre.bus.directory + "/agent")
-        let own: [String: String?] = ["NOTIFY_SOCKET": ready.path]
+        let own: [String: String?] = environment.mapValues { $0 }.merging(["NOTIFY_SOCKET": ready.path]) {
+            $1
+        }
         agent = try Child(
             Programs.built("appstate-session") ?? "appstate-session", ["--verbose"],
             environment: theatre.bus.environment.mapValues { $0 }.merging(display) { $1 }.merging(own) { $1 })
@@ -51,7 +56,8 @@ final class Screen {
     func run(_ program: String, _ arguments: [String]) throws -> String {
         let child = try Child(program, arguments, environment: environment)
         guard try child.waitForExit() == .exited(0) else {
-            throw TestFailure("\(program) \(arguments.joined(separator: " ")): \(child.errors)\(agent.errors)")
+            throw TestFailure(
+                "\(program) \(arguments.joined(separator: " ")): \(child.errors)\(agent.errors)")
         }
         return child.output
     }
@@ -80,7 +86,8 @@ final class Screen {
 
         fileprivate init(_ environment: [String: String?]) throws {
             var ends: [Int32] = [-1, -1]
-            guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
+            guard
+                socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
             else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
             input = ends[0]
             defer { close(ends[1]) }

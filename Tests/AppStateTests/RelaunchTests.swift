@@ -1,0 +1,146 @@
+import AppStateBus
+import AppStateContract
+import Foundation
+import Glibc
+import Linux
+import TestSupport
+import Testing
+
+/// The whole circle: opened by its desktop entry, suspended, ended for its memory, and opened again with what it had saved.
+@Suite(
+    "Reclaimed and opened again", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
+    .enabled(if: Screen.isAvailable, Screen.whatIsMissing),
+    .enabled(if: MemoryLimit.isAvailable, Comment(rawValue: MemoryLimit.whatIsMissing)),
+    .enabled(if: Programs.built("appstatectl") != nil, "needs appstatectl built beside the tests"),
+    .enabled(if: access("/proc/pressure/memory", W_OK) == 0, "needs PSI"))
+struct RelaunchTests {
+    /// With APPSTATED_SOAK=1 a hundred rounds.
+    private static let rounds = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1" ? 100 : 3
+
+    /// The record of what the application was told, line by line.
+    private struct Record {
+        let file: String
+
+        var lines: [String] {
+            ((try? String(contentsOfFile: file, encoding: .utf8)) ?? "").split(separator: "\n").map(
+                String.init)
+        }
+    }
+
+    @Test("its text is there again each time, at whatever moment the daemon is killed")
+    func restored() throws {
+        let limit = try MemoryLimit(bytes: 160 << 20)
+        let theatre = try Theatre(
+            pressure: """
+                Source=\(limit.own.cgroup.directory)/memory.pressure
+                Warning=some 2ms 2s
+                Critical=full 2s 2s
+                CriticalAvailable=160M
+                """)
+        let record = Record(file: theatre.bus.directory + "/record")
+        let data = theatre.bus.directory + "/data"
+        try Self.writeEntry(in: data, record)
+        let screen = try Screen(
+            theatre, environment: ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent"])
+        let file = theatre.bus.directory + "/large"
+        try Self.write(mebibytes: 200, to: file)
+        let environment = theatre.bus.environment.merging(
+            ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data]) { $1 }
+        var generator = SystemRandomNumberGenerator()
+        var expected = ""
+        for round in 1...Self.rounds {
+            let killer = try Child(
+                "sh",
+                [
+                    "-c",
+                    "sleep \(Double.random(in: 0...1.5, using: &generator)); kill -KILL \(theatre.daemon.pid)",
+                ])
+            let url = "note:\(round)"
+            let path = try Self.steadily(theatre, "round \(round): appstatectl open") { () throws -> String? in
+                let command = try Child(
+                    Programs.built("appstatectl") ?? "appstatectl", ["open", url], environment: environment)
+                guard try command.waitForExit() == .exited(0) else { return nil }
+                return command.output.split(separator: "\n").last.map(String.init)
+            }
+            let before = expected
+            expected += (expected.isEmpty ? "" : "+") + url
+            try Self.steadily(theatre, "round \(round): the text \(expected) in \(record.lines.suffix(8))") { () throws -> Bool? in
+                record.lines.last { $0.hasPrefix("text ") } == "text \(expected)" ? true : nil
+            }
+            if round > 1 {
+                #expect(record.lines.last { $0.hasPrefix("told didDecode") }?.contains(" \(before) ") == true)
+            }
+            let pid = try Self.steadily(theatre, "the process of \(path)") { () throws -> Int32? in
+                guard case .uint32(let pid) = try theatre.property("PID", of: path) else { return nil }
+                return Int32(pid)
+            }
+            try limit.take(pid)
+            try Self.steadily(theatre, "round \(round): \(path) to be suspended") { () throws -> Bool? in
+                try theatre.setMinimized(pid, true)
+                return try theatre.state(of: path) == "suspended" ? true : nil
+            }
+            // Whoever is to be reclaimed must be known as suspended to the daemon that reclaims.
+            _ = try killer.waitForExit()
+            try Self.steadily(theatre, "the next daemon") { () throws -> Bool? in
+                try theatre.state(of: path) == "suspended" ? true : nil
+            }
+            let reader = try Child("sh", ["-c", "kill -STOP $$; while cat \(file) >/dev/null; do :; done"])
+            var info = siginfo_t()
+            while waitid(P_PID, id_t(reader.pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
+            try limit.take(reader.pid)
+            reader.kill(SIGCONT)
+            try theatre.waitForRemoval(of: path)
+            reader.kill(SIGKILL)
+            _ = try reader.waitForExit()
+        }
+        let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
+        #expect(launches.count == Self.rounds)
+        #expect(launches.dropFirst().allSatisfy { $0.contains("exit:reclaimed restorable:true") })
+        withExtendedLifetime(screen) {}
+    }
+
+    /// Tries until it succeeds; where the daemon was killed, another takes its place first.
+    @discardableResult
+    private static func steadily<Value>(
+        _ theatre: Theatre, _ what: @autoclosure () -> String, _ body: () throws -> Value?
+    ) throws -> Value {
+        var value: Value?
+        let done = try eventually {
+            if theatre.daemon.advance() != nil { try theatre.startDaemon() }
+            do {
+                value = try body()
+            } catch is BusFailure {
+                // It was killed in the middle.
+            }
+            return value != nil
+        }
+        guard done, let value else { throw TestFailure("\(what()) did not come\n\(theatre.daemon.errors)") }
+        return value
+    }
+
+    private static func writeEntry(in data: String, _ record: Record) throws {
+        try FileManager.default.createDirectory(
+            atPath: data + "/applications", withIntermediateDirectories: true)
+        try """
+        [Desktop Entry]
+        Type=Application
+        Name=Library Actor
+        Exec="\(Programs.built("LibraryActor") ?? "LibraryActor")" --record "\(record.file)" %U
+        MimeType=x-scheme-handler/note;
+
+        """.write(
+            toFile: data + "/applications/org.example.LibraryActor.desktop", atomically: true, encoding: .utf8
+        )
+        try "[MIME Cache]\nx-scheme-handler/note=org.example.LibraryActor.desktop;\n".write(
+            toFile: data + "/applications/mimeinfo.cache", atomically: true, encoding: .utf8)
+    }
+
+    private static func write(mebibytes: Int, to file: String) throws {
+        let descriptor = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+        defer { close(descriptor) }
+        let block = [UInt8](repeating: 7, count: 1 << 20)
+        for _ in 0..<mebibytes { _ = Glibc.write(descriptor, block, block.count) }
+        fsync(descriptor)
+        posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
+    }
+}
