@@ -87,6 +87,10 @@ struct X11Tests {
         // The last one counts.
         try watch.observer.activate([UInt64(second), UInt64(first)], token: nil)
         try watch.wait(for: ["Alpha focused", "Beta"])
+        try display.run("xdotool", ["set_desktop", "1"])
+        try watch.wait(for: ["Alpha hidden", "Beta hidden"])
+        try watch.observer.activate([UInt64(second)], token: nil)
+        try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
     @Test("another workspace, and a window that is moved there", arguments: WindowManager.present)

@@ -44,6 +44,15 @@ struct Desk {
     /// The processes of panels and of the desktop itself.
     var fixtures: Set<Int32> { Set(clients.values.filter(\.isFixture).compactMap(\.process)) }
 
+    /// The desktop of a window that is on another one than the one that is shown; nil: it is on that.
+    func elsewhere(_ client: Client) -> UInt32? {
+        guard let desktop = client.desktop, let current, desktop != current, desktop != Self.allDesktops
+        else {
+            return nil
+        }
+        return desktop
+    }
+
     private func isOnScreen(_ client: Client) -> Bool {
         if isShown && !client.isFixture { return false }
         guard let desktop = client.desktop, let current else { return true }

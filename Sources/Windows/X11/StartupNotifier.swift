@@ -47,6 +47,11 @@ public final class StartupNotifier {
         window = connection.makeHiddenWindow()
     }
 
+    deinit {
+        // The server does not read on what was sent before the end where we have left something unread.
+        _ = connection.focus()
+    }
+
     /// Whether the server is still there.
     public var isAlive: Bool { connection.isAlive }
 

@@ -47,7 +47,12 @@ public final class X11Observer: WindowObserver {
 
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
         let time = token.flatMap(StartupID.time(of:)) ?? 0
-        for window in windows.compactMap(xcb_window_t.init(exactly:)) where desk.clients[window] != nil {
+        for window in windows.compactMap(xcb_window_t.init(exactly:)) {
+            guard let client = desk.clients[window] else { continue }
+            // Not every window manager goes to the desktop of a window that is activated.
+            if let desktop = desk.elsewhere(client) {
+                connection.show(desktop: desktop, at: time, by: atoms[.currentDesktop])
+            }
             connection.activate(window, at: time, by: atoms[.activeWindow])
         }
         connection.flush()

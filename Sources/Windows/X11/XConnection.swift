@@ -123,6 +123,13 @@ final class XConnection {
         tellManager(activeWindow, about: window, pager, time)
     }
 
+    /// Asks the window manager to show a desktop: Extended Window Manager Hints 1.5, "_NET_CURRENT_DESKTOP".
+    ///
+    /// - Parameter time: as for `activate`.
+    func show(desktop: UInt32, at time: UInt32, by currentDesktop: xcb_atom_t) {
+        tellManager(currentDesktop, about: root, desktop, time)
+    }
+
     private func tellManager(
         _ type: xcb_atom_t, about window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0
     ) {

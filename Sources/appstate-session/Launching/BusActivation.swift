@@ -75,16 +75,15 @@ final class BusActivation {
     private func take(_ process: (pid: Int32, descriptor: Int32?)?) {
         guard let process else { return done(.failed("it has ended, or the bus does not know its process")) }
         do throws(KernelFailure) {
-            // Without a descriptor of the bus's: it was on the bus a moment ago, where its name was its own.
-            let held =
-                if let descriptor = process.descriptor {
-                    try PidFD(adopting: Descriptor(owning: descriptor))
-                } else {
-                    try PidFD(pid: process.pid)
-                }
-            done(.started(Running(held, process.pid)))
+            done(.started(Running(try Self.hold(process.pid, process.descriptor), process.pid)))
         } catch {
             done(.failed("\(error)"))
         }
+    }
+
+    /// Without a descriptor of the bus's: it was on the bus a moment ago, where its name was its own.
+    private static func hold(_ pid: Int32, _ descriptor: Int32?) throws(KernelFailure) -> PidFD {
+        guard let descriptor else { return try PidFD(pid: pid) }
+        return try PidFD(adopting: Descriptor(owning: descriptor))
     }
 }
