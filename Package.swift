@@ -113,7 +113,7 @@ let package = Package(
             name: "AppStateTests",
             dependencies: [
                 "AppState", "AppStateBus", "AppStateContract", "Linux", "TestSupport",
-                "appstated", "appstate-session",
+                "appstated", "appstate-session", "appstatectl",
                 "LibraryActor", "WindowActor",
             ],
             swiftSettings: settings),

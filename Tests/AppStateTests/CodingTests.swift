@@ -1,8 +1,9 @@
-@testable import AppState
 import Foundation
 import Glibc
 import TestSupport
 import Testing
+
+@testable import AppState
 
 /// How state is written: round trips, the bytes of CBOR, and what is no state.
 @Suite("Saved state as bytes")
@@ -134,7 +135,9 @@ struct CodingTests {
             #expect(throws: CodedValueFailure.self) { try CodedValue.decode(Array(whole.prefix(length))) }
         }
         #expect(throws: CodedValueFailure.self) { try CodedValue.decode(whole + [0]) }
-        #expect(throws: CodedValueFailure.self) { try CodedValue.decode([0x9b] + [UInt8](repeating: 255, count: 8)) }
+        #expect(throws: CodedValueFailure.self) {
+            try CodedValue.decode([0x9b] + [UInt8](repeating: 255, count: 8))
+        }
         #expect(throws: CodedValueFailure.self) {
             try CodedValue.decode([UInt8](repeating: 0x81, count: 1_000_000))
         }
@@ -153,9 +156,11 @@ struct CodingTests {
         #expect(Value.uint(7).intValue == 7 && Value.uint(.max).intValue == nil)
     }
 
-    @Test("a program's name as an application's id", arguments: [
-        ("Notes", "Notes"), ("a b/ü", "a-b--"), ("", "application"),
-    ])
+    @Test(
+        "a program's name as an application's id",
+        arguments: [
+            ("Notes", "Notes"), ("a b/ü", "a-b--"), ("", "application"),
+        ])
     func ids(name: String, id: String) {
         #expect(ProgramName.id(of: name) == id)
     }

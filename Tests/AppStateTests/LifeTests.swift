@@ -122,7 +122,9 @@ struct LifeTests {
         #expect(!player.names.contains("willTerminate"))
         let next = try Player(theatre)
         try next.wait(for: "didFinishLaunching")
-        #expect(next.story.first == "willFinishLaunching not-running first:false exit:force-quit restorable:false")
+        #expect(
+            next.story.first == "willFinishLaunching not-running first:false exit:force-quit restorable:false"
+        )
     }
 
     @Test("an application that ends by itself is told, and what it saves is there again")

@@ -65,12 +65,14 @@ final class Commands {
             for observer in observers { observer.cancel() }
             for observer in observers { await observer.value }
             observers = []
-        case "send": return await outcome { () async throws(ApplicationError) in
-            try await application.send("greet", ["word": "hello"], to: word)
-        }
-        case "open": return await outcome { () async throws(ApplicationError) in
-            try await application.open(["file:///tmp/a"], with: word)
-        }
+        case "send":
+            return await outcome { () async throws(ApplicationError) in
+                try await application.send("greet", ["word": "hello"], to: word)
+            }
+        case "open":
+            return await outcome { () async throws(ApplicationError) in
+                try await application.open(["file:///tmp/a"], with: word)
+            }
         case "terminate": application.terminate(status: Int32(word) ?? 0)
         default: return "unknown"
         }

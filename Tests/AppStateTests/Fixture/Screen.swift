@@ -24,7 +24,9 @@ final class Screen {
             descriptors: [3: number.write])
         close(number.takeWrite())
         name = ":" + (try Self.line(from: number.read))
-        let display: [String: String?] = ["DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil]
+        let display: [String: String?] = [
+            "DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil,
+        ]
         // It prints that when windows can be opened.
         manager = try Child(
             "openbox", ["--sm-disable", "--startup", "echo started"], environment: display)
@@ -51,7 +53,8 @@ final class Screen {
     func run(_ program: String, _ arguments: [String]) throws -> String {
         let child = try Child(program, arguments, environment: environment)
         guard try child.waitForExit() == .exited(0) else {
-            throw TestFailure("\(program) \(arguments.joined(separator: " ")): \(child.errors)\(agent.errors)")
+            throw TestFailure(
+                "\(program) \(arguments.joined(separator: " ")): \(child.errors)\(agent.errors)")
         }
         return child.output
     }
@@ -80,7 +83,8 @@ final class Screen {
 
         fileprivate init(_ environment: [String: String?]) throws {
             var ends: [Int32] = [-1, -1]
-            guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
+            guard
+                socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
             else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
             input = ends[0]
             defer { close(ends[1]) }
