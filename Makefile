@@ -43,7 +43,7 @@ release = swift build -c release --static-swift-stdlib --disable-local-rpath $(S
 products = .build/release
 
 .PHONY: all build release deb demo demo-shell test test-repeat test-apps test-system test-debian13 soak lint format bench \
-    bench-windows bench-pressure docs install install-gnome install-kwin uninstall clean help
+    bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
 	@scripts/setup build
@@ -190,6 +190,16 @@ install-gnome:
 install-kwin:
 	install -D -m 644 kwin/windows.js $(DESTDIR)$(datadir)/appstated/kwin/windows.js
 
+# The sources of the library, as a package of their own that needs nothing but libsystemd's headers: an application
+# names it by .package(name: "appstated", path: "$(datadir)/appstate/swift").
+install-library:
+	@for module in AppState AppStateBus AppStateContract CAppState CSystemd; do \
+	    find Sources/$$module -type f | while read -r file; do \
+	        install -D -m 644 "$$file" "$(DESTDIR)$(datadir)/appstate/swift/$$file" || exit 1; \
+	    done || exit 1; \
+	done
+	install -D -m 644 packaging/Package.swift $(DESTDIR)$(datadir)/appstate/swift/Package.swift
+
 # The configuration stays.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
@@ -207,7 +217,7 @@ uninstall:
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
-	rm -rf $(DESTDIR)$(extensiondir) $(DESTDIR)$(datadir)/appstated
+	rm -rf $(DESTDIR)$(extensiondir) $(DESTDIR)$(datadir)/appstated $(DESTDIR)$(datadir)/appstate
 	for file in dbus/org.appstate1.*.xml; do \
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done
@@ -234,6 +244,7 @@ help:
 	@echo "make docs        the library's documentation, in .build/docs"
 	@echo 'make deb         Debian packages, in .build/deb'
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
+	@echo "make install-library  the sources of the library for applications in Swift"
 	@echo 'make install-gnome  the extension for GNOME Shell alone (GNOME=43 or 45; else by the one that is here)'
 	@echo 'make clean       remove what was built'
 	@echo 'WERROR=1         makes warnings errors, as CI does'

@@ -36,7 +36,8 @@ enum Bench {
         case "library": try library(daemon)
         case "siege": try siege(daemon, only: CommandLine.arguments.dropFirst(2).first.flatMap(Attack.init))
         case let name?:
-            print("bench: no part is called \(name); there are freezing, waking, reclaiming, library and siege")
+            print(
+                "bench: no part is called \(name); there are freezing, waking, reclaiming, library and siege")
             exit(2)
         }
     }

@@ -5,7 +5,8 @@ import TestSupport
 // What the library costs an application: the same program with it and without, in turn.
 extension Bench {
     static func library(_ daemon: String) throws {
-        guard let bare = Programs.beside("appstate-bare"), let living = Programs.beside("appstate-living") else {
+        guard let bare = Programs.beside("appstate-bare"), let living = Programs.beside("appstate-living")
+        else {
             print("bench: appstate-bare and appstate-living are not built beside this program")
             exit(1)
         }

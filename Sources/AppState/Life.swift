@@ -197,7 +197,9 @@ final class Life {
     // MARK: Being told
 
     private func hear(_ message: borrowing Message) {
-        guard message.path == path, let member = message.member.flatMap(ApplicationSignal.init) else { return }
+        guard message.path == path, let member = message.member.flatMap(ApplicationSignal.init) else {
+            return
+        }
         do {
             if isCatchingUp, try isPassedOver(member, message) { return }
             try hear(member, message)

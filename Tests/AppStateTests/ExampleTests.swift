@@ -71,10 +71,7 @@ struct ExampleTests {
         }
     }
 
-    @Test(
-        "a shell script",
-        .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"),
-        .enabled(if: Programs.built("appstatectl") != nil, "needs appstatectl, built beside the tests"))
+    @Test("a shell script", .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
     func shell() throws {
         let theatre = try Theatre(grace: "0")
         let tools = URL(fileURLWithPath: try #require(Programs.built("appstatectl")))

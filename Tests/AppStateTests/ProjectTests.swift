@@ -96,7 +96,7 @@ struct ProjectTests {
     }
 
     @Test(
-        "Notes, from the README's own text: it keeps its text, finishes its upload, opens URLs, drops what it can",
+        "Notes, from the README's own text: it keeps its text, finishes its upload, opens files, drops what it can",
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func notes() throws {
@@ -127,7 +127,7 @@ struct ProjectTests {
         let window = try screen.window(of: notes.pid)
         let path = try #require(try theatre.path(of: notes.pid))
         try theatre.wait(for: path, toBe: "active")
-        _ = try screen.run("xdotool", ["type", "--window", window, "milk"])
+        _ = try screen.run("xdotool", ["type", "milk"])
         try theatre.wait("the mark of unsaved changes") {
             try theatre.property("UnsavedChanges", of: path) == .bool(true)
         }
@@ -143,11 +143,34 @@ struct ProjectTests {
 
         let next = try Child(program, environment: environment)
         try next.waitForLine(containing: "restored milk")
-        let nextWindow = try screen.window(of: next.pid)
-        _ = nextWindow
+        _ = try screen.window(of: next.pid)
         let nextPath = try #require(try theatre.path(of: next.pid))
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
+        try told(program, environment)
+    }
+
+    /// What Notes makes of a memory warning and of a URL.
+    private func told(_ program: String, _ environment: [String: String?]) throws {
+        let daemon = try StandIn()
+        let file = daemon.bus.directory + "/bread"
+        try "bread".write(toFile: file, atomically: true, encoding: .utf8)
+        let notes = try Child(
+            program, environment: environment.merging(daemon.bus.environment.mapValues { $0 }) { $1 })
+        try daemon.launch()
+        try daemon.tell(.didReceiveMemoryWarning) { try $0.append("warning") }
+        try daemon.tell(.openURLs) { message in
+            try message.append(strings: ["file://" + file])
+            try message.appendDictionary([])
+        }
+        try daemon.tell(.didEnterBackground) { message in
+            try message.append(UInt64(1))
+            try message.append(UInt64(0))
+        }
+        try notes.waitForLine(containing: "dropped the earlier versions")
+        try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
+        let saved = try #require(daemon.saved)
+        #expect(String(decoding: saved, as: UTF8.self).hasSuffix("bread"))
     }
 }
 

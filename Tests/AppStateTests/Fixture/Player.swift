@@ -13,17 +13,21 @@ final class Player {
     /// - Parameters:
     ///   - theatre: nil: there is no bus.
     ///   - arguments: as Tests/LibraryActor/Main.swift says.
-    init(
+    convenience init(
         _ theatre: Theatre?, _ arguments: [String] = [], environment: [String: String?] = [:]
     ) throws {
+        try self.init(bus: theatre?.bus, arguments, environment: environment)
+    }
+
+    init(bus: PrivateBus?, _ arguments: [String] = [], environment: [String: String?] = [:]) throws {
         var ends: [Int32] = [-1, -1]
         // A socket, so that writing to one that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
         else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
         input = ends[0]
         defer { close(ends[1]) }
-        var variables: [String: String?] = theatre?.bus.environment.mapValues { $0 } ?? [:]
-        if theatre == nil { variables["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=/nonexistent/bus" }
+        var variables: [String: String?] = bus?.environment.mapValues { $0 } ?? [:]
+        if bus == nil { variables["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=/nonexistent/bus" }
         variables["SWIFT_BACKTRACE"] = "enable=no"
         process = try Child(
             Programs.built("LibraryActor") ?? "LibraryActor", arguments,
