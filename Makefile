@@ -108,8 +108,14 @@ soak:
 	@scripts/setup test
 	@APPSTATED_SOAK=1 scripts/test --filter SoakTests
 
+# Applications are built with Swift's libraries beside them.
+applications = .build/applications
+
 bench: build
-	@$(products)/appstate-bench
+	@for program in appstate-bare appstate-living; do \
+	    swift build -c release --scratch-path $(applications) --product $$program >&2 || exit 1; \
+	done
+	@APPSTATED_APPLICATIONS=$(applications)/release $(products)/appstate-bench
 
 # Each desktop that is here, with the programs as they are shipped.
 bench-windows: build
