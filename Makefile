@@ -85,7 +85,7 @@ lint:
 	@scripts/lint
 
 format:
-	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
+	swift format --in-place --recursive Sources Tests Benchmarks Examples packaging Package.swift
 
 # Real, unmodified applications, as root; writes docs/applications.md. APPS='firefox gimp' for some.
 test-apps:
