@@ -85,7 +85,7 @@ lint:
 	@scripts/lint
 
 format:
-	swift format --in-place --recursive Sources Tests Benchmarks Package.swift
+	swift format --in-place --recursive Sources Tests Benchmarks Examples packaging Package.swift
 
 # Real, unmodified applications, as root; writes docs/applications.md. APPS='firefox gimp' for some.
 test-apps:
@@ -108,8 +108,14 @@ soak:
 	@scripts/setup test
 	@APPSTATED_SOAK=1 scripts/test --filter SoakTests
 
+# Applications are built with Swift's libraries beside them.
+applications = .build/applications
+
 bench: build
-	@$(products)/appstate-bench
+	@for program in appstate-bare appstate-living; do \
+	    swift build -c release --scratch-path $(applications) --product $$program >&2 || exit 1; \
+	done
+	@APPSTATED_APPLICATIONS=$(applications)/release $(products)/appstate-bench
 
 # Each desktop that is here, with the programs as they are shipped.
 bench-windows: build

@@ -4,32 +4,45 @@ import TestSupport
 
 // What the library costs an application: the same program with it and without, in turn.
 extension Bench {
+    /// As they are built by themselves, with Swift's libraries beside them (APPSTATED_APPLICATIONS says where), and with Swift
+    /// inside.
     static func library(_ daemon: String) throws {
-        guard let bare = Programs.beside("appstate-bare"), let living = Programs.beside("appstate-living")
-        else {
-            print("bench: appstate-bare and appstate-living are not built beside this program")
-            exit(1)
-        }
         let bus = try PrivateBus(policy: everything)
         let process = try start(daemon, bus, polling: false)
+        var sizes: [(what: String, medians: [Int])] = []
+        if let directory = ProcessInfo.processInfo.environment["APPSTATED_APPLICATIONS"] {
+            let programs = applications.map { "\(directory)/\($0)" }
+            sizes.append(("as built by default", try compare(programs, bus, "as built by default")))
+        }
+        let beside = applications.compactMap { Programs.beside($0) }
+        if beside.count == applications.count {
+            sizes.append(("as built beside this", try compare(beside, bus, "as built beside this")))
+        }
+        print("\n| Application | PSS without the library | with it | more |\n| --- | --- | --- | --- |")
+        for (what, medians) in sizes {
+            print("| \(what) | \(medians[0]) kB | \(medians[1]) kB | \(medians[1] - medians[0]) kB |")
+        }
+        process.kill(SIGTERM)
+    }
+
+    private static let applications = ["appstate-bare", "appstate-living"]
+
+    /// The starts of both, and their median sizes in kB.
+    private static func compare(_ programs: [String], _ bus: PrivateBus, _ what: String) throws -> [Int] {
         // The first of each reads its file from the disk.
-        for program in [bare, living] { _ = try ready(program, bus) }
+        for program in programs { _ = try ready(program, bus) }
         var starts: [[UInt64]] = [[], []]
         var sizes: [[Int]] = [[], []]
         for _ in 0..<40 {
-            for (index, program) in [bare, living].enumerated() {
+            for (index, program) in programs.enumerated() {
                 let application = try ready(program, bus)
                 starts[index].append(application.time)
                 sizes[index].append(try proportionalSize(application.process.pid))
             }
         }
-        row("baseline: exec of an application without the library to its first line", starts[0], nil)
+        row("baseline: exec of an application without the library to its first line, \(what)", starts[0], nil)
         row("the same with the library, to its launch by the daemon", starts[1], starts[0])
-        let medians = sizes.map { $0.sorted()[$0.count / 2] }
-        print("\n| Application | PSS |\n| --- | --- |")
-        print("| without the library | \(medians[0]) kB |")
-        print("| with it, launched by the daemon | \(medians[1]) kB: \(medians[1] - medians[0]) kB more |")
-        process.kill(SIGTERM)
+        return sizes.map { $0.sorted()[$0.count / 2] }
     }
 
     private static func ready(

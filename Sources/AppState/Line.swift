@@ -95,11 +95,14 @@ final class Line {
         lastCall += 1
         let number = lastCall
         let slot = try bus.callAsync(message, timeout: timeout) { [weak self] reply in
-            self?.calls[number] = nil
+            self?.forget(number)
             if let error = reply.error { failed(ApplicationError(error)) } else { answered(reply) }
         }
         calls[number] = (slot, failed)
     }
+
+    /// Apart from the answer: Swift 6.0.3 crashes where a dictionary of `self` is changed while a message is borrowed.
+    private func forget(_ number: UInt64) { calls[number] = nil }
 
     /// This answer is the daemon's: its sender's signals count from now on.
     func trust(_ answer: borrowing Message) { daemon = answer.sender }

@@ -4,7 +4,7 @@ internal import AppStateBus
 ///
 /// The kinds of D-Bus that are missing here arrive as the nearest one: an object path as a string, each integer as a
 /// signed or an unsigned one of 64 bits.
-public indirect enum Value: Hashable, Sendable {
+public enum Value: Hashable, Sendable {
     case string(String)
     case bool(Bool)
     case int(Int64)
