@@ -39,12 +39,13 @@ quit() {
 }
 
 directory=$(mktemp -d)
-mkfifo "$directory/edges"
+mkfifo "$directory/edges" "$directory/said"
 
-# Before it registers, so that no edge is missed.
-appstatectl monitor --json >"$directory/edges" &
+# It listens before the script registers, so that no edge is missed.
+appstatectl monitor --json >"$directory/edges" 2>"$directory/said" &
 monitor=$!
-exec 3<"$directory/edges"
+exec 3<"$directory/edges" 4<"$directory/said"
+read -r _ <&4 # listening
 trap quit TERM INT
 
 app=$(busctl --system call org.appstate1 /org/appstate1 org.appstate1.Manager Register 'sua{sv}' \

@@ -27,6 +27,8 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case losesUnsaved = "972ed3d13dd541179a8e78f6154f064e"
     /// It was to be ended because memory was short, and was not, or not yet.
     case notReclaimed = "5ed61fa5213c432084c9f1c2c6960cbd"
+    /// It was ended for its memory, and is not started again.
+    case notRelaunched = "4f1d8a0c7be94d6e8d0a53c6b7e2f914"
     /// Its memory went to swap, or did not.
     case pushedOut = "c27686cf5f5249f8837ad054f08edfd3"
     /// The system refused a step that was to be taken.

@@ -40,8 +40,7 @@ public final class Daemon {
     let unread: UnreadAnswers
     let agents: Agents
     let launches = Launches()
-    /// Agents that have been asked to show these, or how these processes have ended.
-    var presenting: [ApplicationNumber: Slot] = [:]
+    /// Processes that have ended, and whose agents were asked how.
     var exits: [ProcessID: Slot] = [:]
     /// Of the bus that we are on.
     private var busID: String?
@@ -451,6 +450,7 @@ public final class Daemon {
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }
+        launches.stepHasEnded { [core] in core.application($0)?.isBeingLaunched == true }
     }
 
     private func arm() {

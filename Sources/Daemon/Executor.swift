@@ -176,7 +176,7 @@ final class Executor {
         changed.removeAll(keepingCapacity: true)
     }
 
-    private func note(_ properties: Set<ApplicationProperty>, of number: ApplicationNumber) {
+    func note(_ properties: Set<ApplicationProperty>, of number: ApplicationNumber) {
         if changes[number] == nil { changed.append(number) }
         changes[number, default: []].formUnion(properties)
     }

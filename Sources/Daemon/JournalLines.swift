@@ -52,6 +52,7 @@ extension Journal {
             case .losesUnsaved: (.warning, .losesUnsaved)
             case .reclaimStuck: (.warning, .notReclaimed)
             case .spared, .reclaimLimit: (.notice, .notReclaimed)
+            case .notRelaunched: (.notice, .notRelaunched)
             }
         var fields: [(JournalField, String)] = [(.reason, notice.description)]
         switch notice {
@@ -59,7 +60,7 @@ extension Journal {
         case .unresponsive(let event), .wouldTerminate(let event): fields = [(.reason, event.rawValue)]
         case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
         case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
-        case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit: break
+        case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit, .notRelaunched: break
         }
         log(priority, notice.description, about: application, as: message, fields)
     }

@@ -19,7 +19,7 @@ final class Registered {
     /// About what it takes to keep them.
     private(set) var launchOptionBytes: Int
     /// Who has started it, where a session agent has.
-    let launch: Launch?
+    var launch: Launch?
     /// What its user does in it, for another device or another application to continue.
     private(set) var userActivity: UserActivity?
     /// How its processes are brought to a stand.

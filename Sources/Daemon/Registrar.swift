@@ -122,13 +122,19 @@ extension Daemon {
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
         // A process that was launched finds there what it was launched for.
-        let launched = launchedAs(registration)
-        if !launched.isEmpty, registration.id != machine.application(of: registration.process)?.id {
+        let launched = launchedAs(registration, connection)
+        let former = machine.application(of: registration.process)
+        if !launched.isEmpty, registration.id != former?.id {
             registration.deliveries = Wish(launched).deliveries
         }
-        _ = try enroll(registration, subject, launched + options.launchOptions) { number in
+        if former == nil { registration.wrapper = wrapper(of: registration, connection)?.number }
+        let number = try enroll(registration, subject, launched + options.launchOptions) { number in
             if case .proxy = connection.confinement, isItself { connection.application = number }
             reply(call, with: BusNames.path(ofApplication: number.rawValue))
+        }
+        if former?.number == number {
+            executor.note([.launchOptions], of: number)
+            step()
         }
     }
 
@@ -183,11 +189,25 @@ extension Daemon {
     }
 
     /// The launch options of the application that a process's own registration takes over, or takes the place of.
-    private func launchedAs(_ registration: Registration) -> [(String, Variant)] {
-        guard registration.byItself, let former = machine.application(of: registration.process),
+    private func launchedAs(
+        _ registration: Registration, _ connection: Connection
+    ) -> [(String, Variant)] {
+        guard registration.byItself,
+            let former = machine.application(of: registration.process)
+                ?? wrapper(of: registration, connection),
             former.awaitsOwnRegistration
         else { return [] }
         return table[former.number]?.launchOptions ?? []
+    }
+
+    /// The application that was launched under the same id, and whose descendant registers itself: a shell script, say,
+    /// that has started the program.
+    private func wrapper(of registration: Registration, _ connection: Connection) -> Application? {
+        guard registration.byItself, let number = machine.owner(of: connection.lineage),
+            let application = machine.applications[number], application.awaitsOwnRegistration,
+            application.id == registration.id, application.user == registration.user
+        else { return nil }
+        return application
     }
 
     /// Something is kept of it from now on, if there is room. Answers that, and its launch options.

@@ -164,6 +164,8 @@ public struct Application: Equatable, Sendable {
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
     public var isLaunching: Bool { launch != nil }
+    /// It was launched, and it is not known yet whether it will register itself.
+    public var isBeingLaunched: Bool { awaitsOwnRegistration && launch != nil }
     public var isTerminating: Bool { termination != nil }
     /// It is being ended because memory is short.
     public var isBeingReclaimed: Bool { termination?.verdict == .reclaimed }

@@ -53,7 +53,10 @@ struct Backlog: Equatable, Sendable {
         return signals.filter(\.isDelivery)
     }
 
-    private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.textBytes } }
+    /// How many things wait that others have sent.
+    var deliveryCount: Int { signals.count(where: \.isDelivery) }
+
+    private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.waitingBytes } }
 
     /// What it is told after the thaw, and forgets it.
     ///

@@ -126,8 +126,10 @@ public struct Announcement: Hashable, Sendable {
         }
     }
 
-    /// Bytes of text that it has us keep while it waits.
-    var textBytes: Int {
+    /// About the bytes that it has us keep while it waits.
+    public var waitingBytes: Int { isDelivery ? 64 + textBytes : 0 }
+
+    private var textBytes: Int {
         func sum(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }
         return switch payload {
         case .urls(let urls, let options): sum(urls) + sum(options)
@@ -170,6 +172,8 @@ public enum Notice: Hashable, Sendable {
     case reclaimStuck(after: Microseconds)
     /// It was to be ended and was not.
     case spared(String)
+    /// It was ended for its memory so often that it is not started again.
+    case notRelaunched(Int)
     /// It has cost as many applications as one event may.
     case reclaimLimit(Int)
 
@@ -188,6 +192,7 @@ public enum Notice: Hashable, Sendable {
         case .losesUnsaved: "has unsaved changes, but nothing else is left to end"
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"
+        case .notRelaunched(let times): "not started again: it was ended \(times) times within an hour"
         case .reclaimLimit(let limit): "not ended: this event has cost \(limit) applications already"
         }
     }

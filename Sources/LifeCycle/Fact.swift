@@ -84,6 +84,8 @@ public struct Registration: Equatable, Sendable {
     public var launched = false
     /// What it was launched for: its delegate is told once it has launched.
     public var deliveries: [Announcement] = []
+    /// A wrapper that was launched, in whose place this process is.
+    public var wrapper: ApplicationNumber?
     /// The process was stopped when it was looked at.
     public var stopped = false
     /// There is state that an earlier run of the same id has saved.
@@ -172,7 +174,7 @@ public enum Request: Equatable, Sendable {
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
     /// URLs, a user activity or a message for its delegate, and who sends it, in words.
-    case deliver(ApplicationNumber, Announcement, String)
+    case deliver(ApplicationNumber, [Announcement], String)
     /// Somebody wants it in front, in words.
     case bringForward(ApplicationNumber, String)
     /// nil: no rule of the user is about it any more.

@@ -12,7 +12,7 @@ extension Machine {
         }
         let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
         let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
-        let sent = registration.deliveries.reduce(0) { $0 + $1.textBytes }
+        let sent = registration.deliveries.reduce(0) { $0 + $1.waitingBytes }
         guard sent <= Self.waitingBytes else {
             throw .limitExceeded("bytes that an application is launched for", limit: Self.waitingBytes)
         }
@@ -57,6 +57,7 @@ extension Machine {
                 $0.show(view)
             }
         }
+        if let wrapper = registration.wrapper { inherit(from: wrapper) }
         if !exemptions.isEmpty { refreshExemptions() }
         if let former {
             tidy(former.session)

@@ -82,7 +82,7 @@ extension Machine {
         // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isStopped { next.termination?.void() }
-        next.windowEndsLaunch()
+        next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
                 step.effects.append(.announce(next.number, missed, to: .delegate))
@@ -179,7 +179,7 @@ extension Machine {
 
     /// Whether policy suspends at all where this application is: not in `Mode=observe`, not in a session that has
     /// lost its lasting reporter, and not while the machine shuts down.
-    private func policySuspends(_ application: Application) -> Bool {
+    func policySuspends(_ application: Application) -> Bool {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
 
@@ -277,7 +277,7 @@ extension Application {
     }
 
     /// When it will be suspended at the latest if nothing changes; nil: it will not be.
-    fileprivate var suspensionDeadline: Microseconds? {
+    var suspensionDeadline: Microseconds? {
         guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
             !isExemptForNow
         else { return nil }

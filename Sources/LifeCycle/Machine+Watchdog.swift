@@ -9,7 +9,7 @@ extension Machine {
     mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {
         // Whoever has left promises nothing any more; who was launched is expected to show itself.
         guard let application = applications[number],
-            application.delegate != nil || event == .launch && application.awaitsOwnRegistration
+            application.delegate != nil || event == .launch && showsItself(application)
         else { return false }
         // Once for each time that it stops answering.
         if application.unresponsive != event {
@@ -32,6 +32,12 @@ extension Machine {
         }
         step.effects.append(.killUnresponsive(number))
         return true
+    }
+
+    /// Whether somebody would tell of a window of one that was launched and has not registered itself.
+    private func showsItself(_ application: Application) -> Bool {
+        application.awaitsOwnRegistration
+            && reporters.values.contains { $0.session == application.session }
     }
 
     /// The same for the background. In no time nobody can answer.

@@ -47,7 +47,7 @@ public struct Machine: Equatable, Sendable {
     /// Everybody has a last word to say: policy suspends nobody.
     var isShuttingDown = false
     /// Ended for their memory, and to be started again when it is no longer short.
-    var relaunches: [Relaunch] = []
+    var relaunches = Relaunches()
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
     /// The step that is being taken; between two there is none.
@@ -79,8 +79,8 @@ public struct Machine: Equatable, Sendable {
 
     /// When `timePassed` is wanted; nil: not before something else happens.
     public mutating func nextDeadline() -> Microseconds? {
-        [pressure.nextDeadline, deadlines.earliest(), stale.isEmpty ? nil : staleUntil].compactMap { $0 }
-            .min()
+        [pressure.nextDeadline, deadlines.earliest(), stale.isEmpty ? nil : staleUntil, nextRelaunch]
+            .compactMap { $0 }.min()
     }
 
     /// The applications whose records have changed since this was asked last, those that are gone too.
@@ -213,8 +213,8 @@ public struct Machine: Equatable, Sendable {
         case .setUnsavedChanges(let number, let unsaved):
             try require(number)
             update(number, .request) { $0.saysUnsaved = unsaved }
-        case .deliver(let number, let announcement, let why):
-            try deliver(number, announcement, why)
+        case .deliver(let number, let announcements, let why):
+            try deliver(number, announcements, why)
         case .bringForward(let number, let why):
             try require(number)
             needed(number, why)

@@ -29,13 +29,13 @@ struct RelaunchTests {
 
     @Test("its text is there again each time, at whatever moment the daemon is killed")
     func restored() throws {
-        let limit = try MemoryLimit(bytes: 160 << 20)
+        let limit = try MemoryLimit(bytes: 200 << 20)
         let theatre = try Theatre(
             pressure: """
                 Source=\(limit.own.cgroup.directory)/memory.pressure
                 Warning=some 2ms 2s
                 Critical=full 2s 2s
-                CriticalAvailable=160M
+                CriticalAvailable=200M
                 """)
         let record = Record(file: theatre.bus.directory + "/record")
         let data = theatre.bus.directory + "/data"
@@ -44,6 +44,9 @@ struct RelaunchTests {
             theatre, environment: ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent"])
         let file = theatre.bus.directory + "/large"
         try Self.write(mebibytes: 200, to: file)
+        // It keeps what it reads until there is no more.
+        let hog = try Self.started("(head -c 110M /dev/zero; exec sleep infinity) | tail -c 110M", in: limit)
+        defer { hog.kill(SIGKILL) }
         let environment = theatre.bus.environment.merging(
             ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data]) { $1 }
         var generator = SystemRandomNumberGenerator()
@@ -56,7 +59,8 @@ struct RelaunchTests {
                     "sleep \(Double.random(in: 0...1.5, using: &generator)); kill -KILL \(theatre.daemon.pid)",
                 ])
             let url = "note:\(round)"
-            let path = try Self.steadily(theatre, "round \(round): appstatectl open") { () throws -> String? in
+            let path = try Self.steadily(theatre, "round \(round): appstatectl open") {
+                () throws -> String? in
                 let command = try Child(
                     Programs.built("appstatectl") ?? "appstatectl", ["open", url], environment: environment)
                 guard try command.waitForExit() == .exited(0) else { return nil }
@@ -64,7 +68,8 @@ struct RelaunchTests {
             }
             let before = expected
             expected += (expected.isEmpty ? "" : "+") + url
-            try Self.steadily(theatre, "round \(round): the text \(expected) in \(record.lines.suffix(8))") { () throws -> Bool? in
+            try Self.steadily(theatre, "round \(round): the text \(expected) in \(record.lines.suffix(8))") {
+                () throws -> Bool? in
                 record.lines.last { $0.hasPrefix("text ") } == "text \(expected)" ? true : nil
             }
             if round > 1 {
@@ -84,11 +89,7 @@ struct RelaunchTests {
             try Self.steadily(theatre, "the next daemon") { () throws -> Bool? in
                 try theatre.state(of: path) == "suspended" ? true : nil
             }
-            let reader = try Child("sh", ["-c", "kill -STOP $$; while cat \(file) >/dev/null; do :; done"])
-            var info = siginfo_t()
-            while waitid(P_PID, id_t(reader.pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
-            try limit.take(reader.pid)
-            reader.kill(SIGCONT)
+            let reader = try Self.started("while cat \(file) >/dev/null; do :; done", in: limit)
             try theatre.waitForRemoval(of: path)
             reader.kill(SIGKILL)
             _ = try reader.waitForExit()
@@ -97,6 +98,16 @@ struct RelaunchTests {
         #expect(launches.count == Self.rounds)
         #expect(launches.dropFirst().allSatisfy { $0.contains("exit:reclaimed restorable:true") })
         withExtendedLifetime(screen) {}
+    }
+
+    /// A shell that is in the cgroup before its first command.
+    private static func started(_ command: String, in limit: MemoryLimit) throws -> Child {
+        let shell = try Child("sh", ["-c", "kill -STOP $$; \(command)"])
+        var info = siginfo_t()
+        while waitid(P_PID, id_t(shell.pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
+        try limit.take(shell.pid)
+        shell.kill(SIGCONT)
+        return shell
     }
 
     /// Tries until it succeeds; where the daemon was killed, another takes its place first.

@@ -108,8 +108,8 @@ struct TaskTests {
         try turn(1_000)
         let after = try Self.footprint(player.pid)
         #expect(after.descriptors == before.descriptors)
-        // Less than a tenth of a kilobyte for each of the thousand.
-        #expect(after.kibibytes - before.kibibytes < 100, "\(before) \(after)")
+        // What the allocator keeps differs by some pages. A quarter of a kilobyte for each round would be a leak.
+        #expect(after.kibibytes - before.kibibytes < 250, "\(before) \(after)")
         #expect(try theatre.tasks(of: path) == 1)
     }
 

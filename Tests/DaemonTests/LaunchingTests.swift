@@ -157,10 +157,13 @@ struct LaunchingTests {
     )
     func slow() throws {
         let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=200ms\n")
+        // Without a reporter nobody could tell of a window.
+        try scene.client.updateWindow(7, getpid(), [("visible", .bool(true))])
         let path = try scene.agent.launch(Self.id)
         try scene.client.wait(for: path, toBe: "inactive")
         #expect(scene.client.received.contains { $0.member == "DidBecomeUnresponsive" && $0.path == path })
         let strict = try Scene("[LifeCycle]\nLaunchTimeoutSec=200ms\nLaunchTimeoutAction=terminate\n")
+        try strict.client.updateWindow(7, getpid(), [("visible", .bool(true))])
         let ended = try strict.agent.launch(Self.id)
         try strict.client.waitForRemoval(of: ended)
         #expect(
@@ -369,5 +372,107 @@ struct LaunchingTests {
                 != nil)
         let own = try sandboxed.register("org.example.Inside")
         try sandboxed.application(own, "SendMessage s:hi {}")
+    }
+
+    // MARK: What a reader has found
+
+    @Test(
+        "an agent that only passes by takes nothing away, and one that answers nonsense costs no descriptor")
+    func otherAgents() throws {
+        let scene = try Scene()
+        do {
+            let passing = try Client(scene.daemon.bus)
+            try passing.call(BusNames.root, BusNames.manager, "RegisterAgent") { try $0.append("") }
+        }
+        _ = try scene.agent.launch(Self.id)
+        scene.agent.answersNonsense = true
+        func descriptors() throws -> Int {
+            try FileManager.default.contentsOfDirectory(atPath: "/proc/\(scene.daemon.process.pid)/fd").count
+        }
+        let before = try descriptors()
+        for _ in 0..<5 {
+            #expect(errorName { _ = try scene.agent.launch("org.example.Other") } != nil)
+        }
+        #expect(try descriptors() == before)
+    }
+
+    @Test("two calls at once that show one application are both answered")
+    func twice() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched()
+        let first = try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+            try $0.append(Self.id)
+            try $0.appendDictionary([])
+        }
+        #expect(try scene.agent.launch(Self.id) == path)
+        try scene.client.wait("the first answer") { first.answer != nil }
+        #expect(try first.answer?.get() == path)
+        withExtendedLifetime(app) {}
+    }
+
+    @Test("what is sent while it is being launched waits until it is known who is to be told")
+    func whileLaunching() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        let open = try scene.agent.begin(path, BusNames.application, "Open") {
+            try $0.append(strings: ["note:2"])
+            try $0.appendDictionary([])
+        }
+        let app = scene.apps[0]
+        _ = try app.register(Self.id)
+        try app.application(path, "FinishLaunching")
+        try scene.client.wait("the answer to Open") { open.answer != nil }
+        #expect(try open.answer?.get() != nil)
+        try app.ask("settle")
+        #expect(scene.signals(app).last == "OpenURLs")
+        #expect(scene.agent.presented.allSatisfy { $0.options["urls"] == nil })
+    }
+
+    @Test(
+        "without a delegate, its own registration is the end of its launch, and so is a delegate that comes in between"
+    )
+    func noDelegate() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        _ = try scene.apps[0].register(Self.id, "delegate=b:false")
+        try scene.client.wait(for: path, toBe: "inactive")
+        let other = try scene.agent.launch("org.example.Other")
+        try scene.apps[1].application(other, "BecomeDelegate")
+        try scene.client.wait(for: other, toBe: "inactive")
+    }
+
+    @Test(
+        "a child that registers itself under the id of the wrapper that was launched is told what that was launched for"
+    )
+    func wrapper() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))])
+        let app = scene.apps[0]
+        _ = try app.make("descend")
+        let own = try app.register(Self.id)
+        #expect(own != path)
+        #expect(try scene.options(own)["urls"] == .strings(["note:1"]))
+        try app.application(own, "FinishLaunching")
+        try app.ask("settle")
+        #expect(app.story(of: own).contains("OpenURLs"))
+        try scene.client.wait(for: path, toBe: "background")
+    }
+
+    @Test("a user has 32 calls wait for session agents, and others' calls are taken")
+    func manyCalls() throws {
+        let scene = try Scene()
+        scene.agent.isSilent = true
+        var calls: [AgentStandIn.Begun] = []
+        for number in 0..<40 {
+            calls.append(
+                try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+                    try $0.append("org.example.App\(number % 4)")
+                    try $0.appendDictionary([])
+                })
+        }
+        try scene.client.wait("refusals") { calls.filter { $0.answer != nil }.count == 8 }
+        for call in calls where call.answer != nil {
+            #expect(throws: MethodError.self) { try call.answer?.get() }
+        }
     }
 }

@@ -43,7 +43,7 @@ struct DeliveryTests {
         let number = try number(
             machine.perform(.register(registration(1, byItself: false)), at: 0).answer)
         #expect(throws: Refusal.noDelegate(number)) {
-            try machine.perform(.deliver(number, Self.message, "message"), at: 1)
+            try machine.perform(.deliver(number, [Self.message], "message"), at: 1)
         }
     }
 
@@ -51,7 +51,7 @@ struct DeliveryTests {
     func launching() throws {
         var machine = Machine()
         let number = try number(machine.perform(.register(registration(1, byItself: true)), at: 0).answer)
-        let sent = try machine.perform(.deliver(number, Self.message, "message"), at: 1).effects
+        let sent = try machine.perform(.deliver(number, [Self.message], "message"), at: 1).effects
         #expect(told(sent) == [])
         let launched = try machine.perform(.finishLaunching(number, by: ":1.1"), at: 2).effects
         #expect(told(launched) == [.willEnterForeground, .messageReceived])
@@ -74,7 +74,7 @@ struct DeliveryTests {
             .messageReceived(from: "a", name: "x", payload: ["3"]),
             .openURLs(["u:1", "u:2"], options: ["new"]),
         ]
-        #expect(backlog.textBytes == expected.reduce(0) { $0 + $1.textBytes })
+        #expect(backlog.textBytes == expected.reduce(0) { $0 + $1.waitingBytes })
         var record = Record()
         for fields in backlog.fields { record.add("missed", fields) }
         #expect(try Backlog(record, "missed") == backlog)

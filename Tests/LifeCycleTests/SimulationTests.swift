@@ -152,7 +152,7 @@ struct Simulation {
             }
         case 52:
             if let number, generator.chance(50) {
-                try request(.deliver(number, delivery(), "open"))
+                try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
                 try world.take(.needed(number, "call"))

@@ -192,6 +192,9 @@ final class Announcer {
         of interface: Interface?, _ path: String, _ names: [String], to wants: (Connection) -> Bool
     ) {
         guard let interface else { return }
+        // What may be long is read by who wants to know it.
+        let invalidated = names.filter { $0 == ApplicationProperty.userActivity.rawValue }
+        let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
         for connection in connections.all where wants(connection) {
             reader = connection
@@ -199,7 +202,7 @@ final class Announcer {
             delivery.send(signal, to: connection) { message in
                 try message.append(interface.name)
                 try interface.appendProperties(to: message, path: path, only: names)
-                try message.append(strings: [])
+                try message.append(strings: invalidated)
             }
         }
     }

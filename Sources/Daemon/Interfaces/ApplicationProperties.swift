@@ -22,10 +22,10 @@ extension Daemon {
             property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
-            property(.launchOptions, "a{sv}", .const) { [unowned self] in
+            property(.launchOptions, "a{sv}", .change) { [unowned self] in
                 try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
-            property(.userActivity, "(sa{sv})", .change) { [unowned self] message, application in
+            property(.userActivity, "(sa{sv})", .invalidation) { [unowned self] message, application in
                 let activity = table[application.number]?.userActivity
                 try message.withContainer(.struct, "sa{sv}") {
                     try message.append(activity?.type ?? "")

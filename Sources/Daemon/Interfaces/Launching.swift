@@ -20,8 +20,10 @@ extension Daemon {
                 guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
                 var wish = try Wish(options)
                 wish.source = application(of: connection)?.id
+                try launches.admit(connection.user)
                 let pending = call.deferred()
-                launch(id, of: connection.user, in: session(of: connection), wish) { result in
+                launch(id, of: connection.user, in: session(of: connection), wish) { [launches] result in
+                    launches.leave(connection.user)
                     switch result {
                     case .success(let number):
                         pending.reply { message throws(BusFailure) in
@@ -50,7 +52,7 @@ extension Daemon {
                 let (application, source) = try receiver(of: call)
                 var wish = try Wish(urls: urls, options: options)
                 wish.source = source
-                present(application, wish, answering(call))
+                present(application, wish, try answering(call))
             },
             Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
@@ -61,7 +63,7 @@ extension Daemon {
                 wish.source = source
                 wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
                 try requireDelegate(of: application)
-                present(application, wish, answering(call))
+                present(application, wish, try answering(call))
             },
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
@@ -72,9 +74,7 @@ extension Daemon {
                 wish.source = source
                 wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
                 try requireDelegate(of: application)
-                for delivery in wish.deliveries {
-                    try perform(.deliver(application.number, delivery, wish.words))
-                }
+                try perform(.deliver(application.number, wish.deliveries, wish.words))
                 try call.reply()
             },
             Method(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
@@ -87,8 +87,9 @@ extension Daemon {
                 try checkRoom(registered.bytes(withActivity: type, entries), of: application.user)
                 registered.setUserActivity(type, entries)
                 records.rewrite(application.number)
-                announcer.changed(registered, [.userActivity])
+                executor.note([.userActivity], of: application.number)
                 try call.reply()
+                step()
             },
         ]
     }
@@ -116,9 +117,12 @@ extension Daemon {
         if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
     }
 
-    private func answering(_ call: borrowing Call) -> Launches.Answer {
+    private func answering(_ call: borrowing Call) throws(MethodError) -> Launches.Answer {
+        let user = try caller().user
+        try launches.admit(user)
         let pending = call.deferred()
-        return { result in
+        return { [launches] result in
+            launches.leave(user)
             switch result {
             case .success: pending.reply()
             case .failure(let error): pending.fail(error)

@@ -7,15 +7,22 @@ import Systemd
 final class Agents {
     private let bus: Bus
     private let journal: Journal
-    private var agents: [SessionKey: Agent] = [:]
+    /// The newest at the end.
+    private var agents: [Agent] = []
 
     struct Agent: Equatable {
         let connection: ConnectionName
         let user: UInt32
+        let session: SessionKey
     }
+
+    /// Of one user: one for each session, and those that are about to leave.
+    private static let mostPerUser = 16
 
     /// The activation of a bus name may take as long, and a display that is busy.
     static let patience: UInt64 = 30_000_000
+    /// Of an agent's sentence, so much is passed on.
+    private static let longestRefusal = 256
     /// How long the end of a process waits for its exit status.
     static let patienceWithExits: UInt64 = 1_000_000
 
@@ -24,18 +31,25 @@ final class Agents {
         self.journal = journal
     }
 
-    /// The newest agent of a session is asked: one that was started anew may be there before the bus has seen the other off.
+    /// The newest agent of a user's session is asked, as long as it is there: one that was started anew may come before the bus
+    /// has seen the other off, and one that only passes by takes nothing away.
     func register(_ connection: Connection, for session: SessionKey) {
-        agents[session] = Agent(connection: connection.name, user: connection.user)
+        agents.removeAll { $0.connection == connection.name }
+        agents.append(Agent(connection: connection.name, user: connection.user, session: session))
+        if agents.count(where: { $0.user == connection.user }) > Self.mostPerUser,
+            let oldest = agents.firstIndex(where: { $0.user == connection.user })
+        {
+            agents.remove(at: oldest)
+        }
     }
 
     func departed(_ name: ConnectionName) {
-        agents = agents.filter { $0.value.connection != name }
+        agents.removeAll { $0.connection == name }
     }
 
     /// The one that works for a user in a session.
     func agent(of session: SessionKey, for user: UInt32) -> Agent? {
-        agents[session].flatMap { $0.user == user ? $0 : nil }
+        agents.last { $0.session == session && $0.user == user }
     }
 
     /// Calls an agent, and goes on.
@@ -69,6 +83,12 @@ final class Agents {
 
     /// What an agent has refused, in our own words' names: it is a client, and what it says is not the daemon's.
     static func refusal(_ error: MethodError) -> MethodError {
+        var message = String.UnicodeScalarView()
+        message.append(
+            contentsOf: error.message.unicodeScalars.prefix(longestRefusal).map {
+                $0.properties.generalCategory == .control ? " " : $0
+            })
+        let error = MethodError(error.name, String(message))
         let known: Set<ErrorName> = [.noSuchApplication, .invalidArgs, .notSupported, .limitsExceeded]
         if let name = ErrorName(rawValue: error.name), known.contains(name) { return error }
         return MethodError(.failed, "The session agent: \(error.message)")

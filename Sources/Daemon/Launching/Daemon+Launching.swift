@@ -18,7 +18,8 @@ extension Daemon {
     ) {
         do throws(MethodError) {
             let key = Launches.Key(user: user, id: id)
-            let isUnderWay = try launches.wait(for: key) { [unowned self] in
+            let isUnderWay = launches.wait(for: key) { [unowned self] failure in
+                if let failure { return answer(.failure(failure)) }
                 launch(id, of: user, in: session, wish, answer)
             }
             if isUnderWay { return }
@@ -31,9 +32,12 @@ extension Daemon {
                     try message.appendDictionary(wish.startOptions)
                 } _: { [unowned self] reply in
                     let started = started(id, of: user, wish, by: agent, reply)
-                    // Not from within its own answer's slot.
                     answer(started)
-                    launches.end(key)
+                    if case .failure(let error) = started {
+                        launches.end(key, error)
+                    } else {
+                        launches.end(key, nil)
+                    }
                 }
             }
         } catch {
@@ -46,7 +50,7 @@ extension Daemon {
         _ id: ApplicationID, of user: UInt32, in session: SessionKey
     ) -> Application? {
         let all = machine.applications.values.filter {
-            $0.id == id && $0.user == user && !$0.isTerminating
+            $0.id == id && $0.user == user && !$0.isTerminating && exits[$0.process] == nil
         }
         let here = all.filter { $0.session == session }
         return (here.isEmpty ? all : here).max { $0.registeredAt < $1.registeredAt }
@@ -70,12 +74,16 @@ extension Daemon {
     ) -> Result<ApplicationNumber, MethodError> {
         if let error = reply.error { return .failure(Agents.refusal(error)) }
         do {
+            // Before a descriptor is taken that nobody would close.
+            guard reply.signature == "thbs" else {
+                throw MethodError(.failed, "The session agent answers with \(reply.signature.shortened)")
+            }
             let launch = try reply.readUInt64()
             let descriptor = try reply.readDescriptor()
             let isHeld = try reply.readBool()
             do {
                 let number = try enrollLaunched(
-                    try subject(descriptor: descriptor), id, of: user, wish,
+                    try subject(descriptor: descriptor), id, of: user, wish, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
                 if isHeld { agents.tell(agent.connection, .proceed, launch) }
                 return .success(number)
@@ -93,14 +101,24 @@ extension Daemon {
     /// Registers what the agent has started. A process that the session bus has started may have registered itself by
     /// now: that is the application then.
     private func enrollLaunched(
-        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish,
+        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish, isHeld: Bool,
         _ launch: Registered.Launch
     ) throws(MethodError) -> ApplicationNumber {
         let process = ProcessID(subject.identity)
         guard subject.owner.isWholly(user) else {
             throw MethodError(.accessDenied, "Process \(process.pid) is not user \(user)'s")
         }
-        if let known = machine.application(of: process) { return known.number }
+        if let known = machine.application(of: process) {
+            guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
+            table[known.number]?.launch = launch
+            // URLs have been opened by the session bus.
+            var rest = wish
+            if !isHeld { rest.urls = [] }
+            if known.delegate != nil, !rest.deliveries.isEmpty {
+                try perform(.deliver(known.number, rest.deliveries, wish.words))
+            }
+            return known.number
+        }
         try checkKind(subject)
         let given = wish.launchOptions
         try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
@@ -118,27 +136,39 @@ extension Daemon {
     func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
         let number = application.number
         do throws(MethodError) {
+            // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
+            if application.isBeingLaunched, !wish.deliveries.isEmpty {
+                return launches.wait(untilLaunched: number) { [unowned self] in
+                    guard let application = machine.applications[number] else {
+                        return answer(
+                            .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
+                    }
+                    present(application, wish, answer)
+                }
+            }
             let hasDelegate = application.delegate != nil
             let agent = agent(of: application.user, in: application.session)
             if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
             try perform(.bringForward(number, wish.words))
-            if hasDelegate {
-                for delivery in wish.deliveries { try perform(.deliver(number, delivery, wish.words)) }
+            if hasDelegate, !wish.deliveries.isEmpty {
+                try perform(.deliver(number, wish.deliveries, wish.words))
             }
             let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
-            presenting[number] = try agents.call(agent.connection, .present, within: Agents.patience) {
-                message throws(BusFailure) in
-                try message.append(application.id.rawValue)
-                try message.append(UInt32(application.process.pid))
-                try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
-            } _: { [unowned self] reply in
-                presenting[number] = nil
-                // That a window is not raised is no failure: not every desktop lets anybody do that.
-                guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
-                    return answer(.success(number))
+            try launches.keep { answered throws(MethodError) in
+                try agents.call(agent.connection, .present, within: Agents.patience) {
+                    message throws(BusFailure) in
+                    try message.append(application.id.rawValue)
+                    try message.append(UInt32(application.process.pid))
+                    try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
+                } _: { reply in
+                    answered()
+                    // That a window is not raised is no failure: not every desktop lets anybody do that.
+                    guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
+                        return answer(.success(number))
+                    }
+                    answer(.failure(Agents.refusal(error)))
                 }
-                answer(.failure(Agents.refusal(error)))
             }
         } catch {
             answer(.failure(error))
@@ -161,9 +191,10 @@ extension Daemon {
 
     /// Asks how a process has ended that the kernel says nothing of.
     func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
-        guard let number = machine.application(of: process)?.number, let launch = table[number]?.launch else {
-            return answer(.unknown)
-        }
+        // Of one that is being ended it is known why, and the next may have to wait for its end.
+        guard let application = machine.application(of: process), !application.isTerminating,
+            let launch = table[application.number]?.launch
+        else { return answer(.unknown) }
         do throws(MethodError) {
             exits[process] = try agents.call(launch.agent, .getExit, within: Agents.patienceWithExits) {
                 message throws(BusFailure) in

@@ -2,7 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// The launches that are under way.
+/// The launches that are under way, and the calls that wait for session agents.
 final class Launches {
     /// One application of one user is started once at a time.
     struct Key: Hashable {
@@ -15,25 +15,55 @@ final class Launches {
     private struct Launch {
         var slot: Slot?
         /// Who asked for the same meanwhile.
-        var waiting: [() -> Void] = []
+        var waiting: [(MethodError?) -> Void] = []
     }
 
     private var launches: [Key: Launch] = [:]
+    /// How many calls of each user wait.
+    private var calls: [UInt32: Int] = [:]
+    /// Those that wait until an application has launched, or has ended.
+    private var launching: [(number: ApplicationNumber, again: () -> Void)] = []
+    /// Questions to session agents.
+    private var questions: [UInt64: Slot] = [:]
+    private var lastQuestion: UInt64 = 0
 
     /// At once, of one user: each may keep a process waiting.
     private static let mostPerUser = 16
-    /// For one launch, of those who ask for the same.
-    private static let mostWaiting = 64
+    /// Each may keep 64 KiB.
+    private static let mostCallsPerUser = 32
 
-    /// Has `again` called when the launch of the same application that is under way has ended.
+    // MARK: Calls
+
+    /// One more call of a user waits, until `leave`.
+    func admit(_ user: UInt32) throws(MethodError) {
+        guard calls[user, default: 0] < Self.mostCallsPerUser else {
+            throw MethodError(
+                .limitsExceeded,
+                "More than \(Self.mostCallsPerUser) calls of user \(user) wait for session agents")
+        }
+        calls[user, default: 0] += 1
+    }
+
+    func leave(_ user: UInt32) {
+        calls[user] = calls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
+    }
+
+    /// Keeps a question to an agent until it is answered.
+    ///
+    /// - Parameter ask: gets what is to be called with the answer's arrival.
+    func keep(_ ask: (_ answered: @escaping () -> Void) throws(MethodError) -> Slot) throws(MethodError) {
+        lastQuestion += 1
+        let number = lastQuestion
+        questions[number] = try ask { [unowned self] in questions[number] = nil }
+    }
+
+    // MARK: Launches
+
+    /// Has `again` called when the launch of the same application that is under way has ended, with why it has failed.
     ///
     /// - Returns: whether there is one.
-    func wait(for key: Key, _ again: @escaping () -> Void) throws(MethodError) -> Bool {
-        guard let launch = launches[key] else { return false }
-        guard launch.waiting.count < Self.mostWaiting else {
-            throw MethodError(
-                .limitsExceeded, "More than \(Self.mostWaiting) calls wait for the launch of \(key.id)")
-        }
+    func wait(for key: Key, _ again: @escaping (MethodError?) -> Void) -> Bool {
+        if launches[key] == nil { return false }
         launches[key]?.waiting.append(again)
         return true
     }
@@ -54,9 +84,22 @@ final class Launches {
         }
     }
 
-    /// Ends it: who waited asks again.
-    func end(_ key: Key) {
+    /// Ends it: who waited asks again, unless it has failed.
+    func end(_ key: Key, _ failure: MethodError?) {
         let waiting = launches.removeValue(forKey: key)?.waiting ?? []
-        for again in waiting { again() }
+        for again in waiting { again(failure) }
+    }
+
+    /// Has `again` called when an application is no longer being launched.
+    func wait(untilLaunched number: ApplicationNumber, _ again: @escaping () -> Void) {
+        launching.append((number, again))
+    }
+
+    /// To be called after each step.
+    func stepHasEnded(isLaunching: (ApplicationNumber) -> Bool) {
+        if launching.isEmpty { return }
+        let ready = launching.filter { !isLaunching($0.number) }
+        launching.removeAll { !isLaunching($0.number) }
+        for call in ready { call.again() }
     }
 }

@@ -41,6 +41,17 @@ struct Wish {
             }
         }
         reason = given ?? (urls.isEmpty ? .user : .url)
+        try checkDeliveries()
+    }
+
+    /// Before anything is done about it: all of it may have to wait.
+    private func checkDeliveries() throws(MethodError) {
+        let bytes = deliveries.reduce(0) { $0 + $1.waitingBytes }
+        guard bytes <= Machine.waitingBytes else {
+            throw MethodError(
+                .limitsExceeded,
+                "The URLs and the payload take \(bytes) bytes, more than \(Machine.waitingBytes)")
+        }
     }
 
     /// The arguments of `Open`: what is not known here goes to the application as it is.
@@ -54,6 +65,7 @@ struct Wish {
             activationToken = try token.string(LaunchKey.activationToken.rawValue, limit: Self.longestToken)
         }
         reason = .url
+        try checkDeliveries()
     }
 
     /// What the application finds among its launch options.

@@ -70,8 +70,12 @@ final class Records {
         state?.hasRecorded(application.number, Holding(of: application)) ?? true
     }
 
-    /// Writes down what the life cycle knows nothing of; where that fails, it is tried again.
-    func rewrite(_ number: ApplicationNumber) { _ = write(number) }
+    /// Writes down, a little later, what the life cycle knows nothing of.
+    func rewrite(_ number: ApplicationNumber) {
+        guard state != nil else { return }
+        if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
+        delayed.insert(number)
+    }
 
     /// Writes down what was put off; the first few of it, where the loop goes on.
     func writeDelayed(atMost most: Int = .max) {

@@ -14,6 +14,11 @@ final class AgentStandIn {
     /// Whether what it starts waits at a gate.
     var isHeld = true
     var presentError: MethodError?
+    /// Its answers are of another type.
+    var answersNonsense = false
+    /// It does not answer.
+    var isSilent = false
+    private var unanswered: [PendingCall] = []
     private(set) var started: [[String: Variant]] = []
     private(set) var presented: [(id: String, pid: UInt32, options: [String: Variant])] = []
     private(set) var proceeded: [UInt64] = []
@@ -37,7 +42,23 @@ final class AgentStandIn {
                 ) { [unowned self] call in
                     let id = try call.message.readString()
                     let options = Self.dictionary(try call.message.readDictionary())
+                    if isSilent {
+                        unanswered.append(call.deferred())
+                        return
+                    }
                     started.append(options)
+                    if answersNonsense {
+                        let process = try PidFD(pid: getpid())
+                        // sd-bus refuses what does not have the method's signature: this is checked on the way out of a
+                        // method alone.
+                        let nonsense = call.deferred()
+                        let reply = try nonsense.newReply()
+                        try reply.append(UInt64(1))
+                        try reply.append(descriptor: process.rawValue)
+                        try reply.append("no")
+                        nonsense.send(reply)
+                        return
+                    }
                     let process = try PidFD(pid: try start(id, options))
                     try call.reply {
                         try $0.append(UInt64(started.count))
@@ -71,28 +92,43 @@ final class AgentStandIn {
         Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
     }
 
+    /// A call whose answer may come later.
+    final class Begun {
+        fileprivate(set) var answer: Result<String, MethodError>?
+        fileprivate var slot: Slot?
+    }
+
+    /// Calls a method of the daemon, and goes on.
+    func begin(
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws -> Void = { _ in }
+    ) throws -> Begun {
+        let begun = Begun()
+        let message = try client.bus.newCall(
+            destination: BusNames.service, path: path, interface: interface, member: member)
+        try body(message)
+        begun.slot = try client.bus.callAsync(message, timeout: 300_000_000) { [weak begun] reply in
+            if let error = reply.error {
+                begun?.answer = .failure(error)
+            } else {
+                begun?.answer = .success((try? reply.readObjectPath()) ?? "")
+            }
+        }
+        try client.bus.flush()
+        return begun
+    }
+
     /// Calls a method of the daemon and serves it meanwhile.
     ///
-    /// - Returns: the words of the answer.
+    /// - Returns: the object path that is the answer, if any.
     @discardableResult
     func call(
         _ path: String, _ interface: String, _ member: String,
         _ body: (borrowing Message) throws -> Void = { _ in }
     ) throws -> String {
-        var answer: Result<String, MethodError>?
-        let message = try client.bus.newCall(
-            destination: BusNames.service, path: path, interface: interface, member: member)
-        try body(message)
-        let slot = try client.bus.callAsync(message, timeout: 300_000_000) { reply in
-            if let error = reply.error {
-                answer = .failure(error)
-            } else {
-                answer = .success((try? reply.readObjectPath()) ?? "")
-            }
-        }
-        try client.wait("the answer to \(member)") { answer != nil }
-        withExtendedLifetime(slot) {}
-        return try answer?.get() ?? ""
+        let begun = try begin(path, interface, member, body)
+        try client.wait("the answer to \(member)") { begun.answer != nil }
+        return try begun.answer?.get() ?? ""
     }
 
     /// `Launch`; answers the object's path.

@@ -1,0 +1,114 @@
+import AppStateContract
+
+/// Applications that a session agent has started for `Launch`.
+extension Machine {
+    /// The application that its process's own registration takes over; nil: it begins a new one.
+    func launched(takenOverBy registration: Registration) -> Application? {
+        guard registration.byItself, let number = numbers[registration.process],
+            let application = applications[number], application.awaitsOwnRegistration,
+            application.id == registration.id
+        else { return nil }
+        return application
+    }
+
+    /// The process that was launched says how it wants to be treated. It is the same application: who launched it knows
+    /// its object. As long as it has not launched, its launch goes on until `FinishLaunching`; where a window of it was
+    /// there first, or it was started in the background, it is told of its launch and where it is now.
+    mutating func takeOver(
+        _ application: Application, _ registration: Registration
+    ) throws(Refusal) -> ApplicationNumber {
+        let number = application.number
+        let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
+        let freed = application.requestedModes.reduce(0) { $0 + $1.utf8.count }
+        try checkText(modes - freed, of: application.user)
+        keepText(modes - freed, of: application.user)
+        let settings = settings
+        let former = application.delegate
+        let delegate = registration.delegate
+        update(number, .launch) {
+            $0.awaitsOwnRegistration = false
+            $0.unresponsive = nil
+            $0.requestedSuspension = registration.suspension ?? .automatic
+            $0.requestedReclaimable = registration.reclaimable
+            $0.requestedModes = registration.backgroundModes
+            $0.apply(settings)
+            // Without a delegate nobody will say that it has launched.
+            if former == nil, delegate == nil { $0.launch = nil }
+        }
+        guard let delegate else { return number }
+        // A process of it may have become its delegate meanwhile: then it knows where the application is.
+        guard former == nil else {
+            try becomeDelegate(number, delegate)
+            return number
+        }
+        parts[delegate, default: []].insert(number)
+        let suspends = policySuspends(application)
+        updateAnnouncing(number, .launch) {
+            $0.delegate = delegate
+            if $0.isLaunching {
+                var countdown = Countdown(settings.launchTimeout, from: $1.now)
+                if $0.isStopped { countdown.pause(at: $1.now) }
+                $0.launch = countdown
+            }
+            $0.meet(settings, isSuspended: suspends, &$1)
+        }
+        return number
+    }
+
+    /// A process below one that was launched has registered itself under the same id, as what a wrapper starts does: it is
+    /// what was launched.
+    mutating func inherit(from number: ApplicationNumber) {
+        update(number, .launch) {
+            $0.awaitsOwnRegistration = false
+            $0.isAssumedVisible = false
+            $0.launch = nil
+            $0.unresponsive = nil
+            _ = $0.backlog.takeDeliveries()
+        }
+    }
+}
+
+extension Application {
+    /// Its delegate comes to a launch that others were told of when it began: it is told now, and, where it has launched
+    /// already, the way to its present state.
+    ///
+    /// - Parameter isSuspended: policy suspends it once its grace is over.
+    fileprivate mutating func meet(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
+        toldState = .notRunning
+        let edges = toldState.walk(to: Self.asTold(state))
+        let launch = [Announcement(.willFinishLaunching), Announcement(.didFinishLaunching)]
+        guard isReachable else {
+            for announcement in launch { backlog.add(announcement) }
+            for edge in edges {
+                if let will = edge.will { backlog.add(Announcement(will)) }
+                if let did = edge.did { backlog.add(did) }
+            }
+            return
+        }
+        func tell(_ announcement: Announcement) {
+            step.effects.append(.announce(number, announcement, to: .delegate))
+        }
+        for announcement in launch { tell(announcement) }
+        for edge in edges {
+            if let will = edge.will { tell(Announcement(will)) }
+            tell(Announcement(.stateChanged, .edge(edge, .launch)))
+            toldState = edge.to
+            guard edge.to == .background else {
+                if let did = edge.did { tell(did) }
+                continue
+            }
+            let serial = nextSerial()
+            startGrace(settings, serial: serial, at: step.now)
+            let deadline = isSuspended ? suspensionDeadline ?? 0 : 0
+            tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
+        }
+    }
+
+    /// A window ends the launch of one that has not registered itself, and so does a delegate that comes in between: it
+    /// begins no launch.
+    mutating func endsLaunchByItself() {
+        guard awaitsOwnRegistration, !windows.isEmpty || delegate != nil else { return }
+        launch = nil
+        if unresponsive == .launch { unresponsive = nil }
+    }
+}
