@@ -61,6 +61,7 @@ extension Machine {
         update(number, .launch) {
             $0.awaitsOwnRegistration = false
             $0.isAssumedVisible = false
+            if $0.windows.isEmpty { $0.windowLevel = .hidden }
             $0.launch = nil
             $0.unresponsive = nil
             _ = $0.backlog.takeDeliveries()

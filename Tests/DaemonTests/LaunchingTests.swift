@@ -334,7 +334,7 @@ struct LaunchingTests {
             }
         }
         #expect(error == ErrorName.notDelegate.rawValue)
-        try scene.daemon.end(SIGKILL)
+        try scene.daemon.end(SIGUSR1)
         try scene.daemon.start()
         #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == expected)
     }
