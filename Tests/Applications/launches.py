@@ -15,20 +15,24 @@ ENTRIES = pathlib.Path("/usr/share/applications")
 MANAGER = "/usr/lib/systemd/systemd"
 
 # entry: its id. base: the installed entry that it is a copy of, with what `lines` says instead. opens: files to open. title: what the title
-# of its window says then. refusal: what the error says. x11: it cannot do without X11. told: its entry has X11 desktops told of starts.
-# bus: the session bus starts it. wait: for its window, in seconds.
+# of its window says then. refusal: what the error says. wayland: it cannot do without Wayland. told: its entry has X11 desktops told of starts.
+# bus: the session bus starts it. unit: that it makes for itself.
+# runs: what is in its terminal. argument: with what. wait: for its window, in seconds.
 CASES = {
-    "xterm": dict(entry="debian-xterm", kind="terminal emulator", x11=True),
+    "xterm": dict(entry="debian-xterm", kind="terminal emulator"),
     "foot": dict(entry="foot", kind="terminal emulator of Wayland", wayland=True),
     "mousepad": dict(entry="org.xfce.mousepad", kind="GTK, StartupNotify, %U", opens=["a b.txt"], title="a b.txt", told=True),
     "calculator": dict(entry="org.gnome.Calculator", kind="GTK 4, StartupNotify", told=True),
     "featherpad": dict(entry="featherpad", kind="Qt, %U", opens=["one.txt"], title="one.txt"),
-    "chromium": dict(entry="chromium", kind="as Electron's, StartupNotify, %U", opens=["one.html"], title="one", told=True, wait=90),
-    "dconf-editor": dict(entry="ca.desrt.dconf-editor", kind="DBusActivatable", bus=True),
-    "baobab": dict(entry="org.gnome.baobab", kind="DBusActivatable", bus=True),
-    "htop": dict(entry="htop", kind="Terminal=true"),
-    "vim": dict(entry="vim", kind="Terminal=true, TryExec, %F", opens=["a b.txt"], argument="a b.txt"),
-    "quoted": dict(entry="org.example.quoted", base="debian-xterm", kind="quoting: spaces, \\\", \\$, %%", x11=True,
+    "chromium": dict(entry="chromium", kind="as Electron's, StartupNotify, %U", opens=["one.html"], title="one", told=True, wait=90,
+                     # It has the service manager move it.
+                     unit="app-org.chromium.Chromium-"),
+    "dconf-editor": dict(entry="ca.desrt.dconf-editor", kind="DBusActivatable, StartupNotify", bus=True, told=True),
+    "baobab": dict(entry="org.gnome.baobab", kind="DBusActivatable, StartupNotify", bus=True, told=True),
+    "htop": dict(entry="htop", kind="Terminal=true", runs="htop"),
+    "vim": dict(entry="vim", kind="Terminal=true, TryExec, %F", opens=["a b.txt"], argument="a b.txt",
+                runs="vim"),
+    "quoted": dict(entry="org.example.quoted", base="debian-xterm", kind="quoting: spaces, \\\", \\$, %%",
                    lines={"Exec": 'xterm -title "a \\\\"b\\\\" \\\\$HOME 5%%" -e "sleep 1000"'}, title='a "b" $HOME 5%'),
     "hidden": dict(entry="org.xfce.mousepad-hidden", base="org.xfce.mousepad", kind="Hidden=true", lines={"Hidden": "true"},
                    refusal="is hidden by"),
@@ -56,16 +60,26 @@ class Session(Desktop):
             """
         mine = dict(self.environment)
         self.spawn(["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", script], "manager", user=False, **mine)
+        # It has a bus of its own where that is packaged (dbus-user-session).
+        if wait_for(self.bus.exists, 10 if os.path.exists("/usr/lib/systemd/user/dbus.socket") else 0) is None:
+            self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address=unix:path={self.bus}"], "session-bus")
+            assert wait_for(self.bus.exists, 20), "no session bus"
         assert wait_for(self.has_manager, 30, 0.2), (self.directory / "manager.log").read_text()
+        # Shows what applications are asked.
+        self.spawn(["stdbuf", "-oL", "dbus-monitor", "--session", "interface='org.freedesktop.Application'"], "calls")
+        assert wait_for(lambda: "NameLost" in (self.directory / "calls.log").read_text(), 20), "no monitor"
 
     def has_manager(self):
         return "org.freedesktop.systemd1" in self.run(
             "dbus-send", "--session", "--print-reply", "--dest=org.freedesktop.DBus", "/", "org.freedesktop.DBus.ListNames")
 
-    def start_bus(self):
-        self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile",
-                    f"--address=unix:path={self.directory}/runtime/bus"], "session-bus")
-        assert wait_for(lambda: (self.directory / "runtime/bus").exists(), 20), "no session bus"
+    @property
+    def bus(self):
+        return self.directory / "runtime/bus"
+
+    def tokens(self):
+        """How many calls to applications had a token."""
+        return (self.directory / "calls.log").read_text(errors="replace").count('"activation-token"')
 
     def launch(self, *arguments):
         return subprocess.run(
@@ -87,10 +101,8 @@ class X11(Session):
 
     def start(self):
         assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
-        # A program that cannot do without Wayland, or does not look for it, sees none.
         self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
         assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
-        self.start_bus()
         self.start_manager()
         self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
         assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), "no window manager"
@@ -115,14 +127,16 @@ class Sway(Session):
     def start(self):
         runtime = self.directory / "runtime"
         configuration = self.directory / "sway.conf"
-        configuration.write_text("xwayland disable\noutput * resolution 1280x900\n")
+        display = runtime / "display"
+        configuration.write_text(f"output * resolution 1280x900\nexec echo $DISPLAY > {display}\n")
         del self.environment["DISPLAY"]
         self.environment.update(SWAYSOCK=str(runtime / "sway"), XDG_CURRENT_DESKTOP="sway")
-        self.start_bus()
         self.spawn(["sway", "--config", configuration], "sway", WLR_BACKENDS="headless", WLR_RENDERER="pixman",
                    WLR_LIBINPUT_NO_DEVICES="1")
-        assert wait_for(lambda: list(runtime.glob("wayland-?")) and (runtime / "sway").exists(), 30, 0.2), \
+        assert wait_for(lambda: display.exists() and display.read_text().strip(), 30, 0.2), \
             (self.directory / "sway.log").read_text()
+        # Of its Xwayland.
+        self.environment["DISPLAY"] = display.read_text().strip()
         self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
         self.start_manager()
         self.start_daemon()
@@ -152,9 +166,12 @@ class Trial:
         self.result = {"case": name, "desktop": desk.name}
         self.failures = []
         self.main = 0
+        self.before = set(desk.windows())
 
     def tell(self, key, value, good=True):
-        self.result[key] = f"{value:.2f}" if isinstance(value, float) else str(value)
+        text = f"{value:.2f}" if isinstance(value, float) else str(value)
+        home = str(self.desk.directory / "home")
+        self.result[key] = text.replace(home, "~").replace(f"{self.desk.directory}/files/", "")
         print(f"{self.desk.name:5} {self.name:13} {'ok  ' if good else 'FAIL'} {key}: {self.result[key]}", flush=True)
         if not good:
             self.failures.append(key)
@@ -169,8 +186,6 @@ class Trial:
             return ""
         if not self.source.exists():
             return f"{self.source} is not installed"
-        if self.what.get("x11") and self.desk.name != "X11":
-            return "its program needs X11"
         if self.what.get("wayland") and self.desk.name == "X11":
             return "its program needs Wayland"
         return ""
@@ -200,8 +215,7 @@ class Trial:
 
     def run(self):
         self.write()
-        self.before = set(self.desk.windows())
-        told = self.desk.told() if self.desk.name == "X11" else 0
+        told = self.desk.told() if self.desk.name == "X11" else self.desk.tokens()
         files = [self.desk.directory / "files" / name for name in self.what.get("opens", [])]
         began = time.monotonic()
         answer = self.desk.launch(self.what["entry"], *files)
@@ -237,7 +251,13 @@ class Trial:
         if self.what.get("bus"):
             program = os.path.basename(os.readlink(f"/proc/{self.main}/exe"))
             return self.tell("unit", "the session bus's", program == "dconf-editor" or "baobab" in program)
-        self.tell("unit", unit, unit.startswith(f"app-appstate-{name}-") and unit.endswith(".service"))
+        own = self.what.get("unit")
+        self.tell("unit", unit, unit.startswith(own) if own else
+                  unit.startswith(f"app-appstate-{name}-") and unit.endswith(".service"))
+        runs = self.what.get("runs")
+        if runs:
+            names = [os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(self.main)]
+            self.tell("runs", " ".join(names), any(name.startswith(runs) for name in names))
         wanted = self.what.get("argument")
         if wanted:
             lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -254,20 +274,21 @@ class Trial:
         environment = pathlib.Path(f"/proc/{self.main}/environ").read_bytes()
         if self.what.get("bus"):
             # The token is in the call, not in the environment of what the bus starts.
-            return self.tell("feedback", "token in the call")
+            seen = wait_for(lambda: self.desk.tokens() > before, 10, 0.1) is not None
+            return self.tell("feedback", "token in the call" if seen else "no token in the call", seen)
+        if b"PATH=" not in environment:
+            return self.tell("feedback", "not seen: the program writes over its environment")
         token = b"XDG_ACTIVATION_TOKEN=" in environment
         self.tell("feedback", "token" if token else "no token", token)
 
     def end(self):
-        group = pathlib.Path(f"/proc/{self.main}/cgroup")
-        pids = descendants(self.main) if self.main else []
-        for pid in set(pids) | {pid for pid, _ in self.own().values() if pid} if hasattr(self, "before") else []:
+        pids = set(descendants(self.main)) if self.main else set()
+        for pid in pids | {pid for pid, _ in self.own().values() if pid}:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        if hasattr(self, "before"):
-            wait_for(lambda: not self.own(), 10, 0.1)
+        wait_for(lambda: not self.own(), 10, 0.1)
 
 
 COLUMNS = [("Desktop", "desktop"), ("Answered", "answered"), ("First window", "window"), ("Its title", "title"), ("State", "state"),
@@ -280,7 +301,7 @@ def section(trials):
     lines = [
         HEADING, "",
         "Desktop entries of Debian, by `appstatectl launch ID [FILE]`, with the real daemon, session agent, service manager",
-        "and desktops (xfwm4 on Xvfb, sway without a screen). `scripts/test-apps --launches` writes this section. Times are in",
+        "and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times are in",
         "seconds from the command's start, measured once.",
         "",
         "| Entry | Kind | " + " | ".join(title for title, _ in COLUMNS) + " |",
@@ -325,6 +346,7 @@ def round_on(desk, names, trials):
         files = desk.directory / "files"
         for name in ("one.txt", "a b.txt", "one.html"):
             (files / name).write_text("<title>one</title>one\n" if name.endswith("html") else "one\n")
+            os.chown(files / name, UID, UID)
         for name in names:
             trial = Trial(desk, name)
             if why := trial.missing():
