@@ -4,6 +4,8 @@ public import Linux
 
 /// Starts programs: each in a transient unit of the user's service manager, or, where there is none, as a child in a session
 /// of its own. Either waits at a gate first.
+///
+/// Where a service manager runs there are no children: they would have the limits of our own unit.
 public final class ProgramStarter {
     private let loop: EventLoop
     private let bus: Bus?
@@ -17,7 +19,8 @@ public final class ProgramStarter {
     ///   - loop: everything is done on it.
     ///   - bus: the user's bus, attached to the loop, on which the service manager is; nil: there is none.
     ///   - executable: our own program: it runs `GateProgram` where it is called with `--gate`.
-    ///   - directory: where gates are, a directory of this user alone; nil: they have no place in the file system.
+    ///   - directory: the user's runtime directory, where gates are, and the service manager's socket; nil: there is
+    ///     none, and gates have no place in the file system.
     public init(
         loop: EventLoop, bus: Bus?, executable: String, directory: String? = Environment["XDG_RUNTIME_DIR"]
     ) {
@@ -64,6 +67,7 @@ private final class Start {
     private var early: [WaitingProcess] = []
     /// Nil: the service manager was not waited for.
     private var arrival: Arrival?
+    private var isManagerRunning = false
 
     /// So long may it take until the program is at its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
@@ -88,7 +92,8 @@ private final class Start {
         self.gate = gate
         timer = try loop.timer { [weak self] in self?.late() }
         timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
-        guard let bus else { return try startChild(executable, gate) }
+        isManagerRunning = UnitProgram.isManagerRunning(in: directory)
+        guard let bus else { return try startChild(executable, gate, "there is no bus of the user") }
         startUnit(bus, executable, gate)
     }
 
@@ -102,7 +107,7 @@ private final class Start {
                 }
             } catch {
                 // The bus is lost, or cannot carry it.
-                try startChild(executable, gate)
+                try startChild(executable, gate, "\(error)")
             }
         } catch {
             fail("\(error)")
@@ -121,9 +126,9 @@ private final class Start {
                 let early = early
                 self.early = []
                 for process in early { arrived(process) }
-            case .failure(.noManager) where arrival == nil && UnitProgram.isManagerRunning:
+            case .failure(.noManager) where arrival == nil && isManagerRunning:
                 try awaitManager(bus, executable, gate)
-            case .failure(.noManager): try startChild(executable, gate)
+            case .failure(.noManager): try startChild(executable, gate, Self.absence)
             case .failure(.refused(let why)): fail(why)
             }
         } catch {
@@ -133,7 +138,9 @@ private final class Start {
 
     /// The service manager runs, and is not on the bus yet: the session has just begun.
     private func awaitManager(_ bus: Bus, _ executable: String, _ gate: Gate) throws {
-        let timer = try loop.timer { [weak self] in self?.goOn { try $0.startChild(executable, gate) } }
+        let timer = try loop.timer { [weak self] in
+            self?.goOn { try $0.startChild(executable, gate, Self.absence) }
+        }
         timer.arm(at: loop.now + Self.managerPatience)
         let there: () -> Void = { [weak self] in self?.goOn { $0.startUnit(bus, executable, gate) } }
         arrival = Arrival(
@@ -159,7 +166,13 @@ private final class Start {
         var isOver: Bool { timer == nil }
     }
 
-    private func startChild(_ executable: String, _ gate: Gate) throws {
+    private static let absence = "it is not on the bus of the user"
+
+    /// - Parameter obstacle: why it is no unit.
+    private func startChild(_ executable: String, _ gate: Gate, _ obstacle: String) throws {
+        guard !isManagerRunning else {
+            return fail("the service manager of the user cannot be asked for a unit: \(obstacle)")
+        }
         let place = request.invocation.directory ?? Environment["HOME"]
         child = try ChildProgram(
             executable,

@@ -28,8 +28,10 @@ final class UnitProgram {
     static let name = "org.freedesktop.systemd1"
 
     /// Whether the user has a service manager, on the bus or not: it listens on a socket of its own.
-    static var isManagerRunning: Bool {
-        Environment["XDG_RUNTIME_DIR"].map { access("\($0)/systemd/private", F_OK) == 0 } ?? false
+    ///
+    /// - Parameter directory: the user's runtime directory; nil: there is none.
+    static func isManagerRunning(in directory: String?) -> Bool {
+        directory.map { access("\($0)/systemd/private", F_OK) == 0 } ?? false
     }
 
     private static let managerPath = "/org/freedesktop/systemd1"
@@ -74,6 +76,7 @@ final class UnitProgram {
         private var done: ((Result<UnitProgram, Failure>) -> Void)?
         private var slot: Slot?
         private var program: UnitProgram?
+        private var lifetime = Lifetime.cgroup
 
         init(
             _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
@@ -87,7 +90,7 @@ final class UnitProgram {
         func send() throws(BusFailure) {
             let program = UnitProgram(UnitName.make(request.id, number), bus: bus)
             self.program = program
-            let message = try program.startCall(request, command)
+            let message = try program.startCall(request, command, lifetime)
             slot = try bus.callAsync(message) { [weak self] reply in
                 self?.answered(reply, program)
             }
@@ -107,17 +110,25 @@ final class UnitProgram {
             switch error.name {
             case "org.freedesktop.systemd1.UnitExists" where number < last:
                 number += 1
-                do throws(BusFailure) {
-                    try send()
-                } catch {
-                    finish(.failure(.refused("\(error)")))
-                }
+                sendAgain()
+            case Self.unknownProperty where lifetime == .cgroup:
+                lifetime = .mainProcess
+                sendAgain()
             case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-                "org.freedesktop.DBus.Error.Disconnected",
-                // One before systemd 250 does not know ExitType.
-                "org.freedesktop.DBus.Error.PropertyReadOnly":
+                "org.freedesktop.DBus.Error.Disconnected":
                 finish(.failure(.noManager))
             default: finish(.failure(.refused("\(error.name): \(error.message)")))
+            }
+        }
+
+        /// What a service manager answers that does not know a property of the unit.
+        private static let unknownProperty = "org.freedesktop.DBus.Error.PropertyReadOnly"
+
+        private func sendAgain() {
+            do throws(BusFailure) {
+                try send()
+            } catch {
+                finish(.failure(.refused("\(error)")))
             }
         }
 
@@ -128,14 +139,29 @@ final class UnitProgram {
         }
     }
 
+    /// When the unit ends.
+    private enum Lifetime {
+        /// With the last of its processes. Many a program is a script, or hands over to another of its own, and ends.
+        case cgroup
+        /// With its first process, as all units before systemd 250 do. Those that it leaves behind live on.
+        case mainProcess
+
+        var property: (String, Variant) {
+            switch self {
+            case .cgroup: ("ExitType", .string("cgroup"))
+            case .mainProcess: ("KillMode", .string("process"))
+            }
+        }
+    }
+
     private func startCall(
-        _ request: ProgramRequest, _ command: (program: String, arguments: [String])
+        _ request: ProgramRequest, _ command: (program: String, arguments: [String]), _ lifetime: Lifetime
     ) throws(BusFailure) -> Message {
         let message = try managerCall("StartTransientUnit")
         try message.append(unit)
         try message.append("fail")
         try message.withContainer(.array, "(sv)") { () throws(BusFailure) in
-            for (name, value) in Self.values(request) {
+            for (name, value) in Self.values(request) + [lifetime.property] {
                 try message.withContainer(.struct, "sv") { () throws(BusFailure) in
                     try message.append(name)
                     try message.append(value)
@@ -163,8 +189,6 @@ final class UnitProgram {
         var values: [(String, Variant)] = [
             ("Description", .string(request.name)), ("Slice", .string("app.slice")),
             ("Type", .string("exec")),
-            // Many a program is a script, or hands over to another of its own, and ends.
-            ("ExitType", .string("cgroup")),
             // A browser's tab that was too large is not the whole browser.
             ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
             ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),

@@ -27,6 +27,7 @@ final class BusActivation {
     private let token: String?
     private let bus: Bus
     private let application: RunningApplication
+    private let proc = Proc()
     private var slots: [Slot] = []
     private let done: (Outcome) -> Void
     private let complain: (String) -> Void
@@ -60,13 +61,7 @@ final class BusActivation {
             return done(isAbsent ? .notActivatable("\(error)") : .failed("\(error)"))
         }
         do throws(BusFailure) {
-            // In this order: who it is is known when it has not been asked for anything yet.
             slots.append(try bus.askHeldProcess(of: id) { [unowned self] process in take(process) })
-            guard !request.isBackground || !request.urls.isEmpty else { return }
-            slots.append(
-                try application.present(request.urls, token: token) { [complain, id] error in
-                    if let error { complain("\(id) does not show itself: \(error)") }
-                })
         } catch {
             done(.failed("\(error)"))
         }
@@ -75,10 +70,38 @@ final class BusActivation {
     private func take(_ process: (pid: Int32, descriptor: Int32?)?) {
         guard let process else { return done(.failed("it has ended, or the bus does not know its process")) }
         do throws(KernelFailure) {
-            done(.started(Running(try Self.hold(process.pid, process.descriptor), process.pid)))
+            let running = Running(try Self.hold(process.pid, process.descriptor), process.pid)
+            guard let unit = proc.flatpakUnit(ofProxy: process.pid) else { return show(running) }
+            guard let main = try mainProcess(ofFlatpak: unit) else {
+                return done(.notActivatable("no process is found behind the proxy of \(unit)"))
+            }
+            show(main)
         } catch {
             done(.failed("\(error)"))
         }
+    }
+
+    /// Who it is is known by now: it has not been asked for anything before.
+    private func show(_ running: Running) {
+        do throws(BusFailure) {
+            if !request.isBackground || !request.urls.isEmpty {
+                slots.append(
+                    try application.present(request.urls, token: token) { [complain, id] error in
+                        if let error { complain("\(id) does not show itself: \(error)") }
+                    })
+            }
+            done(.started(running))
+        } catch {
+            done(.failed("\(error)"))
+        }
+    }
+
+    /// To the bus, a Flatpak's proxy is who has the name.
+    private func mainProcess(ofFlatpak unit: String) throws(KernelFailure) -> Running? {
+        guard let main = proc.mainProcess(ofFlatpak: unit) else { return nil }
+        let process = try PidFD(pid: main.pid)
+        guard (try? proc.identity(of: main.pid)) == main else { return nil }
+        return Running(process, main.pid)
     }
 
     /// Without a descriptor of the bus's: it was on the bus a moment ago, where its name was its own.

@@ -41,6 +41,10 @@ final class Launch {
         self.tools = tools
     }
 
+    /// Whether it is answered, and the desktop shows nothing of it.
+    var isOver: Bool { answered == nil && !isShown }
+    private var isShown: Bool { token.map(tools.notices.isShown) ?? false }
+
     /// A pidfd of the process, ours.
     var descriptor: Int32? { program?.descriptor ?? activated?.process.rawValue }
     /// Whether it waits at its gate.

@@ -10,8 +10,10 @@ struct LaunchRequest: Equatable {
 
     /// The most URLs.
     private static let mostURLs = 1_024
-    /// The longest URL and token, in bytes.
-    private static let longestText = 4_096
+    /// The longest URL, in bytes: as long as all arguments of a call to the daemon may be.
+    private static let longestURL = 65_536
+    /// The longest token, in bytes.
+    private static let longestToken = 4_096
 
     init() {}
 
@@ -25,12 +27,12 @@ struct LaunchRequest: Equatable {
                 guard urls.count <= Self.mostURLs else {
                     throw .invalidArgs("urls: \(urls.count) are too many; \(Self.mostURLs) at most")
                 }
-                for url in urls { try Self.check(url, of: key) }
+                for url in urls { try Self.check(url, of: key, atMost: Self.longestURL) }
                 self.urls = urls
             case ("launch-mode", .string("foreground")): isBackground = false
             case ("launch-mode", .string("background")): isBackground = true
             case ("activation-token", .string(let text)):
-                try Self.check(text, of: key)
+                try Self.check(text, of: key, atMost: Self.longestToken)
                 token = text.isEmpty ? nil : text
             case ("urls", _), ("launch-mode", _), ("activation-token", _):
                 throw .invalidArgs("\(key): \(value) is none")
@@ -39,9 +41,11 @@ struct LaunchRequest: Equatable {
         }
     }
 
-    private static func check(_ text: String, of key: String) throws(MethodError) {
-        guard text.utf8.count <= longestText else {
-            throw .invalidArgs("\(key): \(text.utf8.count) bytes are too many; \(longestText) at most")
+    private static func check(
+        _ text: String, of key: String, atMost limit: Int
+    ) throws(MethodError) {
+        guard text.utf8.count <= limit else {
+            throw .invalidArgs("\(key): \(text.utf8.count) bytes are too many; \(limit) at most")
         }
         guard text.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
             throw .invalidArgs("\(key): there is a control character in it")

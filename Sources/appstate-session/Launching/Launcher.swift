@@ -23,7 +23,7 @@ final class Launcher {
     private let tools: LaunchTools
     private var launches: [UInt64: Launch] = [:]
     private var lastNumber: UInt64 = 0
-    /// What is started for an application that runs, and is nobody's launch.
+    /// What is started for an application that runs, and is nobody's launch; kept until the desktop shows it no more.
     private var errands: [ObjectIdentifier: Launch] = [:]
     private var timer: Timer?
 
@@ -49,6 +49,8 @@ final class Launcher {
     /// Takes the windows that there are: a launch that has one is not announced any more.
     func look(at presenter: Presenter) {
         for launch in launches.values { launch.look(at: presenter) }
+        for errand in errands.values { errand.look(at: presenter) }
+        forgetErrands()
     }
 
     // MARK: What the daemon asks
@@ -119,6 +121,7 @@ final class Launcher {
     ///
     /// - Parameter answered: gets why not; nil: it was started.
     func open(_ id: String, _ request: LaunchRequest, _ answered: @escaping (MethodError?) -> Void) {
+        forgetErrands()
         guard errands.count < Self.mostUnsettled else {
             return answered(
                 MethodError(
@@ -127,10 +130,12 @@ final class Launcher {
         let launch = Launch(id, request, isGated: false, tools: tools)
         errands[ObjectIdentifier(launch)] = launch
         launch.begin { [unowned self] error in
-            errands[ObjectIdentifier(launch)] = nil
+            forgetErrands()
             answered(error)
         }
     }
+
+    private func forgetErrands() { errands = errands.filter { !$0.value.isOver } }
 
     private static func noLaunch(_ number: UInt64) -> MethodError {
         MethodError(ErrorName.noSuchProcess.rawValue, "no launch \(number) is there for that")

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -116,6 +117,42 @@ struct BusLaunchTests {
         let pid = launch.process.pid
         try test.scene.proceed(launch)
         #expect(try test.scene.record(record).first == "\(pid)")
+    }
+
+    @Test(
+        "of a Flatpak, whose proxy has the name, the process that started the sandbox is told",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+        .enabled(if: Programs.inPath("xdg-dbus-proxy") != nil, "needs xdg-dbus-proxy"))
+    func flatpak() throws {
+        let test = try Scene()
+        let unit = try TestCgroup(
+            "app-flatpak-org.example.Bus\\x2dApp-\(UUID().uuidString).scope",
+            below: try #require(TestCgroup.base))
+        let directory = test.scene.system.directory
+        // As flatpak(1) does: the proxy and the sandbox in a unit of their own.
+        try test.scene.write(
+            program: directory + "/flatpak",
+            """
+            #!/bin/sh
+            cd '\(directory)'
+            echo $$ > '\(unit.cgroup.directory)/cgroup.procs'
+            mkfifo ready
+            exec 4<>ready
+            xdg-dbus-proxy --fd=3 "$DBUS_SESSION_BUS_ADDRESS" proxied 3<>ready &
+            head -c 1 <&4 > /dev/null
+            echo $$ > outer
+            DBUS_SESSION_BUS_ADDRESS='unix:path=\(directory)/proxied' \
+                exec unshare --pid --fork --kill-child -- '\(test.program)'
+
+            """)
+        try test.scene.service(Scene.id, directory + "/flatpak")
+        try test.scene.entry(Scene.id, "Exec=/nonexistent/program", "DBusActivatable=true")
+        let launch = try test.scene.start(Scene.id)
+        #expect(!launch.isHeld)
+        #expect(try test.scene.record(directory + "/outer") == ["\(launch.process.pid)"])
+        try test.wait(for: "activate")
+        try unit.kill()
+        try launch.process.waitForEnd()
     }
 
     @Test("a service that fails is an error")

@@ -103,6 +103,31 @@ struct StartupNoticeTests {
     }
 
     @Test(
+        "what a running application is to open by its Exec is announced until that process has ended",
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func errand() throws {
+        let display = try Self.display()
+        let scene = try LaunchScene(on: display.environment)
+        let panel = try Panel(display)
+        let (program, record) = try scene.program("editor")
+        try scene.entry("org.example.Editor", "Exec=\(program) %U", "StartupNotify=true")
+        let idle = try Child("sleep", ["1000"])
+        _ = try scene.present(
+            "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
+        let pid = try #require(Int32(try scene.record(record)[0]))
+        // The agent has waited for it, and told of that at once.
+        try scene.wait("the end of the errand") { kill(pid, 0) != 0 }
+        try scene.cancel(try scene.start("org.example.Editor"))
+        try scene.wait("four messages") {
+            panel.look()
+            return panel.messages.count == 4
+        }
+        #expect(panel.messages.map { $0.prefix { $0 != ":" } } == ["new", "remove", "new", "remove"])
+        let ids = panel.messages.map { $0.split(separator: "\"")[1] }
+        #expect(ids[0] == ids[1] && ids[2] == ids[3])
+    }
+
+    @Test(
         "nobody is told of what begins in the background, says nothing of it, or has a token of the user's already",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func silence() throws {

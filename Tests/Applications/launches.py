@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Real desktop entries, launched with `appstatectl launch`: with the real daemon, session agent and service manager.
+
+Usage: launches.py [--display N] [--table FILE] [CASE...]
+Each case is tried on X11 (Xvfb, xfwm4) and on Wayland (sway), where both are installed. Prints each finding as it comes; with --table,
+and all cases, writes them below "Launched" of a page. Entries that are not installed are named and left out. Exit status: 0, 1 a case failed.
+
+scripts/test-apps --launches runs it where there is what it needs.
+"""
+import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
+import desktop
+from desktop import BIN, UID, Desktop, wait_for, stat, descendants
+
+ENTRIES = pathlib.Path("/usr/share/applications")
+MANAGER = "/usr/lib/systemd/systemd"
+
+# entry: its id. base: the installed entry that it is a copy of, with what `lines` says instead. opens: files to open. title: what the title
+# of its window says then. refusal: what the error says. wayland: it cannot do without Wayland. told: its entry has X11 desktops told of starts.
+# bus: the session bus starts it. unit: that it makes for itself. runs: what is in its terminal. argument: with what.
+# wait: for its window, in seconds.
+CASES = {
+    "xterm": dict(entry="debian-xterm", kind="terminal emulator"),
+    "foot": dict(entry="foot", kind="terminal emulator of Wayland", wayland=True),
+    "mousepad": dict(entry="org.xfce.mousepad", kind="GTK, StartupNotify, %U", opens=["a b.txt"], title="a b.txt", told=True),
+    "calculator": dict(entry="org.gnome.Calculator", kind="GTK 4, StartupNotify", told=True),
+    "featherpad": dict(entry="featherpad", kind="Qt, %U", opens=["one.txt"], title="one.txt"),
+    "chromium": dict(entry="chromium", kind="as Electron's, StartupNotify, %U", opens=["one.html"], title="one", told=True, wait=90,
+                     # It has the service manager move it.
+                     unit="app-org.chromium.Chromium-"),
+    "dconf-editor": dict(entry="ca.desrt.dconf-editor", kind="DBusActivatable, StartupNotify", bus=True, told=True),
+    "baobab": dict(entry="org.gnome.baobab", kind="DBusActivatable, StartupNotify", bus=True, told=True),
+    "htop": dict(entry="htop", kind="Terminal=true", runs="htop"),
+    "vim": dict(entry="vim", kind="Terminal=true, TryExec, %F", opens=["a b.txt"], argument="a b.txt",
+                runs="vim"),
+    "quoted": dict(entry="org.example.quoted", base="debian-xterm", kind="quoting: spaces, \\\", \\$, %%",
+                   lines={"Exec": 'xterm -title "a \\\\"b\\\\" \\\\$HOME 5%%" -e "sleep 1000"'}, title='a "b" $HOME 5%'),
+    "hidden": dict(entry="org.xfce.mousepad-hidden", base="org.xfce.mousepad", kind="Hidden=true", lines={"Hidden": "true"},
+                   refusal="is hidden by"),
+    "tryexec": dict(entry="org.example.tryexec", base="vim", kind="TryExec missing", lines={"TryExec": "no-such-vim"},
+                    refusal="the program no-such-vim is not installed, which TryExec"),
+    "program": dict(entry="org.example.program", base="htop", kind="Exec missing", lines={"Exec": "no-such-htop", "Terminal": "false"},
+                    refusal="the program no-such-htop is not installed, which Exec"),
+    "none": dict(entry="org.example.none", kind="no such entry", refusal="there is no desktop entry", absent=True),
+}
+
+
+class Session(Desktop):
+    """A desktop whose user has a service manager."""
+
+    def start_manager(self):
+        """It believes that the machine was booted with systemd: in a mount namespace of its own, where that can be seen."""
+        group = self.cgroup / "manager"
+        group.mkdir(parents=True)
+        for part in (group, group / "cgroup.procs", group / "cgroup.subtree_control", group / "cgroup.threads"):
+            os.chown(part, UID, UID)
+        script = f"""
+            mkdir -p /run/systemd && mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system
+            echo $$ > {group}/cgroup.procs
+            exec setpriv --reuid={UID} --regid={UID} --clear-groups {MANAGER} --user --unit=basic.target
+            """
+        mine = dict(self.environment)
+        self.spawn(["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", script], "manager", user=False, **mine)
+        # It has a bus of its own where that is packaged (dbus-user-session).
+        if wait_for(self.bus.exists, 10 if os.path.exists("/usr/lib/systemd/user/dbus.socket") else 0) is None:
+            self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address=unix:path={self.bus}"], "session-bus")
+            assert wait_for(self.bus.exists, 20), "no session bus"
+        assert wait_for(self.has_manager, 30, 0.2), (self.directory / "manager.log").read_text()
+        # Shows what applications are asked.
+        self.spawn(["stdbuf", "-oL", "dbus-monitor", "--session", "interface='org.freedesktop.Application'"], "calls")
+        assert wait_for(lambda: "NameLost" in (self.directory / "calls.log").read_text(), 20), "no monitor"
+
+    def has_manager(self):
+        return "org.freedesktop.systemd1" in self.run(
+            "dbus-send", "--session", "--print-reply", "--dest=org.freedesktop.DBus", "/", "org.freedesktop.DBus.ListNames")
+
+    @property
+    def bus(self):
+        return self.directory / "runtime/bus"
+
+    def tokens(self):
+        """How many calls to applications had a token."""
+        return (self.directory / "calls.log").read_text(errors="replace").count('"activation-token"')
+
+    def launch(self, *arguments):
+        return subprocess.run(
+            [str(BIN / "appstatectl"), "launch", *map(str, arguments)], env=self.environment, stdin=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, user=UID, group=UID, extra_groups=[])
+
+    def entries(self):
+        path = self.directory / "home/.local/share/applications"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def wait_for_agent(self):
+        says = lambda: self.launch("org.example.none").stdout
+        assert wait_for(lambda: "no desktop entry" in says(), 20, 0.2), says()
+
+
+class X11(Session):
+    name = "X11"
+
+    def start(self):
+        assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
+        self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
+        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
+        self.start_manager()
+        self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
+        assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), "no window manager"
+        # Shows what every client of the desktop is told.
+        self.spawn(["xev", "-root", "-event", "property"], "xev")
+        self.start_daemon()
+        self.start_agent()
+        self.wait_for_agent()
+
+    def told(self):
+        """How many messages of startup notification there were."""
+        return (self.directory / "xev.log").read_text(errors="replace").count("(_NET_STARTUP_INFO_BEGIN)")
+
+    def focused(self):
+        found = re.search(r"0x[0-9a-f]+", self.run("xprop", "-root", "_NET_ACTIVE_WINDOW"))
+        return int(found.group(), 16) if found else 0
+
+
+class Sway(Session):
+    name = "sway"
+
+    def start(self):
+        runtime = self.directory / "runtime"
+        configuration = self.directory / "sway.conf"
+        display = runtime / "display"
+        configuration.write_text(f"output * resolution 1280x900\nexec echo $DISPLAY > {display}\n")
+        del self.environment["DISPLAY"]
+        self.environment.update(SWAYSOCK=str(runtime / "sway"), XDG_CURRENT_DESKTOP="sway")
+        self.spawn(["sway", "--config", configuration], "sway", WLR_BACKENDS="headless", WLR_RENDERER="pixman",
+                   WLR_LIBINPUT_NO_DEVICES="1")
+        assert wait_for(lambda: display.exists() and display.read_text().strip(), 30, 0.2), \
+            (self.directory / "sway.log").read_text()
+        # Of its Xwayland.
+        self.environment["DISPLAY"] = display.read_text().strip()
+        self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
+        self.start_manager()
+        self.start_daemon()
+        self.start_agent()
+        self.wait_for_agent()
+
+    def tree(self):
+        def nodes(node):
+            yield node
+            for child in node.get("nodes", []) + node.get("floating_nodes", []):
+                yield from nodes(child)
+        try:
+            return [one for one in nodes(json.loads(self.run("swaymsg", "-t", "get_tree", "-r"))) if one.get("pid")]
+        except ValueError:
+            return []
+
+    def windows(self):
+        return {one["id"]: (one["pid"], one.get("name") or "") for one in self.tree()}
+
+    def focused(self):
+        return next((one["id"] for one in self.tree() if one.get("focused")), 0)
+
+
+class Trial:
+    def __init__(self, desk, name):
+        self.desk, self.name, self.what = desk, name, CASES[name]
+        self.result = {"case": name, "desktop": desk.name}
+        self.failures = []
+        self.main = 0
+        self.before = set(desk.windows())
+
+    def tell(self, key, value, good=True):
+        text = f"{value:.2f}" if isinstance(value, float) else str(value)
+        home = str(self.desk.directory / "home")
+        self.result[key] = text.replace(home, "~").replace(f"{self.desk.directory}/files/", "")
+        print(f"{self.desk.name:5} {self.name:13} {'ok  ' if good else 'FAIL'} {key}: {self.result[key]}", flush=True)
+        if not good:
+            self.failures.append(key)
+
+    @property
+    def source(self):
+        return ENTRIES / f"{self.what.get('base', self.what['entry'])}.desktop"
+
+    def missing(self):
+        """Why it is left out; empty: it is not."""
+        if self.what.get("absent"):
+            return ""
+        if not self.source.exists():
+            return f"{self.source} is not installed"
+        if self.what.get("wayland") and self.desk.name == "X11":
+            return "its program needs Wayland"
+        return ""
+
+    def write(self):
+        """The entry, in the user's own directory, where it is a changed copy."""
+        if "lines" not in self.what:
+            return
+        values = dict(self.what["lines"])
+        lines, group = [], ""
+        for line in self.source.read_text().splitlines():
+            if line.startswith("["):
+                if group:
+                    break
+                group = line
+                lines += [line] + [f"{key}={value}" for key, value in values.items()]
+            elif line.split("=")[0] not in values:
+                lines.append(line)
+        (self.desk.entries() / f"{self.what['entry']}.desktop").write_text("\n".join(lines) + "\n")
+
+    def own(self):
+        return {w: v for w, v in self.desk.windows().items() if w not in self.before}
+
+    def one(self):
+        return next((a for a in self.desk.applications() if a.get("path", a.get("Path")) == self.path
+                     or str(a.get("number")) == self.path.rsplit("/", 1)[-1]), None)
+
+    def run(self):
+        self.write()
+        told = self.desk.told() if self.desk.name == "X11" else self.desk.tokens()
+        files = [self.desk.directory / "files" / name for name in self.what.get("opens", [])]
+        began = time.monotonic()
+        answer = self.desk.launch(self.what["entry"], *files)
+        answered = time.monotonic() - began
+        text = answer.stdout.strip()
+        if "refusal" in self.what:
+            right = answer.returncode != 0 and self.what["refusal"] in text
+            self.tell("refused", text.removeprefix("appstatectl: "), right)
+            return
+        self.tell("answered", answered, answer.returncode == 0)
+        if answer.returncode:
+            return self.tell("answer", text, False)
+        self.path = text.splitlines()[0]
+        waited = wait_for(self.own, self.what.get("wait", 40), 0.05)
+        self.tell("window", time.monotonic() - began if waited is not None else "never", waited is not None)
+        if waited is None:
+            return
+        wanted = self.what.get("title", "")
+        wait_for(lambda: any(wanted in title for _, title in self.own().values()), 15, 0.1)
+        titles = [title for _, title in self.own().values()]
+        self.tell("title", titles[0] if titles else "", any(wanted in title for title in titles))
+        wait_for(lambda: (self.one() or {}).get("state") == "active", 15, 0.1)
+        one = self.one() or {}
+        self.main = int(one.get("pid", 0))
+        self.tell("state", one.get("state", "none"), one.get("state") == "active")
+        self.tell("focused", self.desk.focused() in self.own(), self.desk.focused() in self.own())
+        self.process()
+        self.feedback(told)
+
+    def process(self):
+        unit = pathlib.Path(f"/proc/{self.main}/cgroup").read_text().strip().rsplit("/", 1)[-1]
+        name = self.what["entry"].replace("-", "\\x2d")
+        if self.what.get("bus"):
+            program = os.path.basename(os.readlink(f"/proc/{self.main}/exe"))
+            return self.tell("unit", "the session bus's", program == "dconf-editor" or "baobab" in program)
+        own = self.what.get("unit")
+        self.tell("unit", unit, unit.startswith(own) if own else
+                  unit.startswith(f"app-appstate-{name}-") and unit.endswith(".service"))
+        runs = self.what.get("runs")
+        if runs:
+            names = [os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(self.main)]
+            self.tell("runs", " ".join(names), any(name.startswith(runs) for name in names))
+        wanted = self.what.get("argument")
+        if wanted:
+            lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                     for pid in descendants(self.main)]
+            seen = [word for line in lines for word in line if word.endswith("/" + wanted)]
+            self.tell("argument", seen[-1].rsplit("/", 1)[-1] if seen else lines, bool(seen))
+
+    def feedback(self, before):
+        if self.desk.name == "X11":
+            if not self.what.get("told"):
+                return self.tell("feedback", "none: the entry does not ask for it", self.desk.told() == before)
+            ended = wait_for(lambda: self.desk.told() >= before + 2, 15, 0.1) is not None
+            return self.tell("feedback", "new, remove" if ended else "not ended", ended)
+        environment = pathlib.Path(f"/proc/{self.main}/environ").read_bytes()
+        if self.what.get("bus"):
+            # The token is in the call, not in the environment of what the bus starts.
+            seen = wait_for(lambda: self.desk.tokens() > before, 10, 0.1) is not None
+            return self.tell("feedback", "token in the call" if seen else "no token in the call", seen)
+        if b"PATH=" not in environment:
+            return self.tell("feedback", "not seen: the program writes over its environment")
+        token = b"XDG_ACTIVATION_TOKEN=" in environment
+        self.tell("feedback", "token" if token else "no token", token)
+
+    def end(self):
+        pids = set(descendants(self.main)) if self.main else set()
+        for pid in pids | {pid for pid, _ in self.own().values() if pid}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        wait_for(lambda: not self.own(), 10, 0.1)
+
+
+COLUMNS = [("Desktop", "desktop"), ("Answered", "answered"), ("First window", "window"), ("Its title", "title"), ("State", "state"),
+           ("Focused", "focused"), ("Unit", "unit"), ("Feedback", "feedback")]
+HEADING = "## Launched"
+
+
+def section(trials):
+    """What was seen, as a section of a page of the documentation."""
+    lines = [
+        HEADING, "",
+        "Desktop entries of Debian, by `appstatectl launch ID [FILE]`, with the real daemon, session agent, service manager",
+        "and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times are in",
+        "seconds from the command's start, measured once.",
+        "",
+        "| Entry | Kind | " + " | ".join(title for title, _ in COLUMNS) + " |",
+        "| --- " * (len(COLUMNS) + 2) + "|",
+    ]
+    refused = ["", "Refused, by name:", "", "| Entry | Kind | Desktop | Answer |", "| --- | --- | --- | --- |"]
+    for trial in trials:
+        def cell(key):
+            text = trial.result.get(key, "–").replace("|", "\\|")
+            return f"**{text}**" if key in trial.failures else text
+        head = f"| {trial.what['entry']} | {trial.what['kind']} | "
+        if "refusal" in trial.what:
+            refused.append(head + cell("desktop") + " | " + cell("refused") + " |")
+        else:
+            lines.append(head + " | ".join(cell(key) for _, key in COLUMNS) + " |")
+    notes = [
+        "",
+        "- Bold: not as it should be. `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the lines that",
+        "  the kind names.",
+        "- Feedback on X11: the messages of startup notification that a client at the root window saw. On Wayland: the token of",
+        "  xdg_activation_v1 that the program found in its environment.",
+        "",
+    ]
+    return "\n".join(lines + refused + notes)
+
+
+def put(path, text):
+    page = pathlib.Path(path)
+    before = page.read_text().split(HEADING)[0].rstrip() if page.exists() else ""
+    page.write_text(before + "\n\n" + text)
+
+
+def free_display(number):
+    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
+        number += 1
+    return number
+
+
+def round_on(desk, names, trials):
+    try:
+        desk.start()
+        files = desk.directory / "files"
+        for name in ("one.txt", "a b.txt", "one.html"):
+            (files / name).write_text("<title>one</title>one\n" if name.endswith("html") else "one\n")
+            os.chown(files / name, UID, UID)
+        for name in names:
+            trial = Trial(desk, name)
+            if why := trial.missing():
+                print(f"{desk.name:5} {name:13} skipped: {why}", flush=True)
+                continue
+            try:
+                trial.run()
+            except Exception as error:
+                trial.tell("harness", repr(error), False)
+            trial.end()
+            trials.append(trial)
+    finally:
+        desk.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
+    parser.add_argument("--table")
+    parser.add_argument("--desktop", choices=("X11", "sway"))
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
+    trials = []
+    for kind, program in ((X11, "xfwm4"), (Sway, "sway")):
+        if arguments.desktop not in (None, kind.name):
+            continue
+        if not shutil.which(program) or not os.path.exists(MANAGER):
+            print(f"{kind.name:5} skipped: {program} or systemd is not installed", flush=True)
+            continue
+        round_on(kind("launches", free_display(arguments.display)), arguments.cases or CASES, trials)
+    trials.sort(key=lambda trial: list(CASES).index(trial.name))
+    if arguments.table and not arguments.cases and not arguments.desktop:
+        put(arguments.table, section(trials))
+    return int(not trials or any(trial.failures for trial in trials))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
