@@ -1,5 +1,6 @@
 import AppStateBus
 import LifeCycle
+import Linux
 import Systemd
 
 /// How many bytes of our answers stand in the bus because their callers do not read them.
