@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 import Systemd
@@ -39,6 +40,7 @@ final class Resources {
     private var recovery: Timer?
     private var hasNoThread = false
     private let share: WorkShare
+    private let slices: SliceProtection
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
@@ -86,6 +88,7 @@ final class Resources {
         self.applications = applications
         self.records = records
         share = background.share
+        slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
@@ -122,6 +125,8 @@ final class Resources {
     /// Takes a configuration, and gives everybody what that says.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
         if table == self.table && mode == self.mode { return }
+        slices.configure(
+            [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
         self.table = table
         self.mode = mode
         for application in applications.all { update(application) }
@@ -401,6 +406,7 @@ final class Resources {
         let number = application.number
         if again.remove(number) != nil { return settleLater(number) }
         departing[number] = nil
+        slices.protect(number, ledgers[number]?.protectedCgroup)
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil
@@ -459,6 +465,7 @@ final class Resources {
             row.cpuWeight = nil
             row.ioWeight = nil
             row.cpuQuota = nil
+            row.memoryLow = nil
         }
         return row.words
     }
@@ -486,6 +493,7 @@ extension ResourceRow {
         if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }
         if let ioWeight { words.append("IOWeight=\(ioWeight)") }
         if let cpuQuota { words.append("CPUQuota=\(cpuQuota)%") }
+        if let memoryLow { words.append("MemoryLow=\(Double(memoryLow) / 100)%") }
         if let oomScoreAdjust { words.append("OOMScoreAdjust=\(oomScoreAdjust)") }
         if let nice { words.append("Nice=\(nice)") }
         if let ioClass { words.append("IOSchedulingClass=\(ioClass == .idle ? "idle" : "best-effort")") }
@@ -501,6 +509,7 @@ extension ResourceLedger.Figure {
         case .cpuWeight: name = "CPUWeight"
         case .ioWeight: name = "IOWeight"
         case .cpuQuota: name = "CPUQuota"
+        case .memoryLow: name = "MemoryLow"
         case .oom:
             name = "OOMScoreAdjust"
             whose = count == 1 ? " (1 process)" : " (\(count) processes)"
@@ -516,6 +525,7 @@ extension ResourceLedger.Figure {
         switch knob {
         case .io: IOPriority(rawValue: value).description
         case .cpuQuota: value == CgroupShares.unlimited ? "none" : "\(value / 1_000)%"
+        case .memoryLow: value == Int32.max ? "all" : "\(Int(value) * Int(getpagesize()) >> 20)M"
         case .nice, .oom, .cpuWeight, .ioWeight: String(value)
         }
     }

@@ -274,6 +274,6 @@ struct PressureTests {
     }
 
     private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {
-        desk.effects.compactMap { if case .pageOut(let number) = $0 { number } else { nil } }
+        desk.effects.compactMap { if case .pageOut(let number, _) = $0 { number } else { nil } }
     }
 }

@@ -8,6 +8,17 @@ extension Machine {
     /// What the end of an application would bring, where an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
+    /// The active application that a source concerns; nil: none is, or several are, each in a session of its own.
+    public func front(of source: PressureSource) -> ApplicationNumber? {
+        var found: ApplicationNumber?
+        for application in applications.values
+        where application.state == .active && source.concerns(application) {
+            if found != nil { return nil }
+            found = application.number
+        }
+        return found
+    }
+
     /// `Mode=observe`: how many bytes the end of this application would have given back, where the present memory
     /// event would have ended it; nil otherwise.
     public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
@@ -100,9 +111,17 @@ extension Machine {
         relieve()
     }
 
-    mutating func pagedOut(_ number: ApplicationNumber) {
+    mutating func pagedOut(_ number: ApplicationNumber, _ bytes: UInt64) {
         guard pressure.beingPagedOut.remove(number) != nil else { return }
+        pressure.broughtByPageOut += bytes
         pageOut()
+        guard pressure.beingPagedOut.isEmpty else { return }
+        if pressure.broughtByPageOut >= Pressure.noticeablePageOut {
+            for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
+        }
+        pressure.broughtByPageOut = 0
+        pressure.pageOutsWaitedUntil = nil
+        if pressure.victim == nil { lookAgain() }
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {

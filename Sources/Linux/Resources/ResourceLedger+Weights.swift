@@ -47,6 +47,14 @@ extension ResourceLedger {
         }
     }
 
+    /// The cgroup whose memory we have protected; nil: none is.
+    public var protectedCgroup: String? {
+        guard let record = weights[.memoryLow], !record.isLeft, record.written != record.original else {
+            return nil
+        }
+        return record.directory
+    }
+
     private func weightRecord(
         of directory: String, _ knob: ResourceKnob
     ) throws(KernelFailure) -> CgroupRecord {
@@ -87,6 +95,7 @@ extension ResourceLedger {
         switch knob {
         case .cpuWeight: try cgroup.cpu()
         case .cpuQuota: try cgroup.cpuQuota()
+        case .memoryLow: try cgroup.memoryLow()
         case .ioWeight, .nice, .io, .oom: try cgroup.io()
         }
     }
@@ -96,6 +105,7 @@ extension ResourceLedger {
         switch change.knob {
         case .cpuWeight: try cgroup.set(cpu: change.value)
         case .cpuQuota: try cgroup.set(cpuQuota: change.value)
+        case .memoryLow: try cgroup.set(memoryLow: change.value)
         case .ioWeight, .nice, .io, .oom: try cgroup.set(io: change.value)
         }
     }
