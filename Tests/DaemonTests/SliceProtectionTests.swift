@@ -35,10 +35,12 @@ struct SliceProtectionTests {
     }
 
     private let amount = Int(CgroupShares.pages(2_000)) * Int(getpagesize())
-    private let (one, two) = (ApplicationNumber(1), ApplicationNumber(2))
+    private let one = ApplicationNumber(1)
+    private let two = ApplicationNumber(2)
 
     private func protection(_ tree: Tree) throws -> SliceProtection {
-        let slices = SliceProtection(hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal())
+        let slices = SliceProtection(
+            hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
         slices.configure(2_000)
         return slices
     }

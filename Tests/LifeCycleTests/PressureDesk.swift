@@ -34,6 +34,11 @@ struct PressureDesk {
         fileprivate var waited: UInt64 = 0
         fileprivate var time: Microseconds?
 
+        init(evicting: UInt64, refaulting: UInt64) {
+            self.evicting = evicting
+            self.refaulting = refaulting
+        }
+
         fileprivate mutating func advance(to now: Microseconds) {
             let span = now - (time ?? now)
             time = now
@@ -194,6 +199,7 @@ struct PressureDesk {
                 switch effect {
                 case .sampleMemory(let source):
                     guard !isDeaf, var sample = memory[source] else { continue }
+                    let now = now
                     churn?.advance(to: now)
                     if let churn {
                         sample.files = FileCache(

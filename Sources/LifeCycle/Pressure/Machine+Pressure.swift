@@ -81,10 +81,10 @@ extension Machine {
         guard var gauge = pressure.gauges[source] else { return }
         if !gauge.isEpisodeOpen {
             let bytes = gauge.looked(at: sample, at: step.now, settings.pressure)
+            pressure.gauges[source] = gauge
             step.effects.append(.alarmMemory(source, after: bytes))
             guard bytes == nil else { return }
             willOpen()
-            pressure.gauges[source] = gauge
             expirePressure()
             return
         }
@@ -121,7 +121,9 @@ extension Machine {
         }
         pressure.broughtByPageOut = 0
         pressure.pageOutsWaitedUntil = nil
-        if pressure.victim == nil { lookAgain() }
+        // Who waited for that is looked at without delay.
+        for source in pressure.gauges.keys { pressure.gauges[source]?.hasten(step.now) }
+        expirePressure()
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
@@ -151,6 +153,7 @@ extension Machine {
         }
         guard pressure.victim?.number == number else { return }
         pressure.victim = nil
+        for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
         lookAgain()
     }
 

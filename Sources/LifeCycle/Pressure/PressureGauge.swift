@@ -121,6 +121,11 @@ public struct PressureGauge: Equatable, Sendable {
     /// A sample is on its way.
     mutating func willSample() { nextSample = nil }
 
+    /// The next sample need not wait.
+    mutating func hasten(_ now: Microseconds) {
+        if nextSample != nil { nextSample = now }
+    }
+
     /// Something has changed that is worth a look: an application has ended.
     mutating func sampleNow(_ now: Microseconds) {
         if episode != nil { nextSample = now }
@@ -272,7 +277,8 @@ extension PressureGauge.Episode {
             // Memory is taken in bursts, and what was long ago weighs less: half of it is forgotten in 500 ms.
             // What was given back by an end says nothing of the pace at which others take.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
-            churn.take(before, sample, span: span)
+            // What was taken until then says nothing, either.
+            if !isOutOfDate { churn.take(before, sample, span: span) }
         }
         self.sample = sample
         isOutOfDate = false
