@@ -258,6 +258,7 @@ struct ThrashingTests {
         #expect(desk.desk.machine.nextDeadline() == nil, "nobody looks without an alarm")
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .critical)
+        #expect(desk.effects.contains { if case .measureMemory = $0 { true } else { false } })
         desk.pass(Self.second)
         #expect(desk.reclaimed == [held[0]])
     }

@@ -81,11 +81,10 @@ extension Machine {
         guard var gauge = pressure.gauges[source] else { return }
         if !gauge.isEpisodeOpen {
             let bytes = gauge.looked(at: sample, at: step.now, settings.pressure)
+            if bytes == nil { willOpen() }
             pressure.gauges[source] = gauge
             step.effects.append(.alarmMemory(source, after: bytes))
-            guard bytes == nil else { return }
-            willOpen()
-            expirePressure()
+            if bytes == nil { expirePressure() }
             return
         }
         let before = gauge.level
