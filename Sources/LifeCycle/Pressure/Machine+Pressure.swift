@@ -116,7 +116,7 @@ extension Machine {
         pageOut()
         guard pressure.beingPagedOut.isEmpty else { return }
         if pressure.broughtByPageOut >= Pressure.noticeablePageOut {
-            for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
+            forgetChurn()
         }
         pressure.broughtByPageOut = 0
         pressure.pageOutsWaitedUntil = nil
@@ -149,10 +149,11 @@ extension Machine {
             pressure.pagedOut[number] = nil
             pressure.promised[number] = nil
             pressure.excluded.remove(number)
+            // Also one that was given up: what it had has come free only now.
+            forgetChurn()
         }
         guard pressure.victim?.number == number else { return }
         pressure.victim = nil
-        for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
         lookAgain()
     }
 
@@ -160,6 +161,7 @@ extension Machine {
         concludeLevel()
         if let victim = pressure.victim, victim.deadline <= step.now {
             pressure.victim = nil
+            forgetChurn()
             if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
             step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             lookAgain()
@@ -235,6 +237,10 @@ extension Machine {
         updateAnnouncing(number, .pressure) {
             $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
         }
+    }
+
+    private mutating func forgetChurn() {
+        for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
     }
 
     private mutating func lookAgain() {

@@ -13,8 +13,7 @@ extension Machine {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
         let gauges = pressure.gauges.filter { $0.value.level > .normal }
         let withSwap = gauges.filter { ($0.value.sample?.swapTotal ?? 0) > 0 }.keys
-        // Without swap it is the pages of files, which the application has to read again: at the last moment.
-        let without = gauges.filter { $0.value.level == .critical && $0.value.sample?.swapTotal == 0 }.keys
+        let without = gauges.filter { $0.value.wantsFilePages(settings.pressure) }.keys
         if withSwap.isEmpty, without.isEmpty { return }
         let suspended = applications.values.compactMap { application -> (Application, PageOutExtent)? in
             guard application.state == .suspended, !application.isTerminating,

@@ -161,10 +161,11 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
-    /// Whether the pages in use are taken, as of the last sample.
-    func isThrashing(_ settings: PressureSettings) -> Bool {
-        guard let episode, let sample = episode.sample else { return false }
-        return episode.isThrashing(sample, settings)
+    /// Whether the pages of files may be what there is to give: an episode is open, there is no swap, and so little is left
+    /// that those in use are next.
+    func wantsFilePages(_ settings: PressureSettings) -> Bool {
+        guard level > .normal, let sample = episode?.sample, sample.swapTotal == 0 else { return false }
+        return ThrashingPolicy.isShort(sample, settings.criticalAvailable.bytes(of: sample.total))
     }
 
     /// Whether an application must give memory back now: memory is critical, and a process already waits for it or will
@@ -250,6 +251,10 @@ public struct PressureGauge: Equatable, Sendable {
 
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
+        // Pages in use may be next: that is told within some tenths of a second.
+        if episode.churn.evicting >= ThrashingPolicy.leastChurn, ThrashingPolicy.isShort(sample, critical) {
+            return Self.pauseInNeed
+        }
         let isFalling = episode.fall > Self.noticeableFall
         if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
         guard sample.available > critical else {
