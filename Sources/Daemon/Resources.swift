@@ -124,9 +124,9 @@ final class Resources {
 
     /// Takes a configuration, and gives everybody what that says.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
-        if table == self.table && mode == self.mode { return }
         slices.configure(
             [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
+        if table == self.table && mode == self.mode { return }
         self.table = table
         self.mode = mode
         for application in applications.all { update(application) }
@@ -263,24 +263,25 @@ final class Resources {
         }
         let row = rows[number]
         var cgroup: String?
+        var memoryCgroup: String?
         if row != nil {
-            guard let own = applications.weighableCgroup(of: application, within: turn.budget) else {
+            guard let own = applications.ownControllers(of: application, within: turn.budget) else {
                 return settleLater(number)
             }
-            cgroup = own
+            (cgroup, memoryCgroup) = (own.weights, own.memory)
         }
         let ledger = takeLedger(of: application)
         // Not in the ledger itself: a look that is given up leaves nothing behind, nor does what cannot be recorded.
         var planned = ledger
         if let changes = planned.plan(
-            row ?? ResourceRow(), cgroup: cgroup, departing: departing[number] ?? [], within: budget,
-            isForeign: applications.isForeign)
+            row ?? ResourceRow(), cgroup: cgroup, memoryCgroup: memoryCgroup,
+            departing: departing[number] ?? [], within: budget, isForeign: applications.isForeign)
         {
             keep(ledger, of: application)
             write(changes, planned, of: application, entries: nil)
         } else {
             keep(ledger, of: application)
-            submit(application, ledger, row ?? ResourceRow(), cgroup)
+            submit(application, ledger, row ?? ResourceRow(), cgroup, memoryCgroup)
         }
     }
 
@@ -301,7 +302,8 @@ final class Resources {
     }
 
     private func submit(
-        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?
+        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?,
+        _ memoryCgroup: String?
     ) {
         lastJob += 1
         let job = Job(application: application.number, number: lastJob)
@@ -311,7 +313,8 @@ final class Resources {
             var ledger = ledger
             guard
                 let changes = ledger.plan(
-                    row, cgroup: cgroup, departing: departing, isForeign: foreign.contains)
+                    row, cgroup: cgroup, memoryCgroup: memoryCgroup, departing: departing,
+                    isForeign: foreign.contains)
             else { return nil }
             return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
         }
@@ -458,15 +461,16 @@ final class Resources {
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = row(of: application.number, in: state)
-        if case .some(.some) = applications.weighableCgroup(of: application, within: turn.budget) {
+        let own = applications.ownControllers(of: application, within: turn.budget)
+        if own?.weights != nil {
             row.nice = nil
             row.ioClass = nil
         } else {
             row.cpuWeight = nil
             row.ioWeight = nil
             row.cpuQuota = nil
-            row.memoryLow = nil
         }
+        if own?.memory == nil { row.memoryLow = nil }
         return row.words
     }
 

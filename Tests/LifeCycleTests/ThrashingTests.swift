@@ -49,7 +49,8 @@ struct ThrashingTests {
                                     available < 4 * Self.critical && takes && own >= Self.much
                                     && ownWaiting >= 0.01
                                 let searches =
-                                    available < 2 * Self.critical && takes && ownWaiting >= 0.07
+                                    available < 2 * Self.critical && takes && waiting >= 0.07
+                                    && ownWaiting >= 0.01
                                 let isThrashing = ThrashingPolicy.isThrashing(
                                     churn, Self.sample(available, own: Self.cached),
                                     critical: Self.critical, limit: 1_000)

@@ -470,7 +470,9 @@ extension ResourceLedger {
         _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
         writeDown: (ResourceLedger) -> Void = { _ in }
     ) {
-        guard var changes = plan(row, cgroup: cgroup, isForeign: isForeign), !changes.isEmpty else { return }
+        guard var changes = plan(row, cgroup: cgroup, memoryCgroup: cgroup, isForeign: isForeign),
+            !changes.isEmpty
+        else { return }
         writeDown(self)
         carryOut(&changes)
     }

@@ -5,12 +5,14 @@
 ///
 /// | | `CriticalAvailable` | pages of files taken | read back | who waits |
 /// | --- | --- | --- | --- | --- |
-/// | pages in use are read back | less than 4 times is left | much | much | the active application, 1 % of the time, where that is known |
-/// | pages in use are searched for others | less than twice is left | much | | the active application where that is known, else anybody: 7 % of the time |
+/// | pages in use are read back | less than 4 times is left | much | much | |
+/// | pages in use are searched for others | less than twice is left | much | | somebody, 7 % of the time: the kernel's own search counts (`kswapd`) |
+///
+/// In both cases the active application waits, 1 % of the time, where that is known.
 ///
 /// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two (`thrashing_limit`).
-/// What is read back, the file cache that it is compared with, and who waits are the active application's own where it has
-/// a cgroup with a memory controller.
+/// What is read back, and the file cache that it is compared with, are the active application's own where it has a cgroup
+/// with a memory controller.
 ///
 /// Reading a large file once takes pages and reads none back. Reading back what was lost before, with memory free again,
 /// takes none. And who uses more than the machine has thrashes with much memory, too: nobody's end helps him.
@@ -18,8 +20,8 @@ public enum ThrashingPolicy {
     /// Times `CriticalAvailable`.
     static let roomToReadBack: UInt64 = 4
     static let roomToSearch: UInt64 = 2
-    /// Of the time.
-    static let waitingToReadBack = 0.01
+    /// Of the time: who is in front waits.
+    static let frontWaiting = 0.01
     /// As the trigger `Warning` has it by default, lmkd's.
     static let waitingToSearch = 0.07
     /// Less is never much, however small the cache: bytes a second.
@@ -36,13 +38,14 @@ public enum ThrashingPolicy {
             pace >= max(Double(cached) * Double(limit) / 10_000, leastChurn)
         }
         guard isMuch(churn.evicting, of: files.cached) else { return false }
-        let waiting = churn.front?.waiting ?? churn.waiting
-        if isLess(sample, than: roomToSearch, critical), waiting >= waitingToSearch { return true }
+        // It is another's matter.
+        if let front = churn.front, front.waiting < frontWaiting { return false }
+        if isLess(sample, than: roomToSearch, critical), churn.waiting >= waitingToSearch { return true }
         guard isLess(sample, than: roomToReadBack, critical) else { return false }
         guard let front = churn.front, let own = sample.front else {
             return isMuch(churn.refaulting, of: files.cached)
         }
-        return isMuch(front.refaulting, of: own.cached) && waiting >= waitingToReadBack
+        return isMuch(front.refaulting, of: own.cached)
     }
 
     /// Whether so little is left that pages in use may be taken.

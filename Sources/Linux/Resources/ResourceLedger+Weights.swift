@@ -9,9 +9,12 @@ extension ResourceLedger {
     }
 
     /// Looks at the cgroup and answers what is to be written; the records say already what will be then.
-    mutating func planWeights(_ row: ResourceRow, _ cgroup: String?) -> [WeightChange] {
+    mutating func planWeights(
+        _ row: ResourceRow, _ weighable: String?, _ protectable: String?
+    ) -> [WeightChange] {
         var changes: [WeightChange] = []
         for knob in ResourceKnob.ofCgroups where row.says(knob) || weights[knob] != nil {
+            let cgroup = knob == .memoryLow ? protectable : weighable
             if let record = weights[knob], record.directory != cgroup {
                 // It has another cgroup now, or none: this one gets back what it had.
                 if let change = plan(knob, record, ResourceRow()) { changes.append(change) }
