@@ -62,6 +62,7 @@ struct Record {
         latencies("front", board.latencies(from: start.time, to: end))
         line("worst", board.worst(from: start.time, to: end))
         line("refaulted_mib", (last.refaulted - start.refaulted) >> 20)
+        line("refaulted_late_mib", (last.refaulted - (late ?? start).refaulted) >> 20)
         line("evicted_mib", (last.evicted - start.evicted) >> 20)
         line("some_ms", (last.some - start.some) / 1000)
         line("full_ms", (last.full - start.full) / 1000)
@@ -93,6 +94,12 @@ struct Record {
                 "\(reading.cached >> 20) \((reading.evicted - start.evicted) >> 20) \((reading.refaulted - start.refaulted) >> 20)"
             line("at_\((reading.time - start.time) / 1000)", "\(reading.available) \(stall) \(files)")
         }
+    }
+
+    /// The reading since which 4 s have passed at the end: half of the time that is watched after the growth.
+    private var late: Meters.Reading? {
+        guard let end = readings.last?.time else { return nil }
+        return readings.first { $0.time + Watch.after / 2 >= end }
     }
 
     private var sleepers: [UInt64] {

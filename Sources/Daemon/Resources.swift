@@ -185,6 +185,8 @@ final class Resources {
             var ledger = takeLedger(of: application)
             ledger.adopt(entries)
             keep(ledger, of: application)
+            // The slices above it are as that daemon has left them.
+            slices.protect(application.number, ledger.protectedCgroup)
         }
     }
 
