@@ -111,6 +111,13 @@ enum Signals {
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
+    /// Whether it was said, where nobody waits for it.
+    static var hasStarted: Bool {
+        var set = start
+        var none = timespec()
+        return sigtimedwait(&set, nil, &none) == SIGUSR1
+    }
+
     static func awaitStart() {
         var set = start
         var number: Int32 = 0

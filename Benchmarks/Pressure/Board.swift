@@ -45,6 +45,18 @@ struct Board {
         self[.answered] += 1
     }
 
+    /// The slowest requests that were answered: milliseconds since `begin`, and how long they took.
+    func worst(from begin: UInt64, to end: UInt64) -> String {
+        var found: [(due: UInt64, took: UInt64)] = []
+        for number in 0..<min(Int(self[.answered]), Self.capacity) {
+            let index = 512 + number * 2
+            guard words[index] >= begin, words[index] < end else { continue }
+            found.append((words[index] - begin, words[index + 1] - words[index]))
+        }
+        found.sort { $0.took > $1.took }
+        return found.prefix(20).map { "\($0.due / 1000):\($0.took / 1000)" }.joined(separator: " ")
+    }
+
     /// The latency in microseconds of each request that was due in the span, as far as they are kept.
     ///
     /// Those that were due before `end` and not answered then count too, with how long they had waited: who

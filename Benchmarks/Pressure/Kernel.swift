@@ -6,6 +6,7 @@ struct Meters {
     private let memory: MemoryInfo
     private let pressure: PressureFile
     private let events: KernelKills
+    private let files: FileCacheCounters
 
     struct Reading {
         var time: UInt64 = 0
@@ -15,17 +16,24 @@ struct Meters {
         /// Microseconds in which some, or all, tasks waited for memory, since the machine was started.
         var some: UInt64 = 0
         var full: UInt64 = 0
+        /// Pages of files: in memory, and taken and read back since the machine was started; bytes.
+        var cached: UInt64 = 0
+        var evicted: UInt64 = 0
+        var refaulted: UInt64 = 0
     }
 
     init() {
         self = Scene.demand { () throws(KernelFailure) in
             try Meters(
                 memory: MemoryInfo(), pressure: PressureFile(path: "/proc/pressure/memory"),
-                events: KernelKills())
+                events: KernelKills(), files: FileCacheCounters())
         }
     }
 
-    private init(memory: MemoryInfo, pressure: PressureFile, events: KernelKills) {
+    private init(
+        memory: MemoryInfo, pressure: PressureFile, events: KernelKills, files: FileCacheCounters
+    ) {
+        self.files = files
         self.memory = memory
         self.pressure = pressure
         self.events = events
@@ -35,9 +43,11 @@ struct Meters {
         Scene.demand { () throws(KernelFailure) in
             let figures = try memory.read()
             let stall = try pressure.read()
+            let files = try files.read()
             return Reading(
                 time: now, available: figures.available >> 10, total: figures.total >> 10,
-                some: stall.some, full: stall.full)
+                some: stall.some, full: stall.full, cached: files.cached, evicted: files.evicted,
+                refaulted: files.refaulted)
         }
     }
 

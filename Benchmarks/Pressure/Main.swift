@@ -11,6 +11,16 @@ enum Scene {
         switch (words.dropFirst().first, words.count) {
         case ("front", 3):
             Front.run(Board(path: words[2]))
+        case ("reader", 4):
+            Reader.run(Board(path: words[2]), file: words[3])
+        case ("browser", 4):
+            Browser.run(Board(path: words[2]), directory: words[3])
+        case ("page", 6):
+            guard let number = Int(words[2]), let asked = Int32(words[4]), let answered = Int32(words[5])
+            else {
+                usage()
+            }
+            Browser.runPage(number: number, directory: words[3], asked: asked, answered: answered)
         case ("leak", 3):
             Leak.run(Board(path: words[2]))
         case ("sleeper", 3):
@@ -27,7 +37,7 @@ enum Scene {
     static func usage() -> Never {
         fail(
             """
-            appstate-scene front BOARD | leak BOARD | sleeper MIB
+            appstate-scene front BOARD | leak BOARD | sleeper MIB | reader BOARD FILE | browser BOARD DIRECTORY
                            watch SCENE BOARD LINE NAME=PID...   (front, leak, or a sleeper's name)
             """)
     }

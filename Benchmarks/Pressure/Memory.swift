@@ -36,6 +36,16 @@ struct Memory {
         }
     }
 
+    /// Touches a part, a word of each page: it is there then, and empty.
+    func mark(from offset: Int, count: Int) {
+        for byte in stride(from: offset, to: offset + count, by: Self.page) { base[byte / 8] = 1 }
+    }
+
+    /// Reads and writes a word of every page.
+    func walk() {
+        for byte in stride(from: 0, to: size, by: Self.page) { base[byte / 8] &+= 1 }
+    }
+
     /// A number below `count`; the same ones each time.
     static func pick(_ count: Int, _ seed: inout UInt64) -> Int {
         seed = seed &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407

@@ -60,6 +60,10 @@ struct Record {
         line("event_ms", milliseconds(end))
         latencies("quiet", board.latencies(from: quietBegan, to: start.time))
         latencies("front", board.latencies(from: start.time, to: end))
+        line("worst", board.worst(from: start.time, to: end))
+        line("refaulted_mib", (last.refaulted - start.refaulted) >> 20)
+        line("refaulted_late_mib", (last.refaulted - (late ?? start).refaulted) >> 20)
+        line("evicted_mib", (last.evicted - start.evicted) >> 20)
         line("some_ms", (last.some - start.some) / 1000)
         line("full_ms", (last.full - start.full) / 1000)
         line("available_start_kib", start.available)
@@ -79,14 +83,23 @@ struct Record {
         course()
     }
 
-    /// Each quarter of a second: `at_MS=` MemAvailable in KiB, stall of some and of all in milliseconds until then.
+    /// Each quarter of a second: `at_MS=` MemAvailable in KiB, stall of some and of all in milliseconds until then; pages of
+    /// files in memory, and those taken and read back until then, in MiB.
     private func course() {
         var next: UInt64 = 0
         for reading in readings where reading.time >= next {
             next = reading.time + 250_000
             let stall = "\((reading.some - start.some) / 1000) \((reading.full - start.full) / 1000)"
-            line("at_\((reading.time - start.time) / 1000)", "\(reading.available) \(stall)")
+            let files =
+                "\(reading.cached >> 20) \((reading.evicted - start.evicted) >> 20) \((reading.refaulted - start.refaulted) >> 20)"
+            line("at_\((reading.time - start.time) / 1000)", "\(reading.available) \(stall) \(files)")
         }
+    }
+
+    /// The reading since which 4 s have passed at the end: half of the time that is watched after the growth.
+    private var late: Meters.Reading? {
+        guard let end = readings.last?.time else { return nil }
+        return readings.first { $0.time + Watch.after / 2 >= end }
     }
 
     private var sleepers: [UInt64] {

@@ -16,7 +16,9 @@ struct Watch {
 
         /// `SCENE BOARD LINE NAME=PID...`, `-` for no line; nil where that is not how it reads.
         init?(words: [String]) {
-            guard words.count > 3, ["A", "B", "C"].contains(words[0]) else { return nil }
+            guard words.count > 3, ["A", "B", "C", "D", "DS", "E", "ES"].contains(words[0]) else {
+                return nil
+            }
             growing = words[0] != "C"
             board = words[1]
             line = UInt64(words[2])

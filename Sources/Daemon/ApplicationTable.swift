@@ -58,14 +58,19 @@ extension ApplicationTable {
         return nil
     }
 
-    /// The directory of a cgroup that is this application's own, where it has weights: they stand for the whole extent.
-    /// nil: ask again, in another event.
-    func weighableCgroup(of application: Registered, within budget: Budget) -> String?? {
+    /// The directories of a cgroup that is this application's own, where it has weights, and where its memory can be
+    /// protected. Weights stand for the whole extent. nil: ask again, in another event.
+    func ownControllers(
+        of application: Registered, within budget: Budget
+    ) -> (weights: String?, memory: String?)? {
         switch application.suspender.ownCgroup(within: budget, isForeign) {
         case .interrupted: return nil
-        case .none: return .some(nil)
+        case .none: return (nil, nil)
         case .found(let cgroup):
-            return access(cgroup.directory + "/cpu.weight", F_OK) == 0 ? cgroup.directory : .some(nil)
+            func has(_ file: String) -> String? {
+                access(cgroup.directory + file, F_OK) == 0 ? cgroup.directory : nil
+            }
+            return (has("/cpu.weight"), has("/memory.low"))
         }
     }
 }

@@ -150,8 +150,17 @@ public final class Daemon {
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, core: core,
             applications: table, records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
+        let turn = Turn(loop, { Self.now })
         let pressure = PressureSensor(
-            loop: loop, proc: proc, handed: handed, journal: journal, report: core.report)
+            loop: loop, proc: proc, handed: handed, journal: journal,
+            front: { source in
+                guard let application = core.machine.front(of: source).flatMap({ table[$0] }) else {
+                    return nil
+                }
+                return FrontSensor.Front(number: application.number) {
+                    table.ownCgroup(of: application, within: turn.budget)
+                }
+            }, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
         sessions = try SessionSensor(

@@ -134,8 +134,8 @@ final class Executor {
             if let application = table[number] { reclaimer.end(application) }
         case .willReclaim(let number):
             if let application = table[number] { reclaimer.willEnd(application) }
-        case .pageOut(let number):
-            reclaimer.pageOut(number)
+        case .pageOut(let number, let extent):
+            reclaimer.pageOut(number, extent)
         case .sampleMemory(let source):
             pressure.sample(source)
         case .alarmMemory(let source, let bytes):

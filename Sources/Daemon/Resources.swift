@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 import Systemd
@@ -39,6 +40,7 @@ final class Resources {
     private var recovery: Timer?
     private var hasNoThread = false
     private let share: WorkShare
+    private let slices: SliceProtection
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
@@ -86,6 +88,7 @@ final class Resources {
         self.applications = applications
         self.records = records
         share = background.share
+        slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
@@ -121,6 +124,8 @@ final class Resources {
 
     /// Takes a configuration, and gives everybody what that says.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
+        slices.configure(
+            [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
         if table == self.table && mode == self.mode { return }
         self.table = table
         self.mode = mode
@@ -180,6 +185,8 @@ final class Resources {
             var ledger = takeLedger(of: application)
             ledger.adopt(entries)
             keep(ledger, of: application)
+            // The slices above it are as that daemon has left them.
+            slices.protect(application.number, ledger.protectedCgroup)
         }
     }
 
@@ -258,24 +265,25 @@ final class Resources {
         }
         let row = rows[number]
         var cgroup: String?
+        var memoryCgroup: String?
         if row != nil {
-            guard let own = applications.weighableCgroup(of: application, within: turn.budget) else {
+            guard let own = applications.ownControllers(of: application, within: turn.budget) else {
                 return settleLater(number)
             }
-            cgroup = own
+            (cgroup, memoryCgroup) = (own.weights, own.memory)
         }
         let ledger = takeLedger(of: application)
         // Not in the ledger itself: a look that is given up leaves nothing behind, nor does what cannot be recorded.
         var planned = ledger
         if let changes = planned.plan(
-            row ?? ResourceRow(), cgroup: cgroup, departing: departing[number] ?? [], within: budget,
-            isForeign: applications.isForeign)
+            row ?? ResourceRow(), cgroup: cgroup, memoryCgroup: memoryCgroup,
+            departing: departing[number] ?? [], within: budget, isForeign: applications.isForeign)
         {
             keep(ledger, of: application)
             write(changes, planned, of: application, entries: nil)
         } else {
             keep(ledger, of: application)
-            submit(application, ledger, row ?? ResourceRow(), cgroup)
+            submit(application, ledger, row ?? ResourceRow(), cgroup, memoryCgroup)
         }
     }
 
@@ -296,7 +304,8 @@ final class Resources {
     }
 
     private func submit(
-        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?
+        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?,
+        _ memoryCgroup: String?
     ) {
         lastJob += 1
         let job = Job(application: application.number, number: lastJob)
@@ -306,7 +315,8 @@ final class Resources {
             var ledger = ledger
             guard
                 let changes = ledger.plan(
-                    row, cgroup: cgroup, departing: departing, isForeign: foreign.contains)
+                    row, cgroup: cgroup, memoryCgroup: memoryCgroup, departing: departing,
+                    isForeign: foreign.contains)
             else { return nil }
             return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
         }
@@ -401,6 +411,7 @@ final class Resources {
         let number = application.number
         if again.remove(number) != nil { return settleLater(number) }
         departing[number] = nil
+        slices.protect(number, ledgers[number]?.protectedCgroup)
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil
@@ -452,7 +463,8 @@ final class Resources {
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = row(of: application.number, in: state)
-        if case .some(.some) = applications.weighableCgroup(of: application, within: turn.budget) {
+        let own = applications.ownControllers(of: application, within: turn.budget)
+        if own?.weights != nil {
             row.nice = nil
             row.ioClass = nil
         } else {
@@ -460,6 +472,7 @@ final class Resources {
             row.ioWeight = nil
             row.cpuQuota = nil
         }
+        if own?.memory == nil { row.memoryLow = nil }
         return row.words
     }
 
@@ -486,6 +499,7 @@ extension ResourceRow {
         if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }
         if let ioWeight { words.append("IOWeight=\(ioWeight)") }
         if let cpuQuota { words.append("CPUQuota=\(cpuQuota)%") }
+        if let memoryLow { words.append("MemoryLow=\(Double(memoryLow) / 100)%") }
         if let oomScoreAdjust { words.append("OOMScoreAdjust=\(oomScoreAdjust)") }
         if let nice { words.append("Nice=\(nice)") }
         if let ioClass { words.append("IOSchedulingClass=\(ioClass == .idle ? "idle" : "best-effort")") }
@@ -501,6 +515,7 @@ extension ResourceLedger.Figure {
         case .cpuWeight: name = "CPUWeight"
         case .ioWeight: name = "IOWeight"
         case .cpuQuota: name = "CPUQuota"
+        case .memoryLow: name = "MemoryLow"
         case .oom:
             name = "OOMScoreAdjust"
             whose = count == 1 ? " (1 process)" : " (\(count) processes)"
@@ -516,6 +531,7 @@ extension ResourceLedger.Figure {
         switch knob {
         case .io: IOPriority(rawValue: value).description
         case .cpuQuota: value == CgroupShares.unlimited ? "none" : "\(value / 1_000)%"
+        case .memoryLow: value == Int32.max ? "all" : "\(Int(value) * Int(getpagesize()) >> 20)M"
         case .nice, .oom, .cpuWeight, .ioWeight: String(value)
         }
     }

@@ -40,8 +40,8 @@ public enum Effect: Equatable, Sendable {
     case reclaim(ApplicationNumber)
     /// It was asked to end because memory is short: what comes back is measured.
     case willReclaim(ApplicationNumber)
-    /// Pushes the memory of a suspended application out to swap: `pagedOut`.
-    case pageOut(ApplicationNumber)
+    /// Pushes the memory of a suspended application out, to its files and, where there is swap, there: `pagedOut`.
+    case pageOut(ApplicationNumber, PageOutExtent)
     /// The next fact about this source is a sample of its memory.
     case sampleMemory(PressureSource)
     /// A fact is wanted once about so many bytes were taken; nil: no more.
@@ -138,6 +138,13 @@ public struct Announcement: Hashable, Sendable {
         case .none, .until, .level, .cause, .edge, .event: 0
         }
     }
+}
+
+/// What of an application's memory is pushed out.
+public enum PageOutExtent: Sendable {
+    /// Pages of files: without swap there is nowhere else to push to.
+    case files
+    case everything
 }
 
 /// The levels of GLib's GMemoryMonitorWarningLevel.

@@ -33,8 +33,8 @@ public enum Fact: Equatable, Sendable {
     /// What `measureMemory` has found: bytes, and which are in the cgroup of each source that is a part of the machine.
     case memoryMeasured(
         [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
-    /// `pageOut` is over, whatever came of it.
-    case pagedOut(ApplicationNumber)
+    /// `pageOut` is over, and has brought so much.
+    case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
     /// `reclaim` found that it must not be: it runs again, say.
     case spared(ApplicationNumber, String)
     /// The bus connection has ended.

@@ -138,8 +138,8 @@ public struct Machine: Equatable, Sendable {
             sampled(source, sample)
         case .memoryMeasured(let sizes, let members):
             measured(sizes, members)
-        case .pagedOut(let number):
-            pagedOut(number)
+        case .pagedOut(let number, let bytes):
+            pagedOut(number, bytes)
         case .spared(let number, let why):
             spared(number, why)
         case .disconnected(let connection):

@@ -46,7 +46,7 @@ struct ConfigurationTests {
         #expect(settings.pressure.criticalAvailable == .share(500))
         #expect(settings.pressure.killWait == 250_000)
         #expect(settings.pressure.terminateGrace == 1_000_000)
-        #expect(settings.pressure.killsPerEvent == 16)
+        #expect(settings.pressure.killsPerEvent == 16 && settings.pressure.thrashingLimit == 1_000)
         #expect(settings.pressure.servesLowMemoryMonitor)
     }
 
@@ -90,6 +90,8 @@ struct ConfigurationTests {
             ("[Pressure]\nCriticalAvailable=2T", { $0.pressure.criticalAvailable = .bytes(2 << 40) }),
             ("[Pressure]\nKillWaitSec=100ms", { $0.pressure.killWait = 100_000 }),
             ("[Pressure]\nTerminateGraceSec=3", { $0.pressure.terminateGrace = 3_000_000 }),
+            ("[Pressure]\nThrashingLimit=30%", { $0.pressure.thrashingLimit = 3_000 }),
+            ("[Pressure]\nThrashingLimit=infinity", { $0.pressure.thrashingLimit = nil }),
             ("[Pressure]\nKillsPerEvent=1", { $0.pressure.killsPerEvent = 1 }),
             ("[Pressure]\nLowMemoryMonitor=no", { $0.pressure.servesLowMemoryMonitor = false }),
             (
@@ -197,6 +199,8 @@ struct ConfigurationTests {
                 "[Pressure]\nCriticalAvailable=99999999T",
                 "test.conf:2: CriticalAvailable=: \"99999999T\" is no amount"
             ),
+            ("[Pressure]\nThrashingLimit=30M", "test.conf:2: ThrashingLimit=: \"30M\" is no limit"),
+            ("[Pressure]\nThrashingLimit=0%", "test.conf:2: ThrashingLimit=: \"0%\" is no limit"),
             (
                 "[Pressure]\nKillWaitSec=infinity",
                 "test.conf:2: KillWaitSec=: \"infinity\" is no finite time span"
@@ -246,6 +250,7 @@ struct ConfigurationTests {
             """
             [State active]
             CPUWeight=10000
+            MemoryLow=12.5%
             [State inactive]
             IOWeight=1
             [State background]
@@ -257,6 +262,7 @@ struct ConfigurationTests {
         #expect(configuration.complaints == [])
         var table = ResourceTable()
         table.active.cpuWeight = 10_000
+        table.active.memoryLow = 1_250
         table.inactive.ioWeight = 1
         table.background.nice = -20
         table.background.oomScoreAdjust = -1000
@@ -268,7 +274,7 @@ struct ConfigurationTests {
 
     @Test("in the sections of states an empty value leaves alone what the application has")
     func emptyStates() {
-        let empty = "CPUWeight=\nIOWeight=\nOOMScoreAdjust=\nNice=\nIOSchedulingClass=\n"
+        let empty = "CPUWeight=\nIOWeight=\nMemoryLow=\nOOMScoreAdjust=\nNice=\nIOSchedulingClass=\n"
         let configuration = take("[State background]\n" + empty + "[State active]\nNice=3\n" + empty)
         #expect(configuration.complaints == [])
         #expect(configuration.resources[.background] == ResourceRow())
@@ -284,6 +290,8 @@ struct ConfigurationTests {
             ("IOWeight=10001", "IOWeight=: \"10001\" is no number from 1 to 10000"),
             ("OOMScoreAdjust=1001", "OOMScoreAdjust=: \"1001\" is no number from -1000 to 1000"),
             ("OOMScoreAdjust=99999999999", "OOMScoreAdjust=: \"99999999999\" is no number from"),
+            ("MemoryLow=51%", "MemoryLow=: \"51%\" is no share of the memory, up to 50%"),
+            ("MemoryLow=64M", "MemoryLow=: \"64M\" is no share of the memory, up to 50%"),
             ("Nice=20", "Nice=: \"20\" is no number from -20 to 19"),
             ("Nice=5 5", "Nice=: \"5 5\" is no number from -20 to 19"),
             ("IOSchedulingClass=realtime", "IOSchedulingClass=: \"realtime\" is none of best-effort, idle"),

@@ -10,6 +10,10 @@ struct PressureDesk {
     var sizes: [ApplicationNumber: UInt64] = [:]
     /// What is in the cgroups of sources that are parts of the machine.
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
+    /// How the pages of files come and go, of all sources; nil: that is not known.
+    var churn: Churn?
+    /// What page-outs bring.
+    var pageOutBytes: UInt64 = 0
     /// Page-outs take their time.
     var isSlow = false
     /// Samples that are wanted stay away.
@@ -18,6 +22,31 @@ struct PressureDesk {
     private(set) var log: [(time: Microseconds, effect: Effect)] = []
     private var settings: Settings
     private var processes: [ApplicationNumber: ReportedProcess] = [:]
+
+    /// Bytes a second, and the share of the time in which somebody waits.
+    struct Churn {
+        var cached: UInt64 = 100 << 20
+        var evicting: UInt64 = 0
+        var refaulting: UInt64 = 0
+        var waiting = 0.0
+        fileprivate var evicted: UInt64 = 0
+        fileprivate var refaulted: UInt64 = 0
+        fileprivate var waited: UInt64 = 0
+        fileprivate var time: Microseconds?
+
+        init(evicting: UInt64, refaulting: UInt64) {
+            self.evicting = evicting
+            self.refaulting = refaulting
+        }
+
+        fileprivate mutating func advance(to now: Microseconds) {
+            let span = now - (time ?? now)
+            time = now
+            evicted += evicting * UInt64(span) / 1_000_000
+            refaulted += refaulting * UInt64(span) / 1_000_000
+            waited += UInt64(waiting * Double(span))
+        }
+    }
 
     static let everybody = PressureSource(path: "/proc/pressure/memory")
     static let total: UInt64 = 1 << 30
@@ -169,14 +198,21 @@ struct PressureDesk {
                 log.append((now, effect))
                 switch effect {
                 case .sampleMemory(let source):
-                    guard !isDeaf, let sample = memory[source] else { continue }
+                    guard !isDeaf, var sample = memory[source] else { continue }
+                    let now = now
+                    churn?.advance(to: now)
+                    if let churn {
+                        sample.files = FileCache(
+                            cached: churn.cached, evicted: churn.evicted, refaulted: churn.refaulted)
+                        sample.waited = churn.waited
+                    }
                     desk.take(.memorySampled(source, sample))
                 case .measureMemory(let numbers):
                     if isDeaf { continue }
                     desk.take(
                         .memoryMeasured(sizes.filter { numbers.contains($0.key) }, members: members))
-                case .pageOut(let number):
-                    if !isSlow { desk.take(.pagedOut(number)) }
+                case .pageOut(let number, _):
+                    if !isSlow { desk.take(.pagedOut(number, bytes: pageOutBytes)) }
                 default: continue
                 }
             }

@@ -119,6 +119,6 @@ struct PressureSourceTests {
     }
 
     private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {
-        desk.effects.compactMap { if case .pageOut(let number) = $0 { number } else { nil } }
+        desk.effects.compactMap { if case .pageOut(let number, _) = $0 { number } else { nil } }
     }
 }

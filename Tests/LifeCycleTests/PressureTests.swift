@@ -242,11 +242,11 @@ struct PressureTests {
         let running = try desk.background()
         desk.desk.now += Self.second
         let late = try desk.stopped(100 << 20)
-        desk.runShort(to: 80 << 20)
-        desk.pass(Self.second)
-        #expect(pagedOut(desk).isEmpty)
+        var without = desk
         desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
+        desk.runShort(to: 80 << 20)
         desk.pass(10 * Self.second)
+        #expect(pagedOut(desk, .files).isEmpty)
         #expect(pagedOut(desk) == numbers + [late])
         #expect(!pagedOut(desk).contains(small) && !pagedOut(desk).contains(running))
         #expect(desk.reclaimed.isEmpty)
@@ -259,6 +259,14 @@ struct PressureTests {
         desk.desk.settle()
         desk.pass(Self.second)
         #expect(pagedOut(desk) == [late])
+        // Without it the pages of their files alone, of small ones, too, and where little is left.
+        without.runShort(to: 4 * PressureDesk.line)
+        without.pass(Self.second)
+        #expect(pagedOut(without).isEmpty && pagedOut(without, .files).isEmpty)
+        without.setAll(4 * PressureDesk.line - 4096)
+        without.pass(10 * Self.second)
+        #expect(pagedOut(without).isEmpty && pagedOut(without, .files) == numbers + [small, late])
+        #expect(without.reclaimed.isEmpty)
     }
 
     @Test("in observe mode nothing is pushed out")
@@ -273,7 +281,12 @@ struct PressureTests {
         #expect(desk.machine.memoryPressure == .warning && pagedOut(desk).isEmpty)
     }
 
-    private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {
-        desk.effects.compactMap { if case .pageOut(let number) = $0 { number } else { nil } }
+    private func pagedOut(
+        _ desk: PressureDesk, _ extent: PageOutExtent = .everything
+    ) -> [ApplicationNumber] {
+        desk.effects.compactMap { effect in
+            guard case .pageOut(let number, let what) = effect, what == extent else { return nil }
+            return number
+        }
     }
 }

@@ -228,6 +228,8 @@ struct ReclaimOrderTests {
             #expect(desk.exitReason(victim) == .reclaimed)
             var fresh = Pressure()
             fresh.levelChangedAt = desk.machine.pressure.levelChangedAt
+            // That is told once for each suspension.
+            fresh.pagedOut = desk.machine.pressure.pagedOut
             #expect(desk.machine.pressure == fresh)
             // What the event before has cost does not count.
             desk.forget()

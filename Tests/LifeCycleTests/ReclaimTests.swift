@@ -145,6 +145,7 @@ struct ReclaimTests {
         _ = try desk.held(10 << 20)
         let large = try desk.held(90 << 20)
         desk.isDeaf = true
+        desk.isSlow = true
         desk.setAll(PressureDesk.short)
         desk.trigger()
         let sample = MemorySample(available: PressureDesk.short, total: PressureDesk.total, swapTotal: 0)

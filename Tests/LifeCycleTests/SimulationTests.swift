@@ -413,6 +413,8 @@ struct Simulation {
         let megabytes = UInt64.random(in: 10...400, using: &generator)
         world.memory.available = megabytes << 20
         world.memory.swapTotal = generator.chance(50) ? 0 : 1 << 30
+        world.memory.swapFree = world.memory.swapTotal
+        churn()
         if let source = generator.pick(World.sources), generator.chance(70) {
             let level: MemoryPressure = generator.chance(70) ? .warning : .critical
             note("\(level) of \(source), \(megabytes) MiB")
@@ -423,8 +425,25 @@ struct Simulation {
         }
     }
 
+    /// Pages of files have been taken, and read back, and somebody has waited.
+    private mutating func churn() {
+        var files = world.memory.files ?? FileCache(cached: 0, evicted: 0, refaulted: 0)
+        files.cached = UInt64.random(in: 0...400, using: &generator) << 20
+        if generator.chance(50) { files.evicted += UInt64.random(in: 0...200, using: &generator) << 20 }
+        if generator.chance(50) { files.refaulted += UInt64.random(in: 0...200, using: &generator) << 20 }
+        world.memory.files = generator.chance(95) ? files : nil
+        world.memory.waited += UInt64.random(in: 0...500_000, using: &generator)
+        world.memory.front = nil
+        if let number = world.machine.front(of: World.sources[0]), generator.chance(50) {
+            world.memory.front = FrontMemory(
+                number, cached: files.cached / 2, refaulted: files.refaulted / 2,
+                waited: world.memory.waited / 2)
+        }
+    }
+
     private mutating func configure() throws {
         var settings = Settings()
+        settings.pressure.thrashingLimit = generator.pickOrNone([1, 1_000, 100_000])
         settings.backgroundGrace = generator.pick([0, 1_000_000, 5_000_000])
         settings.backgroundTaskMax = generator.pickOrNone([3_000_000])
         settings.drainEvery = generator.pickOrNone([2_000_000])

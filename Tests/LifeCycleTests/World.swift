@@ -230,10 +230,10 @@ struct World {
         case .measureMemory(let numbers):
             let sizes = numbers.map { ($0, UInt64($0.rawValue % 7) << 24) }
             pending.append(.memoryMeasured(Dictionary(uniqueKeysWithValues: sizes)))
-        case .pageOut(let number):
+        case .pageOut(let number, _):
             try require(told[number]?.state == .suspended, "\(number) is pushed out and not suspended")
             try require(machine.settings.mode == .enforce, "\(number) is pushed out in observe")
-            pending.append(.pagedOut(number))
+            pending.append(.pagedOut(number, bytes: UInt64(number.rawValue % 3) << 22))
         case .willReclaim(let number):
             try allowReclaim(number, in: .background)
         case .reclaim(let number):

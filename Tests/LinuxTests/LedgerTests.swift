@@ -386,6 +386,36 @@ struct LedgerTests {
         #expect(second.takeNotes() == [])
     }
 
+    @Test(
+        "memory is protected, a share of the machine's, and given back; more of its own stays, and so does another's word",
+        arguments: ["0\n", "4096\n", "max\n"])
+    func protection(_ own: String) throws {
+        let tree = try MadeUpTree(["app/memory.low": own, "bare/cgroup.procs": ""])
+        let child = try Child.idle()
+        var ledger = try ledger(child)
+        let row = ResourceRow(memoryLow: 2_000)
+        let ours = "\(Int(CgroupShares.pages(2_000)) * Int(getpagesize()))"
+        #expect(CgroupShares.pages(10_000) > 5 * CgroupShares.pages(1_999))
+        ledger.apply(row, cgroup: tree.root + "/app", isForeign: nobody)
+        #expect(try tree.text("app/memory.low") == (own == "max\n" ? own : ours))
+        #expect(ledger.protectedCgroup == (own == "max\n" ? nil : tree.root + "/app"))
+        var second = try self.ledger(child)
+        second.adopt(ledger.entries)
+        #expect(second.entries == ledger.entries && second.protectedCgroup == ledger.protectedCgroup)
+        second.apply(ResourceRow(), cgroup: tree.root + "/app", isForeign: nobody)
+        #expect(try tree.text("app/memory.low") == (own == "max\n" ? own : String(own.dropLast())))
+        #expect(second.protectedCgroup == nil && second.takeNotes() == [])
+
+        second.apply(row, cgroup: tree.root + "/app", isForeign: nobody)
+        try tree.write("8192\n", to: "app/memory.low")
+        second.apply(row, cgroup: tree.root + "/app", isForeign: nobody)
+        second.putBack(isForeign: nobody)
+        #expect(try tree.text("app/memory.low") == "8192\n" && second.takeNotes().count == 1)
+        // Where there is no memory controller.
+        second.apply(row, cgroup: tree.root + "/bare", isForeign: nobody)
+        #expect(second.protectedCgroup == nil && second.takeNotes().count == 1)
+    }
+
     @Test("a weight that somebody else has set is left alone")
     func foreignWeight() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n", "app/io.weight": "default 100\n"])
@@ -440,7 +470,9 @@ extension ResourceLedger {
         _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
         writeDown: (ResourceLedger) -> Void = { _ in }
     ) {
-        guard var changes = plan(row, cgroup: cgroup, isForeign: isForeign), !changes.isEmpty else { return }
+        guard var changes = plan(row, cgroup: cgroup, memoryCgroup: cgroup, isForeign: isForeign),
+            !changes.isEmpty
+        else { return }
         writeDown(self)
         carryOut(&changes)
     }

@@ -80,6 +80,54 @@ struct MemoryReturnTests {
     }
 
     @Test(
+        "page-out of files drops what it has mapped alone, and leaves its own memory and what others have mapped, too",
+        .enabled(if: Machine.hasPython && Machine.isRoot, "needs root and python3"))
+    func pageOutFiles() throws {
+        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
+        func holder(_ name: String, _ bytes: Int) throws -> Child {
+            let child = try Child(
+                python: """
+                    import mmap
+                    file = os.open("\(tree.root)/\(name)", os.O_RDWR | os.O_CREAT)
+                    os.ftruncate(file, 0)
+                    os.ftruncate(file, \(bytes))
+                    held = mmap.mmap(file, \(bytes), flags=mmap.MAP_SHARED)
+                    held.write(b"x" * \(bytes))
+                    own = bytearray(b"x" * (8 << 20))
+                    os.fsync(file)
+                    say("held")
+                    if sys.stdin.readline(): say(str(sum(held[::4096])))
+                    hold()
+                    """)
+            _ = try child.line()
+            return child
+        }
+        let alone = try holder("alone", 32 << 20)
+        let before = try proc.memory(of: alone.pid)
+        #expect(before.files >= 32 << 20)
+        let outcome = try PageOut.perform(on: proc.identity(of: alone.pid), owner: geteuid(), .files)
+        #expect(outcome.released >= 24 << 20 && outcome.after.files < 16 << 20)
+        #expect(outcome.after.anonymous >= 8 << 20)
+        // It has all of it when it reads again.
+        alone.tell("sum")
+        #expect(try alone.line() == "\(0x78 * (32 << 8))")
+
+        let shared = try holder("shared", 16 << 20)
+        let other = try Child(
+            python: """
+                import mmap
+                file = os.open("\(tree.root)/shared", os.O_RDONLY)
+                held = mmap.mmap(file, 16 << 20, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+                sum(held[::4096])
+                say("held")
+                hold()
+                """)
+        _ = try other.line()
+        _ = try PageOut.perform(on: proc.identity(of: shared.pid), owner: geteuid(), .files)
+        #expect(try proc.memory(of: other.pid).files >= 16 << 20)
+    }
+
+    @Test(
         "which ranges are worth it",
         arguments: [
             ("55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]", 0x21000),
@@ -88,16 +136,42 @@ struct MemoryReturnTests {
             ("7f0000000000-7f0000100000 rw-p 00000000 00:00 0    [anon:arena]", 0x100000),
             ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ", 0),
             ("7f0000000000-7f0000100000 ---p 00000000 00:00 0 ", 0),
-            ("7f0000000000-7f0000100000 rw-s 00000000 00:01 7    /dev/zero (deleted)", 0),
-            ("7f0000000000-7f0000100000 rw-p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
+            ("7f0000000000-7f0000100000 rw-s 00000000 00:01 7    /dev/zero (deleted)", 0x100000),
+            ("7f0000000000-7f0000100000 rw-p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0x100000),
+            ("7f0000000000-7f0000001000 r-xp 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
+            ("7f0000000000-7f0000100000 ---p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
             ("7ffe00000000-7ffe00021000 r--p 00000000 00:00 0    [vvar]", 0),
             ("7f0000100000-7f0000000000 rw-p 00000000 00:00 0 ", 0),
             ("7f0000000000-7f0000", 0),
         ])
     func ranges(line: String, length: Int) {
-        var line = line
-        let range = line.withUTF8 { PageOut.Mapping(parsing: UnsafeRawBufferPointer($0))?.worthwhileRange }
-        #expect(range?.iov_len ?? 0 == length)
+        func worthwhile(_ extent: PageOut.Extent) -> Int {
+            var line = line
+            let range = line.withUTF8 {
+                PageOut.Mapping(parsing: UnsafeRawBufferPointer($0))?.worthwhileRange(extent)
+            }
+            return range?.iov_len ?? 0
+        }
+        #expect(worthwhile(.everything) == length)
+        #expect(worthwhile(.files) == (line.contains("/") ? length : 0))
+    }
+
+    @Test(
+        "reclaim of files asks for as many bytes as there are of files, without swap; for none where there are none"
+    )
+    func reclaimFiles() throws {
+        let tree = try MadeUpTree([
+            "a/memory.reclaim": "", "a/memory.current": "9999\n",
+            "a/memory.stat": "anon 5\ninactive_file 4096\nactive_file 8192\n",
+            "b/memory.reclaim": "", "b/memory.current": "9999\n",
+            "b/memory.stat": "anon 5\ninactive_file 0\nactive_file 0\n",
+        ])
+        #expect(try place("a", tree).reclaimFiles() == 0)
+        let asked = try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8)
+        #expect(asked == "12288 swappiness=0")
+        #expect(try place("b", tree).reclaimFiles() == 0)
+        #expect(try String(contentsOfFile: tree.root + "/b/memory.reclaim", encoding: .utf8) == "")
+        #expect(failure { _ = try place("c", tree).reclaimFiles() }?.isNoSuchFile == true)
     }
 
     @Test("reclaim writes what is asked, and measures")

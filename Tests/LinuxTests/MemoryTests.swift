@@ -51,6 +51,87 @@ struct MemoryTests {
         #expect(failure { _ = try CPUPageLists(root: tree.root + "/none") }?.isNoSuchFile == true)
     }
 
+    @Test("how file pages come and go, from a made-up tree; what is missing is told")
+    func fileCache() throws {
+        let lines = [
+            "nr_free_pages 9", "nr_zone_inactive_file 99", "nr_inactive_anon 9", "nr_inactive_file 3",
+            "nr_active_file 4", "workingset_nodes 9", "workingset_refault_anon 9",
+            "workingset_refault_file 5",
+            "workingset_activate_file 9", "pgsteal_kswapd 9", "pgsteal_anon 9", "pgsteal_file 6",
+            "oom_kill 9",
+        ]
+        func text(_ change: (String) -> String?) -> String {
+            lines.compactMap(change).joined(separator: "\n") + "\n"
+        }
+        var files = ["vmstat": text { $0 }]
+        files["old/vmstat"] = text { $0.replacingOccurrences(of: "refault_file", with: "refault") }
+        let needed = ["nr_inactive_file", "nr_active_file", "workingset_refault_file", "pgsteal_file"]
+        for name in needed { files["\(name)/vmstat"] = text { $0.hasPrefix(name + " ") ? nil : $0 } }
+        files["broken/vmstat"] = text { $0 == "pgsteal_file 6" ? "pgsteal_file x" : $0 }
+        let tree = try MadeUpTree(files)
+        let page = UInt64(getpagesize())
+        let expected = FileCacheCounters.Figures(cached: 7 * page, evicted: 6 * page, refaulted: 5 * page)
+        #expect(try FileCacheCounters(root: tree.root).read() == expected)
+        #expect(try FileCacheCounters(root: tree.root + "/old").read() == expected)
+        for name in needed + ["broken"] {
+            #expect(
+                failure { _ = try FileCacheCounters(root: "\(tree.root)/\(name)").read() }?.errno == EBADMSG)
+        }
+        #expect(failure { _ = try FileCacheCounters(root: tree.root + "/none") }?.isNoSuchFile == true)
+    }
+
+    @Test(
+        "a file that is larger than its reader's limit is taken and read back, again and again",
+        .enabled(if: Machine.canLimitMemory && Machine.hasPython, "needs a memory limit and python3"))
+    func thrashing() throws {
+        let counters = try FileCacheCounters()
+        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
+        let limit = try MemoryLimit(bytes: 16 << 20)
+        let child = try Child(
+            python: """
+                file = os.open("\(tree.root)/large", os.O_RDWR | os.O_CREAT)
+                for _ in range(64): os.write(file, b"x" * (1 << 20))
+                os.fsync(file)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                say("written")
+                while sys.stdin.readline():
+                    for block in range(0, 64 << 20, 1 << 20): os.pread(file, 1 << 20, block)
+                    say("read")
+                """)
+        _ = try child.line()
+        try limit.take(child.pid)
+        child.tell("go")
+        _ = try child.line()
+        let before = try counters.read()
+        child.tell("go")
+        _ = try child.line()
+        let after = try counters.read()
+        #expect(after.evicted >= before.evicted + 32 << 20 && after.refaulted >= before.refaulted + 32 << 20)
+        #expect(after.cached > 0)
+    }
+
+    @Test("a cgroup's own file pages, and how long it waited, from a made-up tree")
+    func workingSet() throws {
+        let statistics =
+            "anon 100\ninactive_anon 9\nfile 900\ninactive_file 300\nactive_file 200\nworkingset_refault_anon 8\n"
+        let pressure =
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
+        let tree = try MadeUpTree([
+            "a/memory.stat": statistics + "workingset_refault_file 3\n", "a/memory.pressure": pressure,
+            "old/memory.stat": statistics + "workingset_refault 3\n", "old/memory.pressure": pressure,
+            "b/memory.stat": statistics, "b/memory.pressure": pressure,
+            "c/memory.pressure": pressure, "d/memory.stat": statistics,
+        ])
+        let expected = CgroupWorkingSet.Figures(
+            cached: 500, refaulted: 3 * UInt64(getpagesize()), waited: 77)
+        #expect(try CgroupWorkingSet(place("a", tree)).read() == expected)
+        #expect(try CgroupWorkingSet(place("old", tree)).read() == expected)
+        #expect(failure { _ = try CgroupWorkingSet(place("b", tree)).read() }?.errno == EBADMSG)
+        for name in ["c", "d", "none"] {
+            #expect(failure { _ = try CgroupWorkingSet(place(name, tree)) }?.isNoSuchFile == true)
+        }
+    }
+
     @Test("a cgroup's room below its limit, from a made-up tree")
     func cgroup() throws {
         let statistics = "anon 100\nfile 900\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\nx 1\n"

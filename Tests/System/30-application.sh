@@ -8,7 +8,24 @@ register org.example.Walker "$walker" suspension s automatic
 same 'registered by its user' background "$(state "$app")"
 report SetFocus u "$walker"
 same 'with the focus' active "$(state "$app")"
-report SetFocus u 0
+# Of the cgroup and of each slice above it, once each.
+lows() {
+    local place=$cgroup
+    while [ "$place" != /sys/fs/cgroup ]; do
+        cat "$place/memory.low"
+        place=${place%/*}
+    done | sort -u
+}
+if [ -e "$cgroup/memory.low" ]; then
+    check 'its memory is protected, and the slices above let it be' \
+        test "$(lows | wc -l)" = 1 -a "$(lows | head -n 1)" -gt 16777216
+    report SetFocus u 0
+    same 'no longer than it has the focus' 0 "$(lows)"
+else
+    skip 'its memory is protected, and the slices above let it be' 'no memory controller here'
+    skip 'no longer than it has the focus' 'no memory controller here'
+    report SetFocus u 0
+fi
 same 'without' inactive "$(state "$app")"
 report SetMinimized ub "$walker" true
 check 'minimized, it is suspended after its grace' await "$told" 'org.example.Walker .*background → suspended'

@@ -88,6 +88,7 @@ public struct Configuration {
                 Row("Warning", .trigger, \.settings.pressure.warning),
                 Row("Critical", .trigger, \.settings.pressure.critical),
                 Row("CriticalAvailable", .amount, \.settings.pressure.criticalAvailable),
+                Row("ThrashingLimit", .limit, \.settings.pressure.thrashingLimit),
                 Row("KillWaitSec", .finiteSpan, \.settings.pressure.killWait),
                 Row("TerminateGraceSec", .finiteSpan, \.settings.pressure.terminateGrace),
                 Row("KillsPerEvent", .count, \.settings.pressure.killsPerEvent),
@@ -109,6 +110,7 @@ public struct Configuration {
         return [
             Row("CPUWeight", .number(CgroupShares.range), path.appending(path: \.cpuWeight)),
             Row("IOWeight", .number(CgroupShares.range), path.appending(path: \.ioWeight)),
+            Row("MemoryLow", .protection, path.appending(path: \.memoryLow)),
             Row("OOMScoreAdjust", .number(OOMScoreAdjustment.range), path.appending(path: \.oomScoreAdjust)),
             Row("Nice", .number(Niceness.range), path.appending(path: \.nice)),
             Row("IOSchedulingClass", .ioClass, path.appending(path: \.ioClass)),

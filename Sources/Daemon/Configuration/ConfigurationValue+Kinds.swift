@@ -49,6 +49,27 @@ extension ConfigurationValue where Value == UInt64? {
     }
 }
 
+extension ConfigurationValue where Value == UInt32? {
+    /// Hundredths of a per cent; nil is `infinity`.
+    static var limit: Self {
+        Self("is no limit (10%, infinity)") { text in
+            if text == "infinity" { return .some(nil) }
+            guard case .share(let share)? = PressureSettings.Amount(text) else { return nil }
+            return share
+        }
+    }
+}
+
+extension ConfigurationValue where Value == UInt32 {
+    /// Hundredths of a per cent: more than a half for one would leave the others nothing to work with.
+    static var protection: Self {
+        Self("is no share of the memory, up to 50%") { text in
+            guard case .share(let share)? = PressureSettings.Amount(text), share <= 5_000 else { return nil }
+            return share
+        }
+    }
+}
+
 extension PressureSettings.Trigger {
     /// `some 70ms 1s`: whose stall, how much, within how much time.
     fileprivate init?(_ text: String) {

@@ -8,8 +8,9 @@ struct ResourceTable: Equatable, Sendable {
     /// Twice its siblings' processor and disk time in its own cgroup: 100 is what a unit has that says
     /// nothing (systemd.resource-control(5)), and most of them are no applications of ours. Nothing is added
     /// to nice values: no process is put above what its user may give it, so that nothing is left above
-    /// should we be killed.
-    var active = ResourceRow(cpuWeight: 200, ioWeight: 200)
+    /// should we be killed. A fifth of the memory is taken from it last: what most applications use at once, and no more
+    /// than what leaves the rest of the machine able to work.
+    var active = ResourceRow(cpuWeight: 200, ioWeight: 200, memoryLow: 2_000)
     /// As a unit that says nothing.
     var inactive = ResourceRow(cpuWeight: 100, ioWeight: 100)
     /// A fifth of its siblings' time. Nice 7 is the same in the scheduler's own table: a nice step is a

@@ -18,6 +18,9 @@ final class PressureSensor {
     private let report: (Fact) -> Void
     private let machine: MemoryInfo?
     private let cpuLists: CPUPageLists?
+    private let fileCache: FileCacheCounters?
+    private let front: (PressureSource) -> FrontSensor.Front?
+    private let fronts = FrontSensor()
     private var watched: [PressureSource: Watched] = [:]
     private var settings: PressureSettings?
     private var users: Set<UInt32> = []
@@ -79,9 +82,12 @@ final class PressureSensor {
 
     private static let machineFile = "/proc/pressure/memory"
 
+    /// - Parameter front: the active application that a source concerns, where it is the only one.
     init(
-        loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal, report: @escaping (Fact) -> Void
+        loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal,
+        front: @escaping (PressureSource) -> FrontSensor.Front?, report: @escaping (Fact) -> Void
     ) {
+        self.front = front
         self.handed = handed
         self.loop = loop
         self.proc = proc
@@ -90,6 +96,7 @@ final class PressureSensor {
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
         machine = try? MemoryInfo(root: proc.root)
         cpuLists = try? CPUPageLists(root: proc.root)
+        fileCache = try? FileCacheCounters(root: proc.root)
         openAlarm()
     }
 
@@ -116,6 +123,8 @@ final class PressureSensor {
 
     /// Answers `alarmMemory`.
     func alarm(_ source: PressureSource, after bytes: UInt64?) {
+        // An event is over, or begins.
+        fronts.forget()
         guard alarms[source] != bytes else { return }
         alarms[source] = bytes
         arm()
@@ -178,7 +187,7 @@ final class PressureSensor {
     func sample(_ source: PressureSource) {
         guard let entry = watched[source] else { return }
         do {
-            report(.memorySampled(source, try read(entry.headroom)))
+            report(.memorySampled(source, try read(entry, source)))
         } catch {
             // The cgroup is gone, and with it whoever wanted its memory.
             lose(source, "\(error)")
@@ -196,13 +205,13 @@ final class PressureSensor {
     /// What is left of the machine's memory, in bytes.
     var available: UInt64? { (try? machine?.read())??.available }
 
-    private func read(_ headroom: Headroom) throws -> MemorySample {
+    private func read(_ entry: Watched, _ source: PressureSource) throws -> MemorySample {
         guard let machine else {
             throw KernelFailure(operation: "open", subject: "\(proc.root)/meminfo", errno: ENOENT)
         }
         let figures = try machine.read()
         let own: CgroupMemory.Figures? =
-            switch headroom {
+            switch entry.headroom {
             case .machine: nil
             case .cgroup(let memory): try memory.read()
             }
@@ -213,7 +222,9 @@ final class PressureSensor {
         }
         return MemorySample(
             available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
-            swapFree: figures.swapFree, perCPU: (try? cpuLists?.read()) ?? 0)
+            swapFree: figures.swapFree, perCPU: (try? cpuLists?.read()) ?? 0,
+            waited: (try? entry.stalls.read())?.some ?? 0,
+            files: (try? fileCache?.read()).map(FileCache.init), front: fronts.read(front(source)))
     }
 
     // MARK: What is watched
@@ -281,6 +292,12 @@ final class PressureSensor {
         if let user = source.user { users.remove(user) }
         journal.log(.notice, "memory pressure is no longer watched by \(source): \(why)")
         report(.pressureSources(Array(watched.keys)))
+    }
+}
+
+extension FileCache {
+    fileprivate init(_ figures: FileCacheCounters.Figures) {
+        self.init(cached: figures.cached, evicted: figures.evicted, refaulted: figures.refaulted)
     }
 }
 

@@ -104,7 +104,7 @@ final class Reclaimer {
 
     // MARK: Pushing out
 
-    func pageOut(_ number: ApplicationNumber) {
+    func pageOut(_ number: ApplicationNumber, _ extent: PageOutExtent) {
         guard let application = table[number], standings.stands(number) == true else {
             report(.pagedOut(number))
             return
@@ -116,12 +116,17 @@ final class Reclaimer {
         let isUnderWay = submit(.pageOut(number)) {
             do throws(KernelFailure) {
                 if hasController, let cgroup {
-                    let all = try cgroup.memoryCurrent()
-                    return .pagedOut(bytes: try cgroup.reclaim(all), failure: nil)
+                    let bytes =
+                        switch extent {
+                        case .files: try cgroup.reclaimFiles()
+                        case .everything: try cgroup.reclaim(cgroup.memoryCurrent())
+                        }
+                    return .pagedOut(bytes: bytes, failure: nil)
                 }
                 var bytes: UInt64 = 0
+                let what: PageOut.Extent = extent == .files ? .files : .everything
                 for member in Extent.members(of: main, proc: proc, isForeign: foreign.contains) {
-                    bytes &+= try PageOut.perform(on: member, owner: user, proc: proc).released
+                    bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc).released
                 }
                 return .pagedOut(bytes: bytes, failure: nil)
             } catch {
@@ -226,7 +231,7 @@ final class Reclaimer {
                 self.sizes = sizes
                 report(.memoryMeasured(sizes, members: members))
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
-                report(.pagedOut(number))
+                report(.pagedOut(number, bytes: bytes))
                 guard let application = table[number] else { continue }
                 let text =
                     failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"

@@ -8,6 +8,17 @@ extension Machine {
     /// What the end of an application would bring, where an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
+    /// The active application that a source concerns; nil: none is, or several are, each in a session of its own.
+    public func front(of source: PressureSource) -> ApplicationNumber? {
+        var found: ApplicationNumber?
+        for application in applications.values
+        where application.state == .active && source.concerns(application) {
+            if found != nil { return nil }
+            found = application.number
+        }
+        return found
+    }
+
     /// `Mode=observe`: how many bytes the end of this application would have given back, where the present memory
     /// event would have ended it; nil otherwise.
     public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
@@ -70,11 +81,10 @@ extension Machine {
         guard var gauge = pressure.gauges[source] else { return }
         if !gauge.isEpisodeOpen {
             let bytes = gauge.looked(at: sample, at: step.now, settings.pressure)
-            step.effects.append(.alarmMemory(source, after: bytes))
-            guard bytes == nil else { return }
-            willOpen()
+            if bytes == nil { willOpen() }
             pressure.gauges[source] = gauge
-            expirePressure()
+            step.effects.append(.alarmMemory(source, after: bytes))
+            if bytes == nil { expirePressure() }
             return
         }
         let before = gauge.level
@@ -100,9 +110,19 @@ extension Machine {
         relieve()
     }
 
-    mutating func pagedOut(_ number: ApplicationNumber) {
+    mutating func pagedOut(_ number: ApplicationNumber, _ bytes: UInt64) {
         guard pressure.beingPagedOut.remove(number) != nil else { return }
+        pressure.broughtByPageOut += bytes
         pageOut()
+        guard pressure.beingPagedOut.isEmpty else { return }
+        if pressure.broughtByPageOut >= Pressure.noticeablePageOut {
+            forgetChurn()
+        }
+        pressure.broughtByPageOut = 0
+        pressure.pageOutsWaitedUntil = nil
+        // Who waited for that is looked at without delay.
+        for source in pressure.gauges.keys { pressure.gauges[source]?.hasten(step.now) }
+        expirePressure()
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
@@ -129,6 +149,8 @@ extension Machine {
             pressure.pagedOut[number] = nil
             pressure.promised[number] = nil
             pressure.excluded.remove(number)
+            // Also one that was given up: what it had has come free only now.
+            forgetChurn()
         }
         guard pressure.victim?.number == number else { return }
         pressure.victim = nil
@@ -139,6 +161,7 @@ extension Machine {
         concludeLevel()
         if let victim = pressure.victim, victim.deadline <= step.now {
             pressure.victim = nil
+            forgetChurn()
             if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
             step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             lookAgain()
@@ -214,6 +237,10 @@ extension Machine {
         updateAnnouncing(number, .pressure) {
             $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
         }
+    }
+
+    private mutating func forgetChurn() {
+        for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
     }
 
     private mutating func lookAgain() {

@@ -11,23 +11,29 @@ extension Machine {
     /// A few at a time: ends and measurements wait behind them.
     mutating func pageOut() {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
-        let sources = pressure.gauges.filter { entry in
-            entry.value.level > .normal && (entry.value.sample?.swapTotal ?? 0) > 0
-        }.keys
-        if sources.isEmpty { return }
-        let suspended = applications.values.filter { application in
-            application.state == .suspended && !application.isTerminating
-                && pressure.pagedOut[application.number] != application.stateSince
-                && !pressure.beingPagedOut.contains(application.number)
-                && pressure.sizes[application.number, default: 0] > Pressure.leastPageOut
-                && sources.contains { isPayer(application, of: $0) }
+        let gauges = pressure.gauges.filter { $0.value.level > .normal }
+        let withSwap = gauges.filter { ($0.value.sample?.swapTotal ?? 0) > 0 }.keys
+        let without = gauges.filter { $0.value.wantsFilePages(settings.pressure) }.keys
+        if withSwap.isEmpty, without.isEmpty { return }
+        let suspended = applications.values.compactMap { application -> (Application, PageOutExtent)? in
+            guard application.state == .suspended, !application.isTerminating,
+                pressure.pagedOut[application.number] != application.stateSince,
+                !pressure.beingPagedOut.contains(application.number)
+            else { return nil }
+            if withSwap.contains(where: { isPayer(application, of: $0) }) {
+                let isWorthwhile = pressure.sizes[application.number, default: 0] > Pressure.leastPageOut
+                return isWorthwhile ? (application, .everything) : nil
+            }
+            return without.contains { isPayer(application, of: $0) } ? (application, .files) : nil
         }
-        for application in suspended.sorted(by: { ($0.stateSince, $0.number) < ($1.stateSince, $1.number) })
-            .prefix(Pressure.mostPageOuts - pressure.beingPagedOut.count)
-        {
+        let order = suspended.sorted { ($0.0.stateSince, $0.0.number) < ($1.0.stateSince, $1.0.number) }
+        if pressure.beingPagedOut.isEmpty, !order.isEmpty, pressure.pageOutsWaitedUntil == nil {
+            pressure.pageOutsWaitedUntil = step.now + Pressure.pageOutWait
+        }
+        for (application, extent) in order.prefix(Pressure.mostPageOuts - pressure.beingPagedOut.count) {
             pressure.pagedOut[application.number] = application.stateSince
             pressure.beingPagedOut.insert(application.number)
-            step.effects.append(.pageOut(application.number))
+            step.effects.append(.pageOut(application.number, extent))
         }
     }
 
@@ -40,7 +46,7 @@ extension Machine {
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
                 at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
-                settings.pressure)
+                hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)
             // Nobody knows yet what is in a cgroup that nobody has looked into.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
             let victim = victim(of: source)

@@ -25,6 +25,10 @@ struct Pressure: Equatable, Sendable {
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
     /// Whose memory is being pushed out.
     var beingPagedOut: Set<ApplicationNumber> = []
+    /// Bytes that those have brought which are over, since none was under way.
+    var broughtByPageOut: UInt64 = 0
+    /// Nobody is ended for pages in use before, as long as some are under way.
+    var pageOutsWaitedUntil: Microseconds?
     /// How many each source has cost: what one user's slice does is not counted for the others.
     var kills: [PressureSource: Int] = [:]
     /// `Mode=observe`: what those said to be ended would have brought.
@@ -43,6 +47,11 @@ struct Pressure: Equatable, Sendable {
     /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
 
+    /// What is worth to see what comes of it: less is used up in a moment.
+    static let noticeablePageOut: UInt64 = 4 << 20
+    /// Page-outs are not waited for longer.
+    static let pageOutWait: Microseconds = 500_000
+
     /// Page-outs under way: ends and measurements wait behind them.
     static let mostPageOuts = 4
 
@@ -52,6 +61,11 @@ struct Pressure: Equatable, Sendable {
         kills.contains { kill in
             kill.value > 0 && (kill.key == source || gauges[kill.key]?.sample?.isLimited == false)
         }
+    }
+
+    /// Whether something may still be had that nobody has to be ended for.
+    func awaitsPageOuts(_ now: Microseconds) -> Bool {
+        !beingPagedOut.isEmpty && pageOutsWaitedUntil.map { now < $0 } ?? false
     }
 
     var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }

@@ -17,6 +17,13 @@ public struct PressureGauge: Equatable, Sendable {
     public private(set) var nextSample: Microseconds?
     fileprivate var episode: Episode?
     private var changedAt: Microseconds?
+    /// While no episode is open, what was found when the memory was looked at last.
+    private var lastLook: Look?
+
+    private struct Look: Equatable, Sendable {
+        var sample: MemorySample
+        var time: Microseconds
+    }
 
     /// Least time between two changes of the level, and of calm before it falls.
     static let rest: Microseconds = 2_000_000
@@ -54,6 +61,8 @@ public struct PressureGauge: Equatable, Sendable {
         var sampledAt: Microseconds = 0
         /// Bytes a second; negative: it rises.
         var fall = 0.0
+        /// How fast file pages go and come.
+        var churn = FileChurn()
         /// Since when the level has no reason to be as high as it is,
         var lowSince: Microseconds?
         /// and the highest that there was a reason for since.
@@ -70,6 +79,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// A trigger has fired.
     mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
         var open = episode ?? Episode(triggeredAt: now)
+        lastLook = nil
         open.triggeredAt = now
         open.owesAnswer = true
         if trigger == .critical {
@@ -86,17 +96,35 @@ public struct PressureGauge: Equatable, Sendable {
         -> UInt64?
     {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
-        if sample.available < Self.near(critical, of: sample.total) {
-            episode = Episode(triggeredAt: now)
+        let before = lastLook
+        lastLook = Look(sample: sample, time: now)
+        var open = Episode(triggeredAt: now)
+        if let before { open.churn.take(before.sample, sample, span: Double(now - before.time) / 1_000_000) }
+        if sample.available < Self.near(critical, of: sample.total)
+            || ThrashingPolicy.isThrashing(
+                open.churn, sample, critical: critical, limit: settings.thrashingLimit)
+        {
+            open.sample = sample
+            open.sampledAt = now
+            episode = open
+            lastLook = nil
             nextSample = now
             return nil
         }
         // Half of the way, and again: a few looks while memory falls, none while it does not.
-        return max((sample.available - critical) / 2, Self.leastMargin / 2)
+        let half = (sample.available - critical) / 2
+        // The pages of files go now, and it is soon told which of them come back.
+        let isEvicting = open.churn.evicting > 0 && ThrashingPolicy.isShort(sample, critical)
+        return max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
     }
 
     /// A sample is on its way.
     mutating func willSample() { nextSample = nil }
+
+    /// The next sample need not wait.
+    mutating func hasten(_ now: Microseconds) {
+        if nextSample != nil { nextSample = now }
+    }
 
     /// Something has changed that is worth a look: an application has ended.
     mutating func sampleNow(_ now: Microseconds) {
@@ -133,6 +161,13 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
+    /// Whether the pages of files may be what there is to give: an episode is open, there is no swap, and so little is left
+    /// that those in use are next.
+    func wantsFilePages(_ settings: PressureSettings) -> Bool {
+        guard level > .normal, let sample = episode?.sample, sample.swapTotal == 0 else { return false }
+        return ThrashingPolicy.isShort(sample, settings.criticalAvailable.bytes(of: sample.total))
+    }
+
     /// Whether an application must give memory back now: memory is critical, and a process already waits for it or will
     /// in a moment, or three fifths of the critical amount are gone. Low memory alone is no reason, nor is a stall alone: any
     /// user can stall in a cgroup that they throttle themselves.
@@ -140,8 +175,10 @@ public struct PressureGauge: Equatable, Sendable {
     /// - Parameters:
     ///   - promised: bytes that count as given back already.
     ///   - hasEnded: somebody has given memory back in this event.
+    ///   - hasCheaper: there is something to be had that nobody has to be ended for.
     func wantsRelief(
-        at now: Microseconds, promised: UInt64, hasEnded: Bool, _ settings: PressureSettings
+        at now: Microseconds, promised: UInt64, hasEnded: Bool, hasCheaper: Bool = false,
+        _ settings: PressureSettings
     ) -> Bool {
         guard let episode, let sample = episode.sample, !episode.isOutOfDate, level == .critical else {
             return false
@@ -154,6 +191,7 @@ public struct PressureGauge: Equatable, Sendable {
             if Double(left) < episode.fall * haste { return true }
             if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
         }
+        if !hasCheaper, promised == 0, episode.isThrashing(sample, settings) { return true }
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
         else { return false }
@@ -165,7 +203,11 @@ public struct PressureGauge: Equatable, Sendable {
     mutating func relieved() {
         episode?.owesRelief = false
         episode?.owesAnswer = false
+        forgetChurn()
     }
+
+    /// There is more room: what was read back until now says nothing of what is needed then.
+    mutating func forgetChurn() { episode?.churn = FileChurn() }
 
     private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
 
@@ -180,7 +222,9 @@ public struct PressureGauge: Equatable, Sendable {
         guard let sample = episode.sample else { return level }
         let isStalled = episode.stalledAt.map { now - $0 <= settings.critical.window } ?? false
         let margin = level == .critical ? critical / 4 * UInt64(Self.relieved) : critical
-        if isStalled || sample.available < margin { return .critical }
+        if isStalled || sample.available < margin || episode.isThrashing(sample, settings) {
+            return .critical
+        }
         let isCalm = now - episode.triggeredAt >= max(Self.rest, 2 * settings.warning.window)
         let isAmple = sample.available >= Self.ample(critical, of: sample.total)
         let isLasting =
@@ -207,6 +251,10 @@ public struct PressureGauge: Equatable, Sendable {
 
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
+        // Pages in use may be next: that is told within some tenths of a second.
+        if episode.churn.evicting >= ThrashingPolicy.leastChurn, ThrashingPolicy.isShort(sample, critical) {
+            return Self.pauseInNeed
+        }
         let isFalling = episode.fall > Self.noticeableFall
         if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
         guard sample.available > critical else {
@@ -221,6 +269,12 @@ public struct PressureGauge: Equatable, Sendable {
 }
 
 extension PressureGauge.Episode {
+    fileprivate func isThrashing(_ sample: MemorySample, _ settings: PressureSettings) -> Bool {
+        ThrashingPolicy.isThrashing(
+            churn, sample, critical: settings.criticalAvailable.bytes(of: sample.total),
+            limit: settings.thrashingLimit)
+    }
+
     fileprivate mutating func take(_ sample: MemorySample, at now: Microseconds) {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
@@ -228,6 +282,8 @@ extension PressureGauge.Episode {
             // Memory is taken in bursts, and what was long ago weighs less: half of it is forgotten in 500 ms.
             // What was given back by an end says nothing of the pace at which others take.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
+            // What was taken until then says nothing, either.
+            if !isOutOfDate { churn.take(before, sample, span: span) }
         }
         self.sample = sample
         isOutOfDate = false

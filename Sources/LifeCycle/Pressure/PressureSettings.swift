@@ -46,6 +46,9 @@ public struct PressureSettings: Equatable, Sendable {
     public var critical = Trigger(.full, 700_000, in: 1_000_000)
     /// Below so much MemAvailable it is critical, whatever PSI says.
     public var criticalAvailable = Amount.share(500)
+    /// `ThrashingLimit`: so much of the file cache is taken and read back within a second, in hundredths of a per cent;
+    /// nil: nobody is ended for it.
+    public var thrashingLimit: UInt32? = 1_000
     /// PSI files to watch; empty: the machine's and, where they have one, each user slice's.
     public var sources: [String] = []
     /// How long a killed application may take to be gone before the next is looked at. lmkd waits 100 ms.

@@ -32,12 +32,21 @@ public struct MemorySample: Equatable, Sendable {
     public var perCPU: UInt64
     /// It is the headroom of a cgroup below its own limit, not the machine's.
     public var isLimited: Bool
+    /// Microseconds in which somebody waited for memory, by the source's PSI file, since it began.
+    public var waited: UInt64
+    /// The machine's file pages; nil: not known, or it is of a cgroup below its own limit.
+    public var files: FileCache?
+    /// The active application's, where it has a cgroup of its own with a memory controller.
+    public var front: FrontMemory?
 
     /// - Parameter swapFree: nil: all of it.
     public init(
         available: UInt64, total: UInt64, swapTotal: UInt64, swapFree: UInt64? = nil, perCPU: UInt64 = 0,
-        isLimited: Bool = false
+        isLimited: Bool = false, waited: UInt64 = 0, files: FileCache? = nil, front: FrontMemory? = nil
     ) {
+        self.waited = waited
+        self.files = files
+        self.front = front
         self.available = available
         self.total = total
         self.swapTotal = swapTotal

@@ -9,16 +9,46 @@ extension Cgroup {
     ///
     /// - Returns: by how many bytes `memory.current` fell. What goes on in the cgroup meanwhile counts, too.
     public func reclaim(_ bytes: UInt64) throws(KernelFailure) -> UInt64 {
-        let path = "\(directory)/memory.reclaim"
-        let file = try Descriptor.open(path, O_WRONLY | O_TRUNC | O_NOFOLLOW)
+        let before = try memoryCurrent()
+        try demand("\(bytes)")
+        let after = try memoryCurrent()
+        return before > after ? before - after : 0
+    }
+
+    /// The same of its page cache alone, all of it.
+    public func reclaimFiles() throws(KernelFailure) -> UInt64 {
+        let cached = try cachedFiles()
+        if cached == 0 { return 0 }
         let before = try memoryCurrent()
         do throws(KernelFailure) {
-            try Files.write("\(bytes)", to: file, named: path)
+            try demand("\(cached) swappiness=0")
+        } catch {
+            // Linux 6.8 and older know of no swappiness here.
+            guard error.errno == EINVAL else { throw error }
+            try demand("\(cached)")
+        }
+        let after = try memoryCurrent()
+        return before > after ? before - after : 0
+    }
+
+    /// Bytes of files that it and all below have in memory: `active_file` and `inactive_file` of `memory.stat`.
+    private func cachedFiles() throws(KernelFailure) -> UInt64 {
+        var sum: UInt64 = 0
+        try Files.forEachLine(of: "\(directory)/memory.stat") { line in
+            if line.take("active_file ") || line.take("inactive_file ") { sum &+= line.unsigned() ?? 0 }
+            return true
+        }
+        return sum
+    }
+
+    private func demand(_ text: String) throws(KernelFailure) {
+        let path = "\(directory)/memory.reclaim"
+        let file = try Descriptor.open(path, O_WRONLY | O_TRUNC | O_NOFOLLOW)
+        do throws(KernelFailure) {
+            try Files.write(text, to: file, named: path)
         } catch {
             // The kernel has found less than that, or a signal came in between.
             guard error.errno == EAGAIN || error.errno == EINTR else { throw error }
         }
-        let after = try memoryCurrent()
-        return before > after ? before - after : 0
     }
 }

@@ -1,9 +1,11 @@
 import CLinux
 import Glibc
 
-/// Pushes the memory of a process out to swap: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10.
+/// Pushes the memory of a process out: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10. What is in no file goes
+/// to swap, if there is any; pages of files are written back where they were changed, and dropped.
 ///
-/// Only with swap is there where to. Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for
+/// The kernel leaves alone what other processes have mapped, too, and, so that nobody learns what others have read,
+/// files that the caller may not write (mm/madvise.c, `can_do_file_pageout`: `CAP_DAC_OVERRIDE` will do). Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for
 /// another user's). It may take long, and fault on our own memory: not for the deciding thread.
 public enum PageOut {
     /// What came of it.
@@ -17,26 +19,35 @@ public enum PageOut {
         /// What it has after.
         public var after: Proc.Memory
 
-        /// Bytes that came free, as `RssAnon` tells.
+        /// Bytes that came free, as `RssAnon` and `RssFile` tell.
         public var released: UInt64 {
-            before.anonymous > after.anonymous ? before.anonymous - after.anonymous : 0
+            let (had, has) = (before.anonymous &+ before.files, after.anonymous &+ after.files)
+            return had > has ? had - has : 0
         }
     }
 
-    /// Advises the kernel of all of its private anonymous ranges.
+    /// What is to go.
+    public enum Extent: Sendable {
+        /// Mappings of files.
+        case files
+        /// And what is private and anonymous.
+        case everything
+    }
+
+    /// Advises the kernel of all of its ranges of that kind.
     ///
     /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has
     /// taken the id meanwhile is not touched. Throws `ESRCH` if the process is gone or becomes so, `EPERM`
     /// unless all four of its user ids are `uid` and where we may not, `ENOSYS` on older kernels.
     public static func perform(
-        on process: ProcessIdentity, owner uid: UInt32, proc: Proc = Proc()
+        on process: ProcessIdentity, owner uid: UInt32, _ extent: Extent = .everything, proc: Proc = Proc()
     ) throws(KernelFailure) -> Outcome {
         let pidfd = try PidFD(pid: process.pid)
         try proc.checkOwned(process, by: uid)
         let before = try proc.memory(of: process.pid)
         var batch = Batch()
         try proc.forEachLine(process.pid, "maps") { line in
-            guard let range = Mapping(parsing: line.rest)?.worthwhileRange else { return true }
+            guard let range = Mapping(parsing: line.rest)?.worthwhileRange(extent) else { return true }
             batch.ranges.append(range)
             return batch.ranges.count < Self.limit
         }
@@ -57,6 +68,7 @@ public enum PageOut {
         let start: UInt
         let end: UInt
         let isPrivateAnonymous: Bool
+        let isOfFile: Bool
         let isAccessible: Bool
 
         /// What is shorter gains little: the kernel reads eight pages of swap at once (vm.page-cluster).
@@ -74,13 +86,16 @@ public enum PageOut {
             // The kernel's own, such as the clock's page, are no memory of the process's.
             let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.take("v")
             isPrivateAnonymous = sharing == UInt8(ascii: "p") && inode == 0 && !isKernels
+            isOfFile = inode != 0
             let none = UInt8(ascii: "-")
             // Guard pages, and what an allocator has only reserved.
             isAccessible = read != none || write != none || execute != none
         }
 
-        var worthwhileRange: iovec? {
-            guard isPrivateAnonymous, isAccessible, end - start >= Self.shortest else { return nil }
+        func worthwhileRange(_ extent: Extent) -> iovec? {
+            guard isOfFile || isPrivateAnonymous && extent == .everything, isAccessible,
+                end - start >= Self.shortest
+            else { return nil }
             return iovec(iov_base: UnsafeMutableRawPointer(bitPattern: start), iov_len: Int(end - start))
         }
     }

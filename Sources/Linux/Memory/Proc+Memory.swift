@@ -5,6 +5,8 @@ extension Proc {
     public struct Memory: Equatable, Sendable {
         /// `RssAnon`: resident and in no file. Pages that it shares with others after fork(2) count, too.
         public var anonymous: UInt64 = 0
+        /// `RssFile`: resident and of a file, whoever else has it mapped.
+        public var files: UInt64 = 0
         /// `VmSwap`: its private anonymous pages in swap.
         public var swap: UInt64 = 0
 
@@ -21,6 +23,8 @@ extension Proc {
         try forEachLine(pid, "status") { line in
             if line.take("RssAnon:") {
                 memory.anonymous = line.kibibytes() ?? 0
+            } else if line.take("RssFile:") {
+                memory.files = line.kibibytes() ?? 0
             } else if line.take("VmSwap:") {
                 memory.swap = line.kibibytes() ?? 0
                 return false

@@ -1,8 +1,8 @@
 import Glibc
 
 /// What a cgroup of the unified hierarchy has of processors and disks (Documentation/admin-guide/cgroup-v2.rst): its shares
-/// against its siblings, 1 to 10000, 100 where nobody says otherwise (`cpu.weight`, `io.weight`), and its limit
-/// (`cpu.max`).
+/// against its siblings, 1 to 10000, 100 where nobody says otherwise (`cpu.weight`, `io.weight`), its limit
+/// (`cpu.max`), and the memory that is taken from it last (`memory.low`).
 ///
 /// Whose the cgroup is, is for its giver to know.
 public struct CgroupShares: Sendable {
@@ -44,6 +44,28 @@ public struct CgroupShares: Sendable {
             else { return nil }
             return Int32(clamping: Int64(quota) * Self.period / Int64(period))
         }
+    }
+
+    /// Pages that are taken from it only when nobody else has any to give; `Int32.max` for all of them. `ENOENT`: the cgroup
+    /// is gone, or has no memory controller.
+    public func memoryLow() throws(KernelFailure) -> Int32 {
+        try read("memory.low") { bytes in
+            if bytes.take("max") { return Int32.max }
+            return bytes.unsigned().map { Int32(clamping: $0 / UInt64(getpagesize())) }
+        }
+    }
+
+    /// Sets it.
+    public func set(memoryLow pages: Int32) throws(KernelFailure) {
+        let bytes = Int64(pages) * Int64(getpagesize())
+        try write(pages == Int32.max ? "max" : "\(bytes)", to: "memory.low")
+    }
+
+    /// A share of the machine's memory in pages.
+    ///
+    /// - Parameter share: in hundredths of a per cent.
+    public static func pages(_ share: UInt32) -> Int32 {
+        Int32(clamping: Int64(sysconf(Int32(_SC_PHYS_PAGES))) * Int64(share) / 10_000)
     }
 
     /// Sets the limit of processor time: at least 1000, or `unlimited`.

@@ -285,7 +285,7 @@ extension ResourceLedger {
         case .nice: return try Niceness.read(target.pid)
         case .io: return try IOPriority.read(target.pid).rawValue
         case .oom: return try OOMScoreAdjustment.read(target.pid, proc: proc)
-        case .cpuWeight, .ioWeight, .cpuQuota:
+        case .cpuWeight, .ioWeight, .cpuQuota, .memoryLow:
             throw KernelFailure(operation: "read \(knob.rawValue)", subject: "\(target)", errno: EINVAL)
         }
     }
@@ -299,7 +299,7 @@ extension ResourceLedger {
             try IOPriority(rawValue: change.value).set(target.pid)
         case .oom:
             try OOMScoreAdjustment.write(change.value, to: target, owner: owner, proc: proc)
-        case .cpuWeight, .ioWeight, .cpuQuota:
+        case .cpuWeight, .ioWeight, .cpuQuota, .memoryLow:
             throw KernelFailure(
                 operation: "write \(change.key.knob.rawValue)", subject: "\(target)", errno: EINVAL)
         }

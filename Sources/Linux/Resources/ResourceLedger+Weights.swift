@@ -9,9 +9,12 @@ extension ResourceLedger {
     }
 
     /// Looks at the cgroup and answers what is to be written; the records say already what will be then.
-    mutating func planWeights(_ row: ResourceRow, _ cgroup: String?) -> [WeightChange] {
+    mutating func planWeights(
+        _ row: ResourceRow, _ weighable: String?, _ protectable: String?
+    ) -> [WeightChange] {
         var changes: [WeightChange] = []
         for knob in ResourceKnob.ofCgroups where row.says(knob) || weights[knob] != nil {
+            let cgroup = knob == .memoryLow ? protectable : weighable
             if let record = weights[knob], record.directory != cgroup {
                 // It has another cgroup now, or none: this one gets back what it had.
                 if let change = plan(knob, record, ResourceRow()) { changes.append(change) }
@@ -45,6 +48,14 @@ extension ResourceLedger {
                 weights[change.knob] = record
             }
         }
+    }
+
+    /// The cgroup whose memory we have protected; nil: none is.
+    public var protectedCgroup: String? {
+        guard let record = weights[.memoryLow], !record.isLeft, record.written != record.original else {
+            return nil
+        }
+        return record.directory
     }
 
     private func weightRecord(
@@ -87,6 +98,7 @@ extension ResourceLedger {
         switch knob {
         case .cpuWeight: try cgroup.cpu()
         case .cpuQuota: try cgroup.cpuQuota()
+        case .memoryLow: try cgroup.memoryLow()
         case .ioWeight, .nice, .io, .oom: try cgroup.io()
         }
     }
@@ -96,6 +108,7 @@ extension ResourceLedger {
         switch change.knob {
         case .cpuWeight: try cgroup.set(cpu: change.value)
         case .cpuQuota: try cgroup.set(cpuQuota: change.value)
+        case .memoryLow: try cgroup.set(memoryLow: change.value)
         case .ioWeight, .nice, .io, .oom: try cgroup.set(io: change.value)
         }
     }

@@ -118,12 +118,14 @@ public struct ResourceLedger: Sendable {
     /// this value is of no use any more.
     ///
     /// - Parameters:
-    ///   - cgroup: the directory of a cgroup that holds the extent, all of it and nobody else.
+    ///   - cgroup: the directory of a cgroup that holds the extent, all of it and nobody else, and has weights.
+    ///   - memoryCgroup: the same where memory can be protected.
     ///   - newcomers: processes that were of the extent until now, whether or not they were seen there: what they
     ///     have inherited is taken back as from those that were.
     ///   - isForeign: whether a process is an application of its own: the extent ends there.
     public mutating func plan(
-        _ row: ResourceRow, cgroup: String? = nil, departing newcomers: Set<ProcessIdentity> = [],
+        _ row: ResourceRow, cgroup: String? = nil, memoryCgroup: String? = nil,
+        departing newcomers: Set<ProcessIdentity> = [],
         within budget: Budget = .unlimited,
         isForeign: (ProcessIdentity) -> Bool
     ) -> Changes? {
@@ -134,7 +136,7 @@ public struct ResourceLedger: Sendable {
         }
         do throws(Interrupted) {
             let changes = try planProcesses(processRow, newcomers, budget, isForeign)
-            return Changes(weights: planWeights(row, cgroup), processes: changes[...])
+            return Changes(weights: planWeights(row, cgroup, memoryCgroup), processes: changes[...])
         } catch {
             return nil
         }

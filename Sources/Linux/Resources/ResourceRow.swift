@@ -6,6 +6,9 @@ public struct ResourceRow: Equatable, Sendable {
     public var ioWeight: Int32?
     /// At the most, in percent of one processor; one that has a limit of its own keeps that.
     public var cpuQuota: Int32?
+    /// Of its own cgroup's memory so much is taken last: in hundredths of a per cent of the machine's memory; one that has
+    /// more of its own keeps that.
+    public var memoryLow: UInt32?
     /// Added to each process's own `oom_score_adj`, and kept within `OOMScoreAdjustment.range`.
     public var oomScoreAdjust: Int32?
     /// Added to each thread's own nice value, and kept within `Niceness.range`.
@@ -15,9 +18,10 @@ public struct ResourceRow: Equatable, Sendable {
 
     /// A row; without arguments one that leaves everything as the application has it.
     public init(
-        cpuWeight: Int32? = nil, ioWeight: Int32? = nil, cpuQuota: Int32? = nil, oomScoreAdjust: Int32? = nil,
-        nice: Int32? = nil, ioClass: IOPriority.Class? = nil
+        cpuWeight: Int32? = nil, ioWeight: Int32? = nil, cpuQuota: Int32? = nil, memoryLow: UInt32? = nil,
+        oomScoreAdjust: Int32? = nil, nice: Int32? = nil, ioClass: IOPriority.Class? = nil
     ) {
+        self.memoryLow = memoryLow
         self.cpuWeight = cpuWeight
         self.ioWeight = ioWeight
         self.cpuQuota = cpuQuota
@@ -35,6 +39,7 @@ public struct ResourceRow: Equatable, Sendable {
         case .cpuWeight: cpuWeight != nil
         case .ioWeight: ioWeight != nil
         case .cpuQuota: cpuQuota != nil
+        case .memoryLow: memoryLow != nil
         }
     }
 
@@ -46,6 +51,7 @@ public struct ResourceRow: Equatable, Sendable {
         case .io: ioPriority(from: IOPriority(rawValue: original)).rawValue
         case .cpuWeight: cpuWeight ?? original
         case .ioWeight: ioWeight ?? original
+        case .memoryLow: max(original, memoryLow.map(CgroupShares.pages) ?? original)
         case .cpuQuota:
             original == CgroupShares.unlimited ? cpuQuota.map { $0 * 1_000 } ?? original : original
         }
@@ -80,10 +86,12 @@ public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
     case ioWeight = "io-weight"
     /// Microseconds in each 100 ms, or `CgroupShares.unlimited`.
     case cpuQuota = "cpu-max"
+    /// Pages.
+    case memoryLow = "memory-low"
 
     /// Those of processes and threads.
     static let ofProcesses: [ResourceKnob] = [.nice, .io, .oom]
-    static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight, .cpuQuota]
+    static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight, .cpuQuota, .memoryLow]
 
     /// Each thread has a value of its own.
     var isOfThreads: Bool { self == .nice || self == .io }

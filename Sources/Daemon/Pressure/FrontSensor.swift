@@ -1,0 +1,33 @@
+import LifeCycle
+import Linux
+
+/// Looks whether the active application waits for its own pages, where it has a cgroup with a memory controller (§ 6).
+/// The files are opened when an event wants them, and closed after it.
+final class FrontSensor {
+    /// Who is in front, and its own cgroup.
+    struct Front {
+        let number: ApplicationNumber
+        let cgroup: () -> Cgroup?
+    }
+
+    private var number: ApplicationNumber?
+    private var files: CgroupWorkingSet?
+
+    /// What is known of it; nil: nobody is in front, or it has no such cgroup.
+    func read(_ front: Front?) -> FrontMemory? {
+        guard let front else { return nil }
+        if number != front.number {
+            number = front.number
+            files = front.cgroup().flatMap { try? CgroupWorkingSet($0) }
+        }
+        guard let figures = try? files?.read() else { return nil }
+        return FrontMemory(
+            front.number, cached: figures.cached, refaulted: figures.refaulted, waited: figures.waited)
+    }
+
+    /// It may have another cgroup when it is asked for again.
+    func forget() {
+        number = nil
+        files = nil
+    }
+}

@@ -1,0 +1,85 @@
+/// Pages of files in memory, as the kernel counts them for the machine or for one cgroup; all in bytes.
+public struct FileCache: Equatable, Sendable {
+    /// What is in memory now: `Active(file)` and `Inactive(file)`.
+    public var cached: UInt64
+    /// Taken from memory since the machine, or the cgroup, began.
+    public var evicted: UInt64
+    /// Read anew since then, after it had been taken.
+    public var refaulted: UInt64
+
+    public init(cached: UInt64, evicted: UInt64, refaulted: UInt64) {
+        self.cached = cached
+        self.evicted = evicted
+        self.refaulted = refaulted
+    }
+}
+
+/// The active application, where it has a cgroup of its own with a memory controller.
+public struct FrontMemory: Equatable, Sendable {
+    public var number: ApplicationNumber
+    /// Its own file pages: `refaulted` and `cached` of its cgroup.
+    public var cached: UInt64
+    public var refaulted: UInt64
+    /// Microseconds in which some of its tasks waited for memory, since its cgroup began.
+    public var waited: UInt64
+
+    public init(_ number: ApplicationNumber, cached: UInt64, refaulted: UInt64, waited: UInt64) {
+        self.number = number
+        self.cached = cached
+        self.refaulted = refaulted
+        self.waited = waited
+    }
+}
+
+/// How fast file pages leave memory and are read back, and who waits meanwhile. The averages of seconds forget half of what was in 500 ms.
+public struct FileChurn: Equatable, Sendable {
+    /// Bytes a second.
+    public private(set) var evicting = 0.0
+    /// Bytes a second.
+    public private(set) var refaulting = 0.0
+    /// The share of the time in which somebody waits for memory, 0 to 1.
+    public private(set) var waiting = 0.0
+    /// The same of the active application alone, where it is known.
+    public private(set) var front: Front?
+
+    /// What is known of the active application's own pages.
+    public struct Front: Equatable, Sendable {
+        public var refaulting = 0.0
+        public var waiting = 0.0
+
+        public init(refaulting: Double = 0, waiting: Double = 0) {
+            self.refaulting = refaulting
+            self.waiting = waiting
+        }
+    }
+
+    public init(evicting: Double = 0, refaulting: Double = 0, waiting: Double = 0, front: Front? = nil) {
+        self.evicting = evicting
+        self.refaulting = refaulting
+        self.waiting = waiting
+        self.front = front
+    }
+
+    /// Takes what has happened between two looks, `span` seconds apart.
+    mutating func take(_ before: MemorySample, _ after: MemorySample, span: Double) {
+        guard span > 0, let old = before.files, let new = after.files else { return }
+        let share = span / (span + 0.5)
+        func pace(_ from: UInt64, _ to: UInt64) -> Double { to > from ? Double(to - from) / span : 0 }
+        evicting += (pace(old.evicted, new.evicted) - evicting) * share
+        refaulting += (pace(old.refaulted, new.refaulted) - refaulting) * share
+        waiting += (pace(before.waited, after.waited) / 1_000_000 - waiting) * share
+        guard let now = after.front else {
+            front = nil
+            return
+        }
+        // Another one is in front: its counts begin with this look.
+        guard let then = before.front, then.number == now.number else {
+            front = Front()
+            return
+        }
+        var own = front ?? Front()
+        own.refaulting += (pace(then.refaulted, now.refaulted) - own.refaulting) * share
+        own.waiting += (pace(then.waited, now.waited) / 1_000_000 - own.waiting) * share
+        front = own
+    }
+}

@@ -1,0 +1,60 @@
+/// Whether the application in front is losing pages that it uses (§ 6): one pure function.
+///
+/// The kernel counts every page of a file as available. Where all of them are in use, it takes them all the same: whoever
+/// needs memory has to search for them, and whoever used them has to read them back. That is *thrashing*:
+///
+/// | | `CriticalAvailable` | pages of files taken | read back | who waits |
+/// | --- | --- | --- | --- | --- |
+/// | pages in use are read back | less than 4 times is left | much | much | |
+/// | pages in use are searched for others | less than twice is left | much | | somebody, 7 % of the time: the kernel's own search counts (`kswapd`) |
+///
+/// In both cases the active application waits, 1 % of the time, where that is known.
+///
+/// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two (`thrashing_limit`).
+/// What is read back, and the file cache that it is compared with, are the active application's own where it has a cgroup
+/// with a memory controller.
+///
+/// Reading a large file once takes pages and reads none back. Reading back what was lost before, with memory free again,
+/// takes none. And who uses more than the machine has thrashes with much memory, too: nobody's end helps him.
+public enum ThrashingPolicy {
+    /// Times `CriticalAvailable`.
+    static let roomToReadBack: UInt64 = 4
+    static let roomToSearch: UInt64 = 2
+    /// Of the time: who is in front waits.
+    static let frontWaiting = 0.01
+    /// As the trigger `Warning` has it by default, lmkd's.
+    static let waitingToSearch = 0.07
+    /// Less is never much, however small the cache: bytes a second.
+    static let leastChurn = 1_048_576.0
+
+    /// - Parameters:
+    ///   - critical: bytes of `CriticalAvailable`.
+    ///   - limit: hundredths of a per cent of the file cache, a second; nil: nothing is thrashing.
+    public static func isThrashing(
+        _ churn: FileChurn, _ sample: MemorySample, critical: UInt64, limit: UInt32?
+    ) -> Bool {
+        guard let limit, let files = sample.files else { return false }
+        func isMuch(_ pace: Double, of cached: UInt64) -> Bool {
+            pace >= max(Double(cached) * Double(limit) / 10_000, leastChurn)
+        }
+        guard isMuch(churn.evicting, of: files.cached) else { return false }
+        // It is another's matter.
+        if let front = churn.front, front.waiting < frontWaiting { return false }
+        if isLess(sample, than: roomToSearch, critical), churn.waiting >= waitingToSearch { return true }
+        guard isLess(sample, than: roomToReadBack, critical) else { return false }
+        guard let front = churn.front, let own = sample.front else {
+            return isMuch(churn.refaulting, of: files.cached)
+        }
+        return isMuch(front.refaulting, of: own.cached)
+    }
+
+    /// Whether so little is left that pages in use may be taken.
+    static func isShort(_ sample: MemorySample, _ critical: UInt64) -> Bool {
+        isLess(sample, than: roomToReadBack, critical)
+    }
+
+    private static func isLess(_ sample: MemorySample, than times: UInt64, _ critical: UInt64) -> Bool {
+        let (room, overflow) = critical.multipliedReportingOverflow(by: times)
+        return overflow || sample.available < room
+    }
+}

@@ -1,0 +1,50 @@
+import Glibc
+
+/// How many pages of files are in memory, and how they come and go: `/proc/vmstat`, kept open.
+///
+/// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
+public final class FileCacheCounters {
+    /// What it says, in bytes.
+    public struct Figures: Equatable, Sendable {
+        /// `nr_active_file` and `nr_inactive_file`: in memory now.
+        public var cached: UInt64
+        /// `pgsteal_file`, since Linux 5.8: taken from memory since the machine started.
+        public var evicted: UInt64
+        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: read anew since then, when it had been
+        /// taken. As far as the kernel remembers: for about as many pages as there is memory.
+        public var refaulted: UInt64
+    }
+
+    private let file: KeptFile
+
+    /// Opens `vmstat` below `root`, where proc is mounted, or of a made-up tree in tests.
+    public init(root: String = "/proc") throws(KernelFailure) {
+        // Some 190 lines of at most 50 bytes.
+        file = try KeptFile("\(root)/vmstat", capacity: 16384)
+    }
+
+    /// What it says now. Throws `EBADMSG` where a line is missing.
+    public func read() throws(KernelFailure) -> Figures {
+        var cached: UInt64 = 0
+        var evicted: UInt64?
+        var refaulted: UInt64?
+        var missing = 4
+        try file.readWhole().forEachLine { line in
+            // Spelled out: a list of names would be walked with allocations.
+            if line.take("nr_active_file ") || line.take("nr_inactive_file ") {
+                cached &+= line.unsigned() ?? 0
+            } else if line.take("workingset_refault_file ") || line.take("workingset_refault ") {
+                refaulted = line.unsigned()
+            } else if line.take("pgsteal_file ") {
+                evicted = line.unsigned()
+            } else {
+                return true
+            }
+            missing -= 1
+            return missing > 0
+        }
+        guard missing == 0, let evicted, let refaulted else { throw file.failure("parse", EBADMSG) }
+        let page = UInt64(getpagesize())
+        return Figures(cached: cached &* page, evicted: evicted &* page, refaulted: refaulted &* page)
+    }
+}

@@ -1,0 +1,90 @@
+import Foundation
+import LifeCycle
+import Linux
+import Systemd
+import Testing
+
+@testable import Daemon
+
+/// Of `memory.low` a cgroup has no more than those above it: in a made-up tree.
+@Suite("Slices above protected applications")
+struct SliceProtectionTests {
+    private final class Tree {
+        let root: String
+
+        init(_ directories: [String]) throws {
+            root = FileManager.default.temporaryDirectory.path + "/slices-\(UUID().uuidString)"
+            for directory in directories {
+                try FileManager.default.createDirectory(
+                    atPath: "\(root)/\(directory)", withIntermediateDirectories: true)
+                try set(directory, "0")
+            }
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: root) }
+
+        func set(_ directory: String, _ text: String) throws {
+            try "\(text)\n".write(
+                toFile: "\(root)/\(directory)/memory.low", atomically: false, encoding: .utf8)
+        }
+
+        func bytes(_ directory: String) throws -> Int? {
+            let text = try String(contentsOfFile: "\(root)/\(directory)/memory.low", encoding: .utf8)
+            return Int(text.split(separator: "\n").first ?? "")
+        }
+    }
+
+    private let amount = Int(CgroupShares.pages(2_000)) * Int(getpagesize())
+    private let one = ApplicationNumber(1)
+    private let two = ApplicationNumber(2)
+
+    private func protection(_ tree: Tree) throws -> SliceProtection {
+        let slices = SliceProtection(
+            hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
+        slices.configure(2_000)
+        return slices
+    }
+
+    @Test("each slice above has as much as one application, as long as one below it is protected")
+    func shared() throws {
+        let tree = try Tree(["u", "u/a", "u/a/one", "u/b", "u/b/two"])
+        let slices = try protection(tree)
+        slices.protect(one, "\(tree.root)/u/a/one")
+        #expect(try ["u", "u/a"].map(tree.bytes) == [amount, amount])
+        #expect(try ["u/a/one", "u/b", "u/b/two"].map(tree.bytes) == [0, 0, 0])
+        slices.protect(two, "\(tree.root)/u/b/two")
+        slices.protect(one, nil)
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, 0, amount])
+        // It moves.
+        slices.protect(two, "\(tree.root)/u/a/one")
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, amount, 0])
+        slices.configure(1_000)
+        #expect(try tree.bytes("u") == Int(CgroupShares.pages(1_000)) * Int(getpagesize()))
+        slices.configure(nil)
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 0])
+    }
+
+    @Test("what somebody else has set is left alone; what an earlier daemon has left is ours")
+    func others() throws {
+        let tree = try Tree(["u", "u/a", "u/a/one"])
+        try tree.set("u", "\(64 << 20)")
+        try tree.set("u/a", "\(amount)")
+        let slices = try protection(tree)
+        slices.protect(one, "\(tree.root)/u/a/one")
+        #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, amount])
+        slices.protect(one, nil)
+        #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, 0])
+    }
+
+    @Test("what is gone, or elsewhere, harms nobody")
+    func gone() throws {
+        let tree = try Tree(["u", "u/a"])
+        let slices = try protection(tree)
+        slices.protect(one, "\(tree.root)/u/a/one")
+        try FileManager.default.removeItem(atPath: tree.root + "/u/a")
+        slices.protect(one, nil)
+        #expect(try tree.bytes("u") == 0)
+        slices.protect(one, "/somewhere/else")
+        slices.protect(one, nil)
+    }
+}

@@ -1,0 +1,290 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Whether pages in use are taken, and what is done about it (§ 6).
+@Suite("Thrashing")
+struct ThrashingTests {
+    private static let critical: UInt64 = 50 << 20
+    private static let cached: UInt64 = 100 << 20
+    /// A tenth of what is cached, within a second.
+    private static let much = Double(10 << 20)
+    private static let second: Microseconds = 1_000_000
+
+    private static func sample(_ available: UInt64, own: UInt64? = nil) -> MemorySample {
+        MemorySample(
+            available: available, total: 1 << 30, swapTotal: 0,
+            files: FileCache(cached: cached, evicted: 0, refaulted: 0),
+            front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
+    }
+
+    /// The table of `ThrashingPolicy`, row by row, over all that its columns may say.
+    @Test("the table, exhaustively, without and with a front that is known")
+    func table() {
+        let availables = [
+            0, 2 * Self.critical - 1, 2 * Self.critical, 4 * Self.critical - 1, 4 * Self.critical,
+        ]
+        let paces = [0, Self.much - 1, Self.much, 10 * Self.much]
+        let waitings = [0, 0.009, 0.01, 0.069, 0.07, 1]
+        var count = 0
+        for available in availables {
+            for evicting in paces {
+                for refaulting in paces {
+                    for waiting in waitings {
+                        let churn = FileChurn(evicting: evicting, refaulting: refaulting, waiting: waiting)
+                        let takes = evicting >= Self.much
+                        let readsBack = available < 4 * Self.critical && takes && refaulting >= Self.much
+                        let searches = available < 2 * Self.critical && takes && waiting >= 0.07
+                        let isThrashing = ThrashingPolicy.isThrashing(
+                            churn, Self.sample(available), critical: Self.critical, limit: 1_000)
+                        #expect(isThrashing == (readsBack || searches), "\(available) \(churn)")
+                        count += 1
+                        for own in paces {
+                            for ownWaiting in waitings {
+                                let churn = FileChurn(
+                                    evicting: evicting, refaulting: refaulting, waiting: waiting,
+                                    front: FileChurn.Front(refaulting: own, waiting: ownWaiting))
+                                let readsBack =
+                                    available < 4 * Self.critical && takes && own >= Self.much
+                                    && ownWaiting >= 0.01
+                                let searches =
+                                    available < 2 * Self.critical && takes && waiting >= 0.07
+                                    && ownWaiting >= 0.01
+                                let isThrashing = ThrashingPolicy.isThrashing(
+                                    churn, Self.sample(available, own: Self.cached),
+                                    critical: Self.critical, limit: 1_000)
+                                #expect(isThrashing == (readsBack || searches), "\(available) \(churn)")
+                                count += 1
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        #expect(count == 5 * 4 * 4 * 6 * (1 + 4 * 6))
+    }
+
+    @Test(
+        "without a limit, or without a count of file pages, nothing thrashes; nor what is less than 1 MiB a second"
+    )
+    func unknown() {
+        let churn = FileChurn(evicting: 1e9, refaulting: 1e9, waiting: 1)
+        var sample = Self.sample(0)
+        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1_000))
+        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: .max, limit: .max) == false)
+        #expect(!ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: nil))
+        sample.files?.cached = 0
+        let little = FileChurn(evicting: 1e6, refaulting: 1e6, waiting: 1)
+        #expect(!ThrashingPolicy.isThrashing(little, sample, critical: Self.critical, limit: 1))
+        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1))
+        sample.files = nil
+        #expect(!ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1))
+    }
+
+    @Test("the averages follow what happens, forget half of it in 350 ms, and begin anew with another front")
+    func averages() throws {
+        var churn = FileChurn()
+        var before = Self.sample(0, own: Self.cached)
+        func pass(_ span: Double, evicted: UInt64, own: UInt64, waited: UInt64) {
+            var after = before
+            after.files?.evicted += evicted
+            after.files?.refaulted += evicted / 2
+            after.front?.refaulted += own
+            after.front?.waited += waited
+            after.waited += waited
+            churn.take(before, after, span: span)
+            before = after
+        }
+        for _ in 0..<100 { pass(0.1, evicted: 1 << 20, own: 1 << 18, waited: 50_000) }
+        #expect(abs(churn.evicting - Double(10 << 20)) < 1 && abs(churn.refaulting - Double(5 << 20)) < 1)
+        #expect(abs(churn.waiting - 0.5) < 1e-6)
+        let own = try #require(churn.front)
+        #expect(abs(own.refaulting - Double(10 << 18)) < 1 && abs(own.waiting - 0.5) < 1e-6)
+        for _ in 0..<35 { pass(0.01, evicted: 0, own: 0, waited: 0) }
+        #expect((0.4...0.6).contains(churn.evicting / Double(10 << 20)))
+        // Another one is in front, whose counts are far greater.
+        before.front = FrontMemory(ApplicationNumber(2), cached: 1, refaulted: 1 << 40, waited: 1 << 40)
+        var other = before
+        other.front = FrontMemory(ApplicationNumber(3), cached: 1, refaulted: 1 << 41, waited: 1 << 41)
+        churn.take(before, other, span: 0.1)
+        #expect(churn.front == FileChurn.Front())
+        other.front = nil
+        churn.take(before, other, span: 0.1)
+        #expect(churn.front == nil)
+        // Counts that fall, as of a source that was taken away, say nothing; nor does no time.
+        let last = churn
+        churn.take(before, other, span: 0)
+        #expect(churn == last)
+        other.files?.evicted = 0
+        churn.take(before, other, span: 0.1)
+        #expect(churn.evicting < last.evicting)
+    }
+
+    // MARK: The machine
+
+    /// 100 MiB are left, which is neither critical nor ample, and pages in use are taken.
+    private func thrashing(_ change: (inout PressureDesk) -> Void = { _ in }) throws -> (
+        desk: PressureDesk, front: ApplicationNumber, held: [ApplicationNumber]
+    ) {
+        var desk = PressureDesk { $0.pressure.killWait = 60 * Self.second }
+        let front = try desk.background()
+        try desk.focus(front)
+        let held = try (0..<4).map { _ in try desk.stopped() }
+        desk.churn = PressureDesk.Churn(evicting: 30 << 20, refaulting: 30 << 20)
+        change(&desk)
+        desk.forget()
+        return (desk, front, held)
+    }
+
+    @Test(
+        "while it thrashes, one after the other is ended, the front never; each for pages that were taken since the last"
+    )
+    func ends() throws {
+        var (desk, front, held) = try thrashing()
+        desk.runShort(to: 100 << 20)
+        #expect(desk.reclaimed.isEmpty)
+        desk.pass(Self.second)
+        #expect(desk.machine.memoryPressure == .critical && desk.reclaimed == [held[0]])
+        for count in 1..<4 {
+            let before = desk.now
+            try desk.exit(held[count - 1])
+            #expect(desk.reclaimed.count == count, "without a new look")
+            desk.pass(Self.second)
+            #expect(desk.reclaimed == Array(held.prefix(count + 1)))
+            let time = desk.log.last { if case .reclaim = $0.effect { true } else { false } }?.time
+            #expect(time.map { $0 >= before + 100_000 } == true)
+        }
+        try desk.exit(held[3])
+        desk.pass(20 * Self.second)
+        #expect(desk.reclaimed == held && desk.desk.state(front) == .active && desk.willReclaim.isEmpty)
+        // Nothing is taken any more: all is well, after a while.
+        desk.churn?.evicting = 0
+        desk.setAll(PressureDesk.ample)
+        desk.pass(20 * Self.second)
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+    }
+
+    @Test(
+        "what is read back while memory is free costs nobody, nor does a file that is read once, nor with enough left"
+    )
+    func harmless() throws {
+        let harmless: [(String, (inout PressureDesk) -> Void)] = [
+            ("read back", { $0.churn?.evicting = 0 }),
+            ("read once", { $0.churn?.refaulting = 0 }),
+            (
+                "waited for",
+                {
+                    $0.churn?.refaulting = 0
+                    $0.churn?.waiting = 0.05
+                }
+            ),
+            ("little", { $0.churn?.cached = 400 << 20 }),
+            ("not known", { $0.churn = nil }),
+            ("switched off", { $0.configure { $0.pressure.thrashingLimit = nil } }),
+        ]
+        for (name, change) in harmless {
+            var (desk, _, _) = try thrashing(change)
+            desk.runShort(to: 100 << 20)
+            desk.pass(10 * Self.second)
+            #expect(desk.reclaimed.isEmpty && desk.machine.memoryPressure != .critical, "\(name)")
+        }
+        var (desk, _, _) = try thrashing()
+        desk.runShort(to: 4 * PressureDesk.line + 4096)
+        desk.pass(10 * Self.second)
+        #expect(desk.reclaimed.isEmpty)
+    }
+
+    @Test(
+        "who searches for pages among those in use waits: that costs one, too, where less than twice the line is left"
+    )
+    func searching() throws {
+        for (available, isEnded) in [(90, true), (110, false)] as [(UInt64, Bool)] {
+            var (desk, _, held) = try thrashing {
+                $0.churn?.refaulting = 0
+                $0.churn?.waiting = 0.3
+            }
+            desk.runShort(to: available << 20)
+            desk.pass(Self.second)
+            #expect(desk.reclaimed == (isEnded ? [held[0]] : []))
+        }
+    }
+
+    @Test(
+        "the file pages of suspended applications go first: nobody is ended while that is under way, for half a second"
+    )
+    func cheapFirst() throws {
+        var (desk, front, held) = try thrashing { $0.isSlow = true }
+        desk.runShort(to: 100 << 20)
+        func asked(_ desk: PressureDesk) -> [ApplicationNumber] {
+            desk.effects.compactMap { if case .pageOut(let number, .files) = $0 { number } else { nil } }
+        }
+        var waited: Microseconds = 0
+        while asked(desk).isEmpty, waited < Self.second {
+            desk.pass(10_000)
+            waited += 10_000
+        }
+        #expect(asked(desk) == held && !asked(desk).contains(front))
+        desk.pass(400_000)
+        #expect(desk.reclaimed.isEmpty)
+        // They have brought something: what is taken from now on counts.
+        var helped = desk
+        for number in held { helped.take(.pagedOut(number, bytes: 2 << 20)) }
+        helped.churn?.evicting = 0
+        helped.pass(5 * Self.second)
+        #expect(helped.reclaimed.isEmpty)
+        // They have brought nothing.
+        var vain = desk
+        for number in held { vain.take(.pagedOut(number)) }
+        #expect(vain.reclaimed == [held[0]])
+        // They hang.
+        desk.pass(300_000)
+        #expect(desk.reclaimed == [held[0]])
+        // Memory that runs out waits for nothing.
+        var (hurry, _, _) = try thrashing { $0.isSlow = true }
+        hurry.runShort(to: 100 << 20)
+        hurry.pass(300_000)
+        hurry.set(PressureDesk.short)
+        hurry.pass(200_000)
+        #expect(hurry.reclaimed == [held[0]])
+    }
+
+    @Test("an alarm finds it, before less than the line is left")
+    func alarm() throws {
+        var (desk, _, held) = try thrashing()
+        desk.setAll(150 << 20)
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(!desk.machine.pressure.isEventOpen)
+        desk.pass(Self.second)
+        #expect(desk.desk.machine.nextDeadline() == nil, "nobody looks without an alarm")
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .critical)
+        #expect(desk.effects.contains { if case .measureMemory = $0 { true } else { false } })
+        desk.pass(Self.second)
+        #expect(desk.reclaimed == [held[0]])
+    }
+
+    @Test("in observe mode it says whom it would end, once")
+    func observe() throws {
+        var (desk, _, held) = try thrashing { $0.configure { $0.mode = .observe } }
+        desk.runShort(to: 100 << 20)
+        desk.pass(5 * Self.second)
+        #expect(desk.reclaimed.isEmpty && desk.notices == [.wouldReclaim(50 << 20)])
+        #expect(desk.machine.wouldBeReclaimed(held[0]) == 50 << 20)
+    }
+
+    @Test("the active application of a source, where it is the only one")
+    func front() throws {
+        var desk = PressureDesk()
+        let slice = PressureSource(path: "/slice/1000", user: 1000)
+        #expect(desk.machine.front(of: PressureDesk.everybody) == nil)
+        let mine = try desk.background()
+        try desk.focus(mine)
+        #expect(
+            desk.machine.front(of: PressureDesk.everybody) == mine && desk.machine.front(of: slice) == mine)
+        let theirs = try desk.background(user: 1001)
+        try desk.focus(theirs)
+        #expect(
+            desk.machine.front(of: PressureDesk.everybody) == nil && desk.machine.front(of: slice) == mine)
+    }
+}
