@@ -165,6 +165,15 @@ struct LaunchTests {
         #expect(try refusal("org.example.Local", [("urls", .string("file:///tmp"))]) == .invalidArgs)
         #expect(try refusal("org.example.Local", [("launch-mode", .string("loud"))]) == .invalidArgs)
         #expect(try refusal("org.example.Local", [("activation-token", .string("a\nb"))]) == .invalidArgs)
+        // As much as the daemon takes, and no more.
+        try scene.entry("org.example.Far", "Exec=true %u")
+        let far = "https://example.org/"
+        let longest = far + String(repeating: "a", count: 65_536 - far.utf8.count)
+        try scene.cancel(try scene.start("org.example.Far", [("urls", .strings([longest]))]))
+        #expect(try refusal("org.example.Far", [("urls", .strings([longest + "a"]))]) == .invalidArgs)
+        #expect(
+            try refusal("org.example.Far", [("urls", .strings(Array(repeating: far, count: 1_025)))])
+                == .invalidArgs)
         withExtendedLifetime(display) {}
     }
 
