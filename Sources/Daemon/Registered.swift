@@ -76,7 +76,7 @@ extension Registered {
     }
 
     func setUserActivity(_ type: String, _ info: [String: Variant]) {
-        userActivity = UserActivity(type: type, info: info)
+        userActivity = type.isEmpty ? nil : UserActivity(type: type, info: info)
     }
 
     /// What its own registration says beside what it was launched with.

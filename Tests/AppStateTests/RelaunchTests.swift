@@ -30,7 +30,9 @@ struct RelaunchTests {
     @Test("its text is there again each time, at whatever moment the daemon is killed")
     func restored() throws {
         let limit = try MemoryLimit(bytes: 200 << 20)
+        // A daemon that takes over lets it run until the session agent reports again: then it has a grace of its own.
         let theatre = try Theatre(
+            grace: "5",
             pressure: """
                 Source=\(limit.own.cgroup.directory)/memory.pressure
                 Warning=some 2ms 2s

@@ -337,6 +337,9 @@ struct LaunchingTests {
         try scene.daemon.end(SIGUSR1)
         try scene.daemon.start()
         #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == expected)
+        try app.application(path, "SetUserActivity s: {}")
+        let none = Variant.structure([.string(""), .dictionary([:])])
+        #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == none)
     }
 
     @Test("another user opens nothing and sends nothing", .enabled(if: App.canBeOthers, App.whatOthersNeed))

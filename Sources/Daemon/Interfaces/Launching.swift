@@ -81,8 +81,8 @@ extension Daemon {
                 let type = try call.message.readString()
                 let info = try call.message.readDictionary()
                 let (application, _) = try ownApplication(call)
-                guard case .dictionary(let entries) = try sendable(type, info, "info"),
-                    let registered = table[application.number]
+                let activity = type.isEmpty ? .dictionary([:]) : try sendable(type, info, "info")
+                guard case .dictionary(let entries) = activity, let registered = table[application.number]
                 else { return try call.reply() }
                 try checkRoom(registered.bytes(withActivity: type, entries), of: application.user)
                 registered.setUserActivity(type, entries)
