@@ -111,19 +111,41 @@ extension Variant {
 
     private static let digits = Array("0123456789abcdef".utf8)
 
+    // Clients choose how long these are: nothing is looked up or made for each byte.
+
     private static func hexadecimal(_ bytes: [UInt8]) -> String {
-        String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+        String(unsafeUninitializedCapacity: 2 * bytes.count) { text in
+            for (index, byte) in bytes.enumerated() {
+                text[2 * index] = digit(byte >> 4)
+                text[2 * index + 1] = digit(byte & 15)
+            }
+            return 2 * bytes.count
+        }
     }
 
     private static func bytes(_ hexadecimal: String) -> [UInt8]? {
-        var found: [UInt8] = []
-        var rest = Array(hexadecimal.utf8)[...]
-        while let high = rest.popFirst() {
-            guard let low = rest.popFirst(), let left = digits.firstIndex(of: high),
-                let right = digits.firstIndex(of: low)
-            else { return nil }
-            found.append(UInt8(left << 4 | right))
+        var hexadecimal = hexadecimal
+        return hexadecimal.withUTF8 { text -> [UInt8]? in
+            guard text.count.isMultiple(of: 2) else { return nil }
+            var found: [UInt8] = []
+            found.reserveCapacity(text.count / 2)
+            for index in stride(from: 0, to: text.count, by: 2) {
+                guard let high = value(text[index]), let low = value(text[index + 1]) else { return nil }
+                found.append(high << 4 | low)
+            }
+            return found
         }
-        return found
+    }
+
+    private static func digit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
+    }
+
+    private static func value(_ digit: UInt8) -> UInt8? {
+        switch digit {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
+        default: nil
+        }
     }
 }

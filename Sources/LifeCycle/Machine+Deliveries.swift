@@ -2,8 +2,9 @@ import AppStateContract
 
 /// What others send to an application: URLs, user activities, messages (§ 3).
 extension Machine {
-    /// About the bytes that wait for one application that cannot read them.
-    public static let waitingBytes = 64 << 10
+    /// About the bytes that wait for one application that cannot read them. A message has 64 KiB at most, and bytes in it take
+    /// twice their size here.
+    public static let waitingBytes = 160 << 10
     /// How many of them. Each costs time when it comes, and when it is written down.
     static let mostWaiting = 64
 

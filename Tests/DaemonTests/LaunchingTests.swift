@@ -289,7 +289,7 @@ struct LaunchingTests {
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
-    @Test("more than 64 KiB does not wait for one application")
+    @Test("what waits for one application is bounded")
     func bounded() throws {
         let scene = try Scene()
         let (_, path) = try scene.launched()
@@ -397,6 +397,15 @@ struct LaunchingTests {
             #expect(errorName { _ = try scene.agent.launch("org.example.Other") } != nil)
         }
         #expect(try descriptors() == before)
+    }
+
+    @Test("a program that does not run after all is no application, and its launch has failed")
+    func gateStaysShut() throws {
+        let scene = try Scene()
+        scene.agent.proceedError = MethodError(ErrorName.failed.rawValue, "the gate is stuck")
+        #expect(errorName { _ = try scene.agent.launch(Self.id) }?.contains("the gate is stuck") == true)
+        #expect(try scene.client.list() == [])
+        try scene.client.wait("the process to be ended") { scene.agent.cancelled == [1] }
     }
 
     @Test("two calls at once that show one application are both answered")

@@ -31,12 +31,18 @@ extension Daemon {
                     try message.append(id.rawValue)
                     try message.appendDictionary(wish.startOptions)
                 } _: { [unowned self] reply in
-                    let started = started(id, of: user, wish, by: agent, reply)
-                    answer(started)
-                    if case .failure(let error) = started {
-                        launches.end(key, error)
-                    } else {
-                        launches.end(key, nil)
+                    switch started(id, of: user, wish, by: agent, reply) {
+                    case .failure(let error): conclude(key, .failure(error), answer)
+                    case .success((let number, nil)): conclude(key, .success(number), answer)
+                    case .success((let number, let launch?)):
+                        openGate(of: launch, at: agent) { [unowned self] failure in
+                            if let failure {
+                                try? perform(.unregister(number))
+                                conclude(key, .failure(failure), answer)
+                            } else {
+                                conclude(key, .success(number), answer)
+                            }
+                        }
                     }
                 }
             }
@@ -68,10 +74,42 @@ extension Daemon {
 
     // MARK: Starting
 
+    private func conclude(
+        _ key: Launches.Key, _ result: Result<ApplicationNumber, MethodError>, _ answer: Launches.Answer
+    ) {
+        answer(result)
+        if case .failure(let error) = result {
+            launches.end(key, error)
+        } else {
+            launches.end(key, nil)
+        }
+    }
+
+    /// Has the program run: whoever launches it is answered when it does.
+    private func openGate(
+        of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
+    ) {
+        do throws(MethodError) {
+            try launches.keep { answered throws(MethodError) in
+                try agents.call(agent.connection, .proceed, within: Agents.patience) {
+                    message throws(BusFailure) in
+                    try message.append(launch)
+                } _: { [agents] reply in
+                    answered()
+                    if reply.error != nil { agents.tell(agent.connection, .cancel, launch) }
+                    done(reply.error.map(Agents.refusal))
+                }
+            }
+        } catch {
+            done(error)
+        }
+    }
+
+    /// - Returns: the application, and the number of its launch where it waits at its gate.
     private func started(
         _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
         _ reply: borrowing Message
-    ) -> Result<ApplicationNumber, MethodError> {
+    ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         if let error = reply.error { return .failure(Agents.refusal(error)) }
         do {
             // Before a descriptor is taken that nobody would close.
@@ -85,8 +123,7 @@ extension Daemon {
                 let number = try enrollLaunched(
                     try subject(descriptor: descriptor), id, of: user, wish, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
-                if isHeld { agents.tell(agent.connection, .proceed, launch) }
-                return .success(number)
+                return .success((number, held: isHeld ? launch : nil))
             } catch {
                 if isHeld { agents.tell(agent.connection, .cancel, launch) }
                 throw error

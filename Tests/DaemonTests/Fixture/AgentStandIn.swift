@@ -16,6 +16,8 @@ final class AgentStandIn {
     var presentError: MethodError?
     /// Its answers are of another type.
     var answersNonsense = false
+    /// What it starts does not go on.
+    var proceedError: MethodError?
     /// It does not answer.
     var isSilent = false
     private var unanswered: [PendingCall] = []
@@ -69,6 +71,7 @@ final class AgentStandIn {
                 },
                 Method(AgentMethod.proceed.rawValue, in: [("launch", "t")]) { [unowned self] call in
                     proceeded.append(try call.message.readUInt64())
+                    if let proceedError { throw proceedError }
                     try call.reply()
                 },
                 Method(AgentMethod.cancel.rawValue, in: [("launch", "t")]) { [unowned self] call in
