@@ -164,10 +164,10 @@ final class Life {
         bePatient()
         let id = application.id
         let entries = options.entries
-        // Longer than we wait for it: one that answers late is joined then.
         let descriptor = hasForeignNumber ? cappstate_own_descriptor() : -1
         defer { if descriptor >= 0 { close(descriptor) } }
         let method = descriptor < 0 ? ManagerMethod.register : .registerProcess
+        // Longer than we wait for it: one that answers late is joined then.
         call(BusNames.root, method, timeout: 25_000_000) { message throws(BusFailure) in
             try message.append(id)
             if descriptor < 0 {
