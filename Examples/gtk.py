@@ -82,8 +82,11 @@ class Application:
             self.tell("Acknowledge", "(t)", serial)
 
     def quit(self):
-        self.save()
-        self.loop.quit()
+        try:
+            self.save()
+        finally:
+            # Without the daemon nothing is saved, and the application ends all the same.
+            self.loop.quit()
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ extension Application {
         }
     }
 
-    private static func firstPath(
+    static func firstPath(
         of id: String, in reply: borrowing Message
     ) throws(BusFailure) -> String? {
         var found: String?

@@ -89,8 +89,10 @@ public final class Application {
 
     // MARK: Observers
 
-    /// What the delegate is told, from now on: for any object, and for several at once. Observers are told right before
-    /// the delegate is. appstated does not wait for them.
+    /// What the delegate is told, from now on: for any object, and for several at once.
+    ///
+    /// Each is sent right before the delegate is told. An observer takes it when the main actor is free, which may be
+    /// after the delegate's callback. appstated does not wait for observers.
     public var notifications: ApplicationNotifications {
         lastObserver += 1
         let number = lastObserver
@@ -113,7 +115,7 @@ public final class Application {
     // MARK: The end
 
     /// Ends the application by itself, as when its last window is closed: the delegate's
-    /// `applicationWillTerminate` is called, state is saved, and the process exits.
+    /// `applicationWillTerminate` is called, state is saved, and the process exits. All of it takes 5 seconds at the most.
     ///
     /// - Parameter status: its exit status.
     public func terminate(status: Int32 = 0) {

@@ -15,8 +15,10 @@ public protocol ApplicationDelegate: AnyObject {
 
     init()
 
-    /// The id of the application's desktop entry: `[A-Za-z0-9._-]`, up to 255 characters. The default is the name of
-    /// the program.
+    /// The id of the application's desktop entry: `[A-Za-z0-9._-]`, up to 255 characters.
+    ///
+    /// The default is the name of the program. It has to be the name of the desktop entry's file without `.desktop`: only so
+    /// does an application that appstated has launched take its launch over, and only so do others find it.
     static var applicationID: String { get }
 
     /// How appstated is to treat the application.
@@ -85,7 +87,7 @@ public protocol ApplicationDelegate: AnyObject {
     /// What is to be there when the application is launched again; nil: nothing is.
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState?
 
-    /// What was saved in a run before. Called before `didFinishLaunching`.
+    /// What was saved in a run before. Called before `didFinishLaunching`, unless appstated comes after the launch.
     func application(_ application: Application, didDecodeRestorableState state: RestorableState)
 }
 

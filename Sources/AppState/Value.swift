@@ -38,10 +38,15 @@ extension Value {
         }
     }
 
-    /// The list of texts; nil for any other kind.
+    /// The list of texts, or of values that are texts all; nil for any other kind.
     public var stringsValue: [String]? {
-        guard case .strings(let value) = self else { return nil }
-        return value
+        switch self {
+        case .strings(let value): return value
+        case .array(let values):
+            let texts = values.compactMap(\.stringValue)
+            return texts.count == values.count ? texts : nil
+        default: return nil
+        }
     }
 
     /// The dictionary; nil for any other kind.

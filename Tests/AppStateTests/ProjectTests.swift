@@ -147,6 +147,17 @@ struct ProjectTests {
         let nextPath = try #require(try theatre.path(of: next.pid))
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
+        try theatre.waitForRemoval(of: nextPath)
+
+        // Its window is closed by hand: it ends by itself, with its text.
+        let last = try Child(program, environment: environment)
+        let lastWindow = try screen.window(of: last.pid)
+        let lastPath = try #require(try theatre.path(of: last.pid))
+        _ = try screen.run("xdotool", ["windowquit", lastWindow])
+        #expect(try last.waitForExit() == .exited(0), "\(last.errors)")
+        try theatre.waitForRemoval(of: lastPath)
+        let reopened = try Child(program, environment: environment)
+        try reopened.waitForLine(containing: "restored milk")
         try told(program, environment)
     }
 

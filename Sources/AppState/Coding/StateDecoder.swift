@@ -21,8 +21,8 @@ struct StateDecoder: Decoder {
 
     func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
         switch value {
-        case .array(let elements): return UnkeyedContent(elements, codingPath)
-        case .bytes(let bytes): return UnkeyedContent(bytes.map { .unsigned(UInt64($0)) }, codingPath)
+        case .array(let elements): return UnkeyedContent(.values(elements), codingPath)
+        case .bytes(let bytes): return UnkeyedContent(.bytes(bytes), codingPath)
         default: throw mismatch([Any].self)
         }
     }
@@ -136,10 +136,30 @@ private struct KeyedContent<Key: CodingKey>: KeyedDecodingContainerProtocol {
 
 private struct UnkeyedContent: UnkeyedDecodingContainer {
     let codingPath: [any CodingKey]
-    private let elements: [CodedValue]
+    private let elements: Elements
     private(set) var currentIndex = 0
 
-    init(_ elements: [CodedValue], _ codingPath: [any CodingKey]) {
+    /// Bytes stay as they are: a value for each would take twenty times as much.
+    enum Elements {
+        case values([CodedValue])
+        case bytes([UInt8])
+
+        var count: Int {
+            switch self {
+            case .values(let values): values.count
+            case .bytes(let bytes): bytes.count
+            }
+        }
+
+        subscript(index: Int) -> CodedValue {
+            switch self {
+            case .values(let values): values[index]
+            case .bytes(let bytes): .unsigned(UInt64(bytes[index]))
+            }
+        }
+    }
+
+    init(_ elements: Elements, _ codingPath: [any CodingKey]) {
         self.elements = elements
         self.codingPath = codingPath
     }

@@ -13,7 +13,7 @@ struct StateEncoder: Encoder {
     static func encode(_ value: some Encodable) throws -> [UInt8] {
         let box = CodedBox()
         try box.encode(value, [])
-        return box.value.encoded
+        return try box.value.encoded
     }
 
     static func encoder(for box: CodedBox, _ codingPath: [any CodingKey]) -> StateEncoder {
@@ -34,17 +34,39 @@ final class CodedBox {
     private enum Content {
         case value(CodedValue)
         case array([CodedBox])
+        /// An array of bytes and nothing else so far: a box for each would take a hundred times as much.
+        case bytes([UInt8])
         case map([String: CodedBox])
     }
 
     private var content = Content.value(.map([:]))
+    private let depth: Int
 
+    /// - Parameter depth: how many arrays and maps it is in.
+    init(depth: Int = 0) { self.depth = depth }
+
+    /// What the boxes hold.
+    ///
+    /// - Throws: where it has more levels than can be read again.
     var value: CodedValue {
-        switch content {
-        case .value(let value): value
-        case .array(let boxes): .array(boxes.map(\.value))
-        case .map(let boxes): .map(boxes.mapValues(\.value))
+        get throws {
+            try checkDepth(self, [])
+            switch content {
+            case .value(let value): return value
+            case .bytes(let bytes): return .bytes(bytes)
+            case .array(let boxes): return .array(try boxes.map { try $0.value })
+            case .map(let boxes): return .map(try boxes.mapValues { try $0.value })
+            }
         }
+    }
+
+    private func checkDepth(_ value: Any, _ codingPath: [any CodingKey]) throws {
+        guard depth > CodedValue.greatestDepth else { return }
+        throw EncodingError.invalidValue(
+            value,
+            .init(
+                codingPath: codingPath,
+                debugDescription: "more than \(CodedValue.greatestDepth) levels of arrays and maps"))
     }
 
     func set(_ value: CodedValue) { content = .value(value) }
@@ -57,30 +79,56 @@ final class CodedBox {
     }
 
     func becomeArray() -> CodedBox {
-        if case .array = content { return self }
-        content = .array([])
+        switch content {
+        case .array, .bytes: return self
+        case .value, .map: content = .array([])
+        }
         return self
     }
 
+    /// One more element of an array, which is kept as bytes for as long as there is nothing else in it.
+    func addByte(_ byte: UInt8) {
+        switch content {
+        case .array(let boxes) where boxes.isEmpty: content = .bytes([byte])
+        case .bytes(var bytes):
+            // Else the bytes are copied with each one.
+            content = .array([])
+            bytes.append(byte)
+            content = .bytes(bytes)
+        default: addElement().set(byte)
+        }
+    }
+
     func addElement() -> CodedBox {
-        guard case .array(var boxes) = content else { return CodedBox() }
+        if case .bytes(let bytes) = content {
+            content = .array(
+                bytes.map { byte in
+                    let box = CodedBox(depth: depth + 1)
+                    box.set(byte)
+                    return box
+                })
+        }
+        guard case .array(var boxes) = content else { return CodedBox(depth: depth + 1) }
         // Else the array is copied with each element.
         content = .array([])
-        let box = CodedBox()
+        let box = CodedBox(depth: depth + 1)
         boxes.append(box)
         content = .array(boxes)
         return box
     }
 
     var count: Int {
-        guard case .array(let boxes) = content else { return 0 }
-        return boxes.count
+        switch content {
+        case .array(let boxes): boxes.count
+        case .bytes(let bytes): bytes.count
+        case .value, .map: 0
+        }
     }
 
     func entry(_ key: String) -> CodedBox {
-        guard case .map(var boxes) = content else { return CodedBox() }
+        guard case .map(var boxes) = content else { return CodedBox(depth: depth + 1) }
         content = .map([:])
-        let box = CodedBox()
+        let box = CodedBox(depth: depth + 1)
         boxes[key] = box
         content = .map(boxes)
         return box
@@ -91,6 +139,8 @@ final class CodedBox {
         if type(of: value) == [UInt8].self, let bytes = value as? [UInt8] {
             set(.bytes(bytes))
         } else {
+            // One that refers to itself must not exhaust the stack.
+            try checkDepth(value, codingPath)
             try value.encode(to: StateEncoder.encoder(for: self, codingPath))
         }
     }
@@ -174,11 +224,15 @@ private struct UnkeyedState: UnkeyedEncodingContainer {
     func encode(_ value: Int32) { box.addElement().set(value) }
     func encode(_ value: Int64) { box.addElement().set(value) }
     func encode(_ value: UInt) { box.addElement().set(value) }
-    func encode(_ value: UInt8) { box.addElement().set(value) }
+    func encode(_ value: UInt8) { box.addByte(value) }
     func encode(_ value: UInt16) { box.addElement().set(value) }
     func encode(_ value: UInt32) { box.addElement().set(value) }
     func encode(_ value: UInt64) { box.addElement().set(value) }
-    func encode(_ value: some Encodable) throws { try box.addElement().encode(value, codingPath) }
+
+    func encode(_ value: some Encodable) throws {
+        if let byte = value as? UInt8, type(of: value) == UInt8.self { return encode(byte) }
+        try box.addElement().encode(value, codingPath)
+    }
 
     func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type) -> KeyedEncodingContainer<Nested> {
         KeyedEncodingContainer(KeyedState<Nested>(box.addElement().becomeMap(), codingPath))

@@ -32,6 +32,11 @@ static inline void cgtk_on(void *object, const char *signal, void (*handler)(voi
     g_signal_connect(object, signal, G_CALLBACK(handler), data);
 }
 
+// TRUE keeps the window: it is there until the process ends.
+static inline void cgtk_on_close(GtkWidget *window, gboolean (*handler)(void *, void *), void *data) {
+    g_signal_connect(window, "close-request", G_CALLBACK(handler), data);
+}
+
 static inline void cgtk_watch(int descriptor, gboolean (*handler)(int, GIOCondition, void *), void *data) {
     g_unix_fd_add(descriptor, G_IO_IN, handler, data);
 }

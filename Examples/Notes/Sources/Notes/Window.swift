@@ -18,10 +18,17 @@ final class Window {
             let window = cgtk_window(title, view)
         else { fatalError("no memory for a window") }
         (self.buffer, self.window) = (buffer, window)
+        // The text is saved after the window is closed, too.
+        g_object_ref(buffer)
         let myself = Unmanaged.passUnretained(self).toOpaque()
         cgtk_on(
             buffer, "changed", { _, data in Window.at(data) { if !$0.isSetting { $0.edited() } } }, myself)
-        cgtk_on(window, "destroy", { _, data in Window.at(data) { $0.closed() } }, myself)
+        cgtk_on_close(
+            window,
+            { _, data in
+                Window.at(data) { $0.closed() }
+                return 1
+            }, myself)
     }
 
     var text: String {

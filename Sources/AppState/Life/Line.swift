@@ -59,7 +59,8 @@ final class Line {
     private func watch(_ bus: Bus) throws(BusFailure) -> Slot {
         let failed: (MethodError) -> Void = { Log.say("the bus does not tell of appstated: \($0)") }
         return try bus.watchOwner(of: BusNames.service, failed: failed) { [weak self] _, owner in
-            self?.daemon = nil
+            // The bus says so. What it says before we know our object again counts, too.
+            self?.daemon = owner
             self?.told(owner == nil ? .daemonIsGone : .daemonIsThere)
         }
     }

@@ -7,7 +7,7 @@ extension Life {
         application.launchOptions = options
         application.post(.willFinishLaunching(options))
         delegate.application(application, willFinishLaunchingWithOptions: options)
-        if options.isRestorable, delegate.wantsState { await restoreState() }
+        await restoreState()
         application.post(.didFinishLaunching(options))
         await delegate.application(application, didFinishLaunchingWithOptions: options)
         finishLaunching()
@@ -31,23 +31,31 @@ extension Life {
     func didEnterBackground(_ serial: UInt64) async {
         application.post(.didEnterBackground)
         await delegate.applicationDidEnterBackground(application)
-        await saveState()
-        acknowledge(serial)
+        await saveInBackground(serial)
     }
 
     /// - Parameter serial: 0: nobody waits for an acknowledgement.
     func willTerminate(_ serial: UInt64) async {
-        application.post(.willTerminate)
-        await delegate.applicationWillTerminate(application)
-        await saveState()
-        acknowledge(serial)
+        if !hasToldEnd {
+            hasToldEnd = true
+            application.post(.willTerminate)
+            await delegate.applicationWillTerminate(application)
+        }
+        let isSaved = await saveState()
+        await Self.letBegin()
+        if isSaved { acknowledge(serial) }
     }
 
     func protectedDataWillBecomeUnavailable(_ serial: UInt64) async {
         application.post(.protectedDataWillBecomeUnavailable)
         await delegate.applicationProtectedDataWillBecomeUnavailable(application)
+        await Self.letBegin()
         acknowledge(serial)
     }
+
+    /// Lets the tasks begin that a callback has made: a background task of theirs has to be known before the
+    /// acknowledgement is.
+    static func letBegin() async { await Task.yield() }
 
     func protectedDataDidBecomeAvailable() {
         application.post(.protectedDataDidBecomeAvailable)
@@ -86,13 +94,17 @@ extension Life {
     /// - Parameter serial: what `didEnterBackground` acknowledges, if it comes to that.
     func walk(to target: ApplicationState, serial: UInt64 = 0) {
         director.perform {
-            self.director.insert { _ in
-                self.step(from: self.application.state, to: target, serial)
+            self.director.insert { director in
+                if self.application.state == .background, target == .background {
+                    director.performLater { await self.stay(serial) }
+                } else {
+                    self.step(from: self.application.state, to: target, serial)
+                }
             }
         }
     }
 
-    private func step(from state: ApplicationState, to target: ApplicationState, _ serial: UInt64) {
+    func step(from state: ApplicationState, to target: ApplicationState, _ serial: UInt64) {
         guard state != target else { return }
         let next: ApplicationState
         switch (state, target) {
@@ -109,57 +121,6 @@ extension Life {
         if next == .active { director.perform { self.didBecomeActive() } }
         if next == .background { director.performLater { await self.didEnterBackground(serial) } }
         step(from: next, to: target, serial)
-    }
-
-    // MARK: Saved state
-
-    /// What `SaveState` and `LoadState` take.
-    private static let mostInline = 1 << 20
-
-    private func saveState() async {
-        do {
-            guard let bytes = try delegate.encodedState(of: application), let path else { return }
-            let answer = try await save(bytes, path)
-            if case .failure(let error) = answer { Log.say("saving state: \(error)") }
-        } catch {
-            Log.say("saving state: \(error)")
-        }
-    }
-
-    private func save(_ bytes: [UInt8], _ path: String) async throws -> Result<Void, ApplicationError> {
-        guard bytes.count > Self.mostInline else {
-            return await ask(path, ApplicationMethod.saveState) { message throws(BusFailure) in
-                try message.append(bytes: bytes)
-            } read: { _ in
-            }
-        }
-        let file = try MemoryFile(bytes)
-        return await ask(path, ApplicationMethod.saveStateFile) { message throws(BusFailure) in
-            try message.append(descriptor: file.descriptor)
-        } read: { _ in
-        }
-    }
-
-    private func restoreState() async {
-        guard let path else { return }
-        do {
-            try delegate.restore(try await load(path), to: application)
-        } catch {
-            Log.say("restoring state: \(error)")
-        }
-    }
-
-    private func load(_ path: String) async throws -> [UInt8] {
-        let answer = await ask(path, ApplicationMethod.loadState) { reply throws(BusFailure) in
-            try reply.readBytes()
-        }
-        if case .failure(let error) = answer, error.name == ErrorName.tooLarge.rawValue {
-            let file = await ask(path, ApplicationMethod.loadStateFile) { reply throws(BusFailure) in
-                try reply.readDescriptor()
-            }
-            return try MemoryFile(taking: file.get()).bytes()
-        }
-        return try answer.get()
     }
 
     // MARK: Background tasks

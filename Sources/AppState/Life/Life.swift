@@ -1,5 +1,6 @@
 internal import AppStateBus
 internal import AppStateContract
+internal import CAppState
 internal import Glibc
 
 /// The application's life: registered with appstated, told by it, and told on to the delegate.
@@ -13,31 +14,51 @@ final class Life {
     let delegate: any ApplicationDelegate
     let director = Director()
     private let options: ApplicationOptions
-    private let connection: Connection
+    let connection: Connection
     private let line: Line
     /// Our object; nil: appstated does not know of us now.
     private(set) var path: String?
     /// The delegate's launch callbacks have been begun.
-    private var hasLaunched = false
+    private(set) var hasLaunched = false
+    /// From `Register` until the object is ours, or that has failed.
     private var isRegistering = false
     /// Nobody tells us where we are.
     private var isAlone = false
+    private var isPatient = false
+    /// The daemon knows this process by another number than we do: a sandbox has numbers of its own.
+    private var hasForeignNumber = false
     /// Edges are not told on before it is known where we are.
-    private var isCatchingUp = false
+    private(set) var isCatchingUp = false
     /// The serial of the last `DidEnterBackground` that was not told on.
-    private var missedSerial: UInt64 = 0
+    var missedSerial: UInt64 = 0
+    /// Whether it is known what an earlier run has saved: restored, not there, or not to be read. Saving before would
+    /// replace it by what knows nothing of it.
+    var isRestored = false
+    /// What `DidEnterBackground` waits for, where the save has failed.
+    var unsavedSerial: UInt64?
+    /// `applicationWillTerminate` comes once.
+    var hasToldEnd = false
+    /// What was heard while it was not known which object is ours, or before the launch.
+    var kept: [(path: String, step: @MainActor () -> Void)] = []
+    /// appstated has been told of something that has to be taken back.
+    private var hasToldActivity = false
+    private var hasToldChanges = false
+    private var isBusLost = false
     private var isTerminating = false
     private var solitude: Timer?
-    private var reconnection: Timer?
-    /// How often the bus could not be reached, one time after the other.
+    private var again: Timer?
+    private var end: Timer?
+    /// How often what `retryLater` repeats has failed, one time after the other.
     private var failures: UInt64 = 0
 
     /// Without an answer for so long, the application goes on alone. Microseconds. A restart of the daemon is over
     /// before.
     private static let patience: UInt64 = 3_000_000
-    /// The bus that was lost is tried again after this, then after twice as long, up to a minute. Microseconds.
+    /// What has failed is tried again after this, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
     private static let lastRetry: UInt64 = 60_000_000
+    /// So long may the application's end take that it has asked for itself. Microseconds.
+    private static let longestEnd: UInt64 = 5_000_000
 
     init(
         _ application: Application, _ delegate: any ApplicationDelegate, _ options: ApplicationOptions,
@@ -48,6 +69,7 @@ final class Life {
         self.options = options
         self.connection = connection
         line = Line(loop: connection.loop)
+        isRestored = !delegate.wantsState
     }
 
     // MARK: Being known
@@ -58,26 +80,33 @@ final class Life {
         solitude = try? connection.loop.timer { [weak self] in
             self?.goAlone("appstated does not answer")
         }
-        reconnection = try? connection.loop.timer { [weak self] in self?.reconnect() }
+        again = try? connection.loop.timer { [weak self] in self?.retry() }
         do {
             try line.open()
             register()
         } catch {
+            isBusLost = true
             goAlone("\(error)")
+            retryLater()
         }
     }
 
     private func take(_ news: Line.News) {
         switch news {
         case .daemonIsThere:
+            // One may take the name over from another, without a time between them.
+            lose()
             // Our own call may have started it: then the answer is under way.
-            if path == nil, !isRegistering { register() }
+            if !isRegistering { register() }
         case .daemonIsGone:
             lose()
         case .busIsGone:
             lose()
             isRegistering = false
+            isBusLost = true
             failures = 0
+            // The daemon ends what belongs to a connection with it.
+            for task in application.tasks.values { task.number = nil }
             retryLater()
         }
     }
@@ -86,19 +115,44 @@ final class Life {
         guard path != nil else { return }
         path = nil
         isCatchingUp = false
+        bePatient()
+    }
+
+    /// An answer is waited for from now on, however often it is asked for.
+    private func bePatient() {
+        guard !isAlone, !isPatient else { return }
+        isPatient = true
         solitude?.arm(at: connection.loop.now + Self.patience)
     }
 
-    private func retryLater() {
+    private func endPatience() {
+        isPatient = false
+        solitude?.disarm()
+    }
+
+    /// Has all that is left undone tried again, after a pause that grows.
+    func retryLater() {
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
-        reconnection?.arm(at: connection.loop.now + span)
+        again?.arm(at: connection.loop.now + span)
+        connection.arm()
+    }
+
+    private func retry() {
+        if isBusLost { return reconnect() }
+        guard path != nil else {
+            if !isRegistering { register() }
+            return
+        }
+        if isCatchingUp { catchUp() }
+        if hasLaunched, !isRestored { restoreLater() }
+        if let unsavedSerial { director.performLater { await self.stay(unsavedSerial) } }
     }
 
     private func reconnect() {
         do {
             try line.open()
-            failures = 0
+            isBusLost = false
             register()
         } catch {
             retryLater()
@@ -107,52 +161,97 @@ final class Life {
 
     private func register() {
         isRegistering = true
-        if !isAlone { solitude?.arm(at: connection.loop.now + Self.patience) }
+        bePatient()
         let id = application.id
         let entries = options.entries
+        let descriptor = hasForeignNumber ? cappstate_own_descriptor() : -1
+        defer { if descriptor >= 0 { close(descriptor) } }
+        let method = descriptor < 0 ? ManagerMethod.register : .registerProcess
         // Longer than we wait for it: one that answers late is joined then.
-        call(BusNames.root, ManagerMethod.register, timeout: 25_000_000) { message throws(BusFailure) in
+        call(BusNames.root, method, timeout: 25_000_000) { message throws(BusFailure) in
             try message.append(id)
-            try message.append(UInt32(0))
+            if descriptor < 0 {
+                try message.append(UInt32(0))
+            } else {
+                try message.append(descriptor: descriptor)
+            }
             try message.appendDictionary(entries)
         } answered: { [weak self] reply in
-            self?.isRegistering = false
-            guard let self, let path = try? reply.readObjectPath() else { return }
-            line.trust(reply)
-            begin(at: path)
+            self?.didRegister(reply)
         } failed: { [weak self] error in
-            self?.isRegistering = false
-            if error.name == ErrorName.alreadyRegistered.rawValue {
-                self?.join()
-            } else {
-                self?.goAlone("\(error)")
-            }
+            self?.didNotRegister(error)
         }
     }
 
+    private func didRegister(_ reply: borrowing Message) {
+        guard let path = try? reply.readObjectPath() else {
+            return stayUnknown(ApplicationError(name: nil, message: "Register answers without an object"))
+        }
+        line.trust(reply)
+        begin(at: path)
+    }
+
+    private func didNotRegister(_ error: ApplicationError) {
+        switch error.name {
+        case ErrorName.alreadyRegistered.rawValue: join()
+        case ErrorName.invalidArgs.rawValue where !hasForeignNumber:
+            // The caller is a proxy, or no number of a process that the daemon sees: a descriptor names it.
+            hasForeignNumber = true
+            register()
+        default: stayUnknown(error)
+        }
+    }
+
+    /// appstated does not know of us, and has said why or not answered.
+    private func stayUnknown(_ error: ApplicationError) {
+        isRegistering = false
+        // One that starts again has not answered: it is waited for, as long as for any answer. What an earlier run has
+        // saved is restored by its launch.
+        if let name = error.name, name != ErrorName.limitsExceeded.rawValue { goAlone("\(error)") }
+        // Whoever takes the name is heard of.
+        if error.name != Self.nobodyThere, !isBusLost { retryLater() }
+    }
+
+    private static let nobodyThere = "org.freedesktop.DBus.Error.ServiceUnknown"
+
     /// Registered anew: a launch, as appstated sees it.
     private func begin(at path: String) {
+        for task in application.tasks.values { task.number = nil }
         isKnown(at: path)
-        for task in application.tasks.values {
-            task.number = nil
-            beginTask(task)
-        }
         guard hasLaunched else { return }
         // Its launch is no launch of ours: we only want to know where we are after it.
         finishLaunching()
         catchUp()
+        replay()
     }
 
     /// Registered already: by a daemon before this one, or by somebody else.
     private func join() {
+        if hasForeignNumber { return joinByID() }
         let pid = UInt32(getpid())
         call(BusNames.root, ManagerMethod.getApplicationByPID) { message throws(BusFailure) in
             try message.append(pid)
         } answered: { [weak self] reply in
-            guard let path = try? reply.readObjectPath() else { return }
+            guard let path = try? reply.readObjectPath() else {
+                self?.stayUnknown(ApplicationError(name: nil, message: "there is no object for \(pid)"))
+                return
+            }
             self?.becomeDelegate(of: path)
         } failed: { [weak self] error in
-            self?.goAlone("\(error)")
+            self?.stayUnknown(error)
+        }
+    }
+
+    private func joinByID() {
+        let id = application.id
+        call(BusNames.root, ManagerMethod.listApplications) { [weak self] reply in
+            guard let path = (try? Application.firstPath(of: id, in: reply)) ?? nil else {
+                self?.stayUnknown(ApplicationError(name: nil, message: "there is no object for \(id)"))
+                return
+            }
+            self?.becomeDelegate(of: path)
+        } failed: { [weak self] error in
+            self?.stayUnknown(error)
         }
     }
 
@@ -161,34 +260,41 @@ final class Life {
             guard let self else { return }
             line.trust(reply)
             isKnown(at: path)
-            for task in application.tasks.values where task.number == nil { beginTask(task) }
-            if hasLaunched { catchUp() } else { readLaunchOptions() }
+            guard hasLaunched else { return readLaunchOptions() }
+            catchUp()
+            replay()
+            if !isRestored { restoreLater() }
         } failed: { [weak self] error in
-            self?.goAlone("\(error)")
+            self?.stayUnknown(error)
         }
     }
 
+    /// What is told meanwhile is kept until the launch.
     private func readLaunchOptions() {
         property(.launchOptions) { [weak self] value in
-            guard let self else { return }
+            guard let self, !hasLaunched else { return }
             launch(LaunchOptions(value.map(Value.init)?.dictionaryValue ?? [:]))
             catchUp()
+            replay()
         }
     }
 
     private func isKnown(at path: String) {
         self.path = path
+        isRegistering = false
         isAlone = false
-        solitude?.disarm()
-        if application.hasUnsavedChanges { tellUnsavedChanges() }
-        if application.userActivity != nil { tellUserActivity() }
+        failures = 0
+        endPatience()
+        for task in application.tasks.values where task.number == nil { beginTask(task) }
+        if application.hasUnsavedChanges || hasToldChanges { tellUnsavedChanges() }
+        if application.userActivity != nil || hasToldActivity { tellUserActivity() }
     }
 
     /// Nobody tells us where we are: in the foreground, as far as we know.
     private func goAlone(_ why: String) {
         guard !isAlone, path == nil else { return }
         isAlone = true
-        solitude?.disarm()
+        endPatience()
         Log.say("\(application.id) runs on as active, without appstated: \(why)")
         if !hasLaunched { launch(LaunchOptions()) }
         walk(to: .active)
@@ -196,102 +302,21 @@ final class Life {
 
     // MARK: Being told
 
-    private func hear(_ message: borrowing Message) {
-        guard message.path == path, let member = message.member.flatMap(ApplicationSignal.init) else {
-            return
-        }
-        do {
-            if isCatchingUp, try isPassedOver(member, message) { return }
-            try hear(member, message)
-        } catch {
-            Log.say("\(member.rawValue): \(error)")
-        }
-    }
-
-    /// Whether it tells of an edge: where those lead is asked for, and told then.
-    private func isPassedOver(
-        _ member: ApplicationSignal, _ message: borrowing Message
-    ) throws(BusFailure) -> Bool {
-        switch member {
-        case .didEnterBackground:
-            missedSerial = try message.readUInt64()
-            return true
-        case .willEnterForeground, .didBecomeActive, .willResignActive, .stateChanged: return true
-        default: return false
-        }
-    }
-
-    private func hear(_ member: ApplicationSignal, _ message: borrowing Message) throws(BusFailure) {
-        switch member {
-        case .willFinishLaunching:
-            let options = LaunchOptions([String: Value](try message.readDictionary()))
-            if !hasLaunched { launch(options) }
-        case .stateChanged:
-            try message.skip("s")
-            let state = ApplicationState(rawValue: try message.readString())
-            director.perform { [application] in if let state { application.state = state } }
-        case .didBecomeActive: director.perform { self.didBecomeActive() }
-        case .willResignActive: director.perform { self.willResignActive() }
-        case .willEnterForeground: director.perform { self.willEnterForeground() }
-        case .didEnterBackground:
-            let serial = try message.readUInt64()
-            director.performLater { await self.didEnterBackground(serial) }
-        case .willTerminate:
-            let serial = try message.readUInt64()
-            director.performLater { await self.willTerminate(serial) }
-        case .protectedDataWillBecomeUnavailable:
-            let serial = try message.readUInt64()
-            director.performLater { await self.protectedDataWillBecomeUnavailable(serial) }
-        case .backgroundTaskWillExpire:
-            // Not after a callback that may wait for this very task.
-            expire(try message.readUInt64())
-        default: try hearEvent(member, message)
-        }
-    }
-
-    private func hearEvent(_ member: ApplicationSignal, _ message: borrowing Message) throws(BusFailure) {
-        switch member {
-        case .didReceiveMemoryWarning:
-            let level = MemoryWarning(rawValue: try message.readString()) ?? .warning
-            director.perform { self.didReceiveMemoryWarning(level) }
-        case .significantTimeChange:
-            let cause = SignificantTimeChange(rawValue: try message.readString()) ?? .clockSet
-            director.perform { self.significantTimeChange(cause) }
-        case .protectedDataDidBecomeAvailable:
-            director.perform { self.protectedDataDidBecomeAvailable() }
-        case .openURLs:
-            let urls = try message.readStrings()
-            let options = [String: Value](try message.readDictionary())
-            director.perform { self.open(urls, options) }
-        case .continueUserActivity:
-            let type = try message.readString()
-            let info = [String: Value](try message.readDictionary())
-            director.perform { self.continue(UserActivity(type: type, info: info)) }
-        case .messageReceived:
-            let sender = try message.readString()
-            let name = try message.readString()
-            let payload = [String: Value](try message.readDictionary())
-            let received = ReceivedMessage(sender: sender, name: name, payload: payload)
-            director.perform { self.didReceive(received) }
-        default: break
-        }
-    }
-
     /// Asks where we are, and has the delegate walk there.
     private func catchUp() {
+        if !isCatchingUp { missedSerial = 0 }
         isCatchingUp = true
-        missedSerial = 0
         property(.state) { [weak self] value in
-            guard let self else { return }
+            guard let self, isCatchingUp else { return }
+            guard case .string(let name) = value else { return retryLater() }
             isCatchingUp = false
-            guard case .string(let name) = value else { return }
             // It is no longer suspended: it runs.
             let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
         }
     }
 
-    private func launch(_ options: LaunchOptions) {
+    func launch(_ options: LaunchOptions) {
         hasLaunched = true
         director.performLater { await self.launchDelegate(options) }
     }
@@ -301,11 +326,19 @@ final class Life {
     func terminate(_ status: Int32) {
         guard !isTerminating else { return }
         isTerminating = true
+        // A callback that waits for what does not come, or a daemon that does not answer, must not keep it.
+        end = try? connection.loop.timer { [weak self] in self?.exit(status) }
+        end?.arm(at: connection.loop.now + Self.longestEnd)
         director.performLater {
             await self.willTerminate(0)
-            self.line.flush()
-            exit(status)
+            self.exit(status)
         }
+        connection.arm()
+    }
+
+    private func exit(_ status: Int32) {
+        line.flush()
+        Glibc.exit(status)
     }
 
     // MARK: Calls
@@ -380,11 +413,13 @@ final class Life {
 
     func tellUnsavedChanges() {
         let hasChanges = application.hasUnsavedChanges
+        hasToldChanges = true
         tell(.setUnsavedChanges) { message throws(BusFailure) in try message.append(hasChanges) }
     }
 
     func tellUserActivity() {
         let activity = application.userActivity ?? UserActivity(type: "")
+        hasToldActivity = true
         tell(.setUserActivity) { message throws(BusFailure) in
             try message.append(activity.type)
             try message.appendDictionary(activity.info.entries)

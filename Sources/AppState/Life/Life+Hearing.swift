@@ -1,0 +1,171 @@
+internal import AppStateBus
+internal import AppStateContract
+
+// What the daemon's signals become: steps of the director.
+extension Life {
+    private typealias Step = @MainActor () -> Void
+
+    /// So many signals are kept while it is not known which object is ours: as many as appstated keeps itself.
+    private static let mostKept = 64
+
+    func hear(_ message: borrowing Message) {
+        guard let member = message.member.flatMap(ApplicationSignal.init), let origin = message.path else {
+            return
+        }
+        do {
+            guard let path, hasLaunched || member == .willFinishLaunching else {
+                return try keep(member, message, origin)
+            }
+            guard origin == path else { return }
+            if isCatchingUp, try isPassedOver(member, message) { return }
+            try step(for: member, message)?()
+        } catch {
+            Log.say("\(member.rawValue): \(error)")
+        }
+    }
+
+    /// Keeps what was told too early to be told on. Edges are asked for, but somebody waits for an acknowledgement.
+    private func keep(
+        _ member: ApplicationSignal, _ message: borrowing Message, _ origin: String
+    ) throws(BusFailure) {
+        let step: Step?
+        switch member {
+        case .didEnterBackground:
+            let serial = try message.readUInt64()
+            step = { if self.isCatchingUp { self.missedSerial = serial } }
+        case .willFinishLaunching, .willEnterForeground, .didBecomeActive, .willResignActive, .stateChanged:
+            step = nil
+        default: step = try self.step(for: member, message)
+        }
+        guard let step else { return }
+        if kept.count == Self.mostKept { kept.removeFirst() }
+        kept.append((origin, step))
+    }
+
+    /// Does what was kept, now that it is known which object is ours.
+    func replay() {
+        guard let path else { return }
+        let steps = kept
+        kept = []
+        for (origin, step) in steps where origin == path { step() }
+    }
+
+    /// Whether it tells of an edge: where those lead is asked for, and told then.
+    private func isPassedOver(
+        _ member: ApplicationSignal, _ message: borrowing Message
+    ) throws(BusFailure) -> Bool {
+        switch member {
+        case .didEnterBackground:
+            missedSerial = try message.readUInt64()
+            return true
+        case .willEnterForeground, .didBecomeActive, .willResignActive, .stateChanged: return true
+        default: return false
+        }
+    }
+
+    /// What comes of a signal, read but not done yet.
+    private func step(
+        for member: ApplicationSignal, _ message: borrowing Message
+    ) throws(BusFailure) -> Step? {
+        switch member {
+        case .willFinishLaunching:
+            let options = LaunchOptions([String: Value](try message.readDictionary()))
+            return { self.willFinishLaunching(options) }
+        case .stateChanged:
+            try message.skip("s")
+            guard let state = ApplicationState(rawValue: try message.readString()) else { return nil }
+            return { self.director.perform(.edge(.change(state))) { self.application.state = state } }
+        case .didBecomeActive:
+            return { self.director.perform(.edge(.end(0))) { self.didBecomeActive() } }
+        case .willResignActive:
+            return { self.begin { self.willResignActive() } }
+        case .willEnterForeground:
+            return { self.begin { self.willEnterForeground() } }
+        case .didEnterBackground:
+            let serial = try message.readUInt64()
+            return {
+                self.director.performLater(.edge(.end(serial))) { await self.didEnterBackground(serial) }
+            }
+        case .willTerminate:
+            let serial = try message.readUInt64()
+            return { self.director.performLater { await self.willTerminate(serial) } }
+        case .backgroundTaskWillExpire:
+            // Not after a callback that may wait for this very task.
+            let number = try message.readUInt64()
+            return { self.expire(number) }
+        default: return try stepOfEvent(member, message)
+        }
+    }
+
+    /// Of many edges that wait, the shortest way is told.
+    private func begin(_ step: @escaping Step) {
+        director.shortenEdges { state, serial in
+            self.director.insert { _ in self.step(from: self.application.state, to: state, serial) }
+        }
+        director.perform(.edge(.begin), step)
+    }
+
+    private func willFinishLaunching(_ options: LaunchOptions) {
+        guard hasLaunched else {
+            isRestored = isRestored || !options.isRestorable
+            launch(options)
+            return replay()
+        }
+        // We launched before appstated was there: what an earlier run has saved comes now.
+        if options.isRestorable { restoreLater() } else { isRestored = true }
+    }
+
+    private func stepOfEvent(
+        _ member: ApplicationSignal, _ message: borrowing Message
+    ) throws(BusFailure) -> Step? {
+        switch member {
+        case .protectedDataWillBecomeUnavailable:
+            let serial = try message.readUInt64()
+            return {
+                self.director.performLater(.event(member.rawValue)) {
+                    await self.protectedDataWillBecomeUnavailable(serial)
+                }
+            }
+        case .protectedDataDidBecomeAvailable:
+            return {
+                self.director.perform(.event(member.rawValue)) { self.protectedDataDidBecomeAvailable() }
+            }
+        case .didReceiveMemoryWarning:
+            let level = MemoryWarning(rawValue: try message.readString()) ?? .warning
+            return {
+                self.director.perform(.event(member.rawValue)) { self.didReceiveMemoryWarning(level) }
+            }
+        case .significantTimeChange:
+            let cause = SignificantTimeChange(rawValue: try message.readString()) ?? .clockSet
+            return {
+                self.director.perform(.event(member.rawValue + cause.rawValue)) {
+                    self.significantTimeChange(cause)
+                }
+            }
+        default: return try stepOfDelivery(member, message)
+        }
+    }
+
+    private func stepOfDelivery(
+        _ member: ApplicationSignal, _ message: borrowing Message
+    ) throws(BusFailure) -> Step? {
+        switch member {
+        case .openURLs:
+            let urls = try message.readStrings()
+            let options = [String: Value](try message.readDictionary())
+            return { self.director.perform(.delivery) { self.open(urls, options) } }
+        case .continueUserActivity:
+            let type = try message.readString()
+            let info = [String: Value](try message.readDictionary())
+            let activity = UserActivity(type: type, info: info)
+            return { self.director.perform(.delivery) { self.continue(activity) } }
+        case .messageReceived:
+            let sender = try message.readString()
+            let name = try message.readString()
+            let payload = [String: Value](try message.readDictionary())
+            let received = ReceivedMessage(sender: sender, name: name, payload: payload)
+            return { self.director.perform(.delivery) { self.didReceive(received) } }
+        default: return nil
+        }
+    }
+}

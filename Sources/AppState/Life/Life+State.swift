@@ -1,0 +1,127 @@
+internal import AppStateBus
+internal import AppStateContract
+
+// Saved state.
+extension Life {
+    /// What `SaveState` and `LoadState` take.
+    private static let mostInline = 1 << 20
+    /// So often is a save tried that is refused for the moment, first after this, then after twice as long.
+    private static let attempts = 5
+    private static let firstPause = Duration.milliseconds(200)
+
+    // MARK: Saving
+
+    /// Saves, and says so to who waits for it. What could not be saved is not acknowledged: it is tried again.
+    func saveInBackground(_ serial: UInt64) async {
+        let isSaved = await saveState()
+        await Self.letBegin()
+        guard isSaved else {
+            unsavedSerial = serial
+            // A daemon that is gone is joined when it is back.
+            if path != nil { retryLater() }
+            return
+        }
+        acknowledge(serial)
+    }
+
+    /// The application is in the background, as it was before: what was not saved then is, and who waits is answered.
+    func stay(_ serial: UInt64) async {
+        guard application.state == .background else { return }
+        if unsavedSerial == nil { acknowledge(serial) } else { await saveInBackground(serial) }
+    }
+
+    /// - Returns: whether nothing is left to be saved.
+    func saveState() async -> Bool {
+        do {
+            guard let bytes = try delegate.encodedState(of: application) else { return true }
+            // What an earlier run has saved would be lost.
+            guard isRestored else { return false }
+            try await save(bytes)
+            unsavedSerial = nil
+            return true
+        } catch let error as ApplicationError where error.isWithoutStore {
+            Log.say("saving state: \(error)")
+            return true
+        } catch {
+            Log.say("saving state: \(error)")
+            return false
+        }
+    }
+
+    private func save(_ bytes: [UInt8]) async throws {
+        var pause = Self.firstPause
+        for attempt in 1...Self.attempts {
+            guard let path else { throw ApplicationError.alone }
+            let answer = try await save(bytes, path)
+            guard case .failure(let error) = answer else { return }
+            // Nobody waits behind it: a user who comes back is not kept waiting.
+            guard error.isTransient, self.path == path, attempt < Self.attempts, director.isIdle else {
+                throw error
+            }
+            try await Task.sleep(for: pause)
+            pause *= 2
+        }
+    }
+
+    private func save(_ bytes: [UInt8], _ path: String) async throws -> Result<Void, ApplicationError> {
+        guard bytes.count > Self.mostInline else {
+            return await ask(path, ApplicationMethod.saveState) { message throws(BusFailure) in
+                try message.append(bytes: bytes)
+            } read: { _ in
+            }
+        }
+        let file = try MemoryFile(bytes)
+        return await ask(path, ApplicationMethod.saveStateFile) { message throws(BusFailure) in
+            try message.append(descriptor: file.descriptor)
+        } read: { _ in
+        }
+    }
+
+    // MARK: Restoring
+
+    /// Restores what an earlier run has saved, behind all that waits.
+    func restoreLater() {
+        director.performLater { await self.restoreState() }
+    }
+
+    /// Restores what an earlier run has saved, unless that is done, or cannot be asked for.
+    func restoreState() async {
+        guard !isRestored, let path else { return }
+        do {
+            let bytes = try await load(path)
+            isRestored = true
+            try delegate.restore(bytes, to: application)
+        } catch let error as ApplicationError where error.isWithoutStore {
+            isRestored = true
+        } catch {
+            Log.say("restoring state: \(error)")
+            if !isRestored, self.path == path { retryLater() }
+        }
+    }
+
+    private func load(_ path: String) async throws -> [UInt8] {
+        let answer = await ask(path, ApplicationMethod.loadState) { reply throws(BusFailure) in
+            try reply.readBytes()
+        }
+        if case .failure(let error) = answer, error.name == ErrorName.tooLarge.rawValue {
+            let file = await ask(path, ApplicationMethod.loadStateFile) { reply throws(BusFailure) in
+                try reply.readDescriptor()
+            }
+            return try MemoryFile(taking: file.get()).bytes()
+        }
+        return try answer.get()
+    }
+}
+
+extension ApplicationError {
+    /// Whether the same may succeed a moment later.
+    fileprivate var isTransient: Bool {
+        switch name {
+        case nil, ErrorName.limitsExceeded.rawValue, ErrorName.failed.rawValue: true
+        default: false
+        }
+    }
+
+    /// Whether appstated keeps no state at all.
+    fileprivate var isWithoutStore: Bool { name == ErrorName.notSupported.rawValue }
+}
