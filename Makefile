@@ -42,7 +42,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-apps test-launches test-system test-debian13 soak lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-apps test-launches test-unsaved test-system test-debian13 soak lint format bench \
     bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
@@ -98,6 +98,12 @@ test-launches:
 	@scripts/setup apps
 	$(release)
 	@scripts/test-apps --launches $(CASES)
+
+# Memory runs short for real, and who has unsaved work is ended last; writes its section of that page.
+test-unsaved:
+	@scripts/setup apps
+	$(release)
+	@scripts/test-apps --unsaved
 
 # The package on real systems, in a container and a virtual machine: SYSTEM_FLAGS='container' for one; scripts/test-system -h tells.
 test-system: deb
@@ -246,6 +252,7 @@ help:
 	@echo 'make test-repeat the tests ten times, five beside four busy processes (RUNS=10 BUSY=4)'
 	@echo "make test-apps   real applications on a desktop without a screen, as root (APPS='firefox gimp')"
 	@echo "make test-launches   their desktop entries, launched (CASES='mousepad htop')"
+	@echo 'make test-unsaved  memory runs short: unsaved work is ended last, as root'
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'

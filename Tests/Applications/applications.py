@@ -8,7 +8,7 @@ named and left out. Exit status: 0, 1 a case failed.
 scripts/test-apps runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, platform, shutil, signal, subprocess, sys, time
-import desktop, launches
+import desktop
 from desktop import Desktop, wait_for, stat, descendants, difference, colours
 
 PDF = "/usr/share/doc/shared-mime-info/shared-mime-info-spec.pdf"
@@ -444,10 +444,10 @@ def main():
             results.append(trial)
             if arguments.table:
                 table = pathlib.Path(arguments.table)
-                # launches.py writes the rest.
-                rest = table.read_text().partition(launches.HEADING) if table.exists() else ("", "", "")
+                # launches.py and unsaved.py write the rest.
+                rest = table.read_text().partition("\n## ") if table.exists() else ("", "", "")
                 table.write_text(page(results, arguments.mode, arguments.rounds) + "".join(
-                    ("\n", *rest[1:]) if rest[1] else ()))
+                    rest[1:] if rest[1] else ()))
     finally:
         desk.close()
     return bad

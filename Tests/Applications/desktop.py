@@ -3,7 +3,7 @@
 Runs below scripts/private-bus, which sets DBUS_SYSTEM_BUS_ADDRESS, as root. The daemon runs as root, everything else as
 an unprivileged user. Each process that is started here is ended here, by its id.
 """
-import json, os, pathlib, shutil, signal, subprocess, tempfile, time
+import json, os, pathlib, re, shutil, signal, subprocess, tempfile, time
 
 BIN = pathlib.Path(os.environ["APPSTATED_PROGRAMS"])
 UID = int(os.environ["APPSTATED_USER"])
@@ -226,6 +226,16 @@ class Desktop:
         return subprocess.run(
             ["import", "-silent", "-window", hex(window), "-depth", "8", "rgb:-"], env=self.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+
+
+def put(path, heading, text):
+    """Replaces a section of a page, or adds it at the end."""
+    page = pathlib.Path(path)
+    parts = re.split(r"(?m)^(?=## )", page.read_text()) if page.exists() else []
+    parts = [text if part.startswith(heading + "\n") else part for part in parts]
+    if text not in parts:
+        parts.append(text)
+    page.write_text("\n".join(part.rstrip() + "\n" for part in parts))
 
 
 def difference(one, other):

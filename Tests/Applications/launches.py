@@ -9,7 +9,7 @@ scripts/test-apps --launches runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
 import desktop
-from desktop import BIN, UID, Desktop, wait_for, stat, descendants
+from desktop import BIN, UID, Desktop, wait_for, stat, descendants, put
 
 ENTRIES = pathlib.Path("/usr/share/applications")
 MANAGER = "/usr/lib/systemd/systemd"
@@ -328,12 +328,6 @@ def section(trials):
     return "\n".join(lines + refused + notes)
 
 
-def put(path, text):
-    page = pathlib.Path(path)
-    before = page.read_text().split(HEADING)[0].rstrip() if page.exists() else ""
-    page.write_text(before + "\n\n" + text)
-
-
 def free_display(number):
     while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
         number += 1
@@ -379,7 +373,7 @@ def main():
         round_on(kind("launches", free_display(arguments.display)), arguments.cases or CASES, trials)
     trials.sort(key=lambda trial: list(CASES).index(trial.name))
     if arguments.table and not arguments.cases and not arguments.desktop:
-        put(arguments.table, section(trials))
+        put(arguments.table, HEADING, section(trials))
     return int(not trials or any(trial.failures for trial in trials))
 
 

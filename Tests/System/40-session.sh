@@ -11,6 +11,7 @@ hint() {
 monitor session
 start org.example.Seen 'exec sleep infinity'
 register org.example.Seen "$pid" suspension s manual
+front=$pid
 report SetFocus u "$pid"
 same 'in front' active "$(state "$app")"
 hint true
@@ -19,6 +20,40 @@ check 'after the word about protected data' await "$told" 'org.example.Seen .*Pr
 hint false
 check 'unlocked: in front again' await "$told" 'org.example.Seen .*ProtectedDataDidBecomeAvailable'
 same 'active' active "$(state "$app")"
+
+# What a desktop's locker does at logind's word.
+dbus-monitor --system "type='signal',interface='org.freedesktop.login1.Session'" >"$scratch/locker" 2>&1 &
+listener=$!
+await "$scratch/locker" 'member=NameLost'
+tail -n 0 -f "$scratch/locker" | while read -r line; do
+    case $line in
+    *member=Lock) hint true ;;
+    *member=Unlock) hint false ;;
+    esac
+done &
+locker=$!
+seen=$app
+if [ -x "$delegate" ]; then
+    : >"$scratch/delegate"
+    chmod 666 "$scratch/delegate"
+    start org.example.Told "exec $delegate org.example.Told >>$scratch/delegate 2>&1"
+    await "$scratch/delegate" DidEnterBackground
+fi
+: >"$told"
+loginctl lock-session "$session"
+check 'loginctl lock-session: into the background' await "$told" 'org.example.Seen .*inactive → background'
+loginctl unlock-session "$session"
+check 'loginctl unlock-session: in front' await "$told" 'org.example.Seen .*inactive → active'
+same 'and active' active "$(state "$seen")"
+if [ -x "$delegate" ]; then
+    await "$scratch/delegate" DidBecomeAvailable
+    same 'a delegate is told of both, once' 'ProtectedDataWillBecomeUnavailable ProtectedDataDidBecomeAvailable' \
+        "$(grep ProtectedData "$scratch/delegate" | tr '\n' ' ' | sed 's/ $//')"
+    kill -KILL "$pid"
+else
+    skip 'a delegate is told of both, once' 'the delegate could not be built: no C compiler or no libsystemd-dev'
+fi
+kill "$listener" "$locker"
 
 if [ -c /dev/tty2 ]; then
     other=$(login bob 1002 2)
@@ -31,5 +66,5 @@ else
     skip 'switched away: into the background' 'no virtual terminals here'
     skip 'switched back: in front' 'no virtual terminals here'
 fi
-kill -KILL "$pid"
+kill -KILL "$front"
 kill "$watcher"

@@ -11,4 +11,3 @@ old=$(main_pid)
 check 'apt installs a newer version over it' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/second/"*.deb
 check 'which runs' test "$old" != "$(main_pid)"
 same 'and has lost nothing' "$before" "$(list)"
-skip 'a reboot restores what was saved' 'SaveState and LoadState are not there yet'

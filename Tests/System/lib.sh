@@ -9,6 +9,10 @@ reporter=org.appstate1.Reporter
 application=org.appstate1.Application
 checks=0
 failures=0
+# An application with a delegate; scripts/test-system builds it where there is a C compiler.
+delegate=$PWD/extra/delegate
+# Which of the machine's starts this is.
+boot=${VM_BOOT:-1}
 # What is awaited comes in milliseconds, on an emulated processor in seconds.
 patience=30
 [ "$where" = container ] || patience=120
@@ -42,6 +46,13 @@ check() {
 # same NAME EXPECTED FOUND: the difference is shown.
 same() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "$(diff <(echo "$2") <(echo "$3"))"; fi
+}
+
+# reboot_machine: what is counted goes on after it. Does not return.
+reboot_machine() {
+    echo "checks=$checks failures=$failures" >/vm/checks
+    : >/vm/reboot
+    exit 0
 }
 
 finish() {

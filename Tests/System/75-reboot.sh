@@ -1,0 +1,41 @@
+#!/bin/bash
+# shellcheck disable=SC2034,SC2154 # shared between the files
+
+saved='half a sentence, never'
+names=('before the reboot its state is saved' 'after the reboot the daemon is there' 'it is another boot'
+    'the next launch may restore' 'and is told that the machine went down' 'that it is not the first'
+    'and its state is whole' 'the history says so')
+
+if [ "$where" = container ]; then
+    for name in "${names[@]}"; do skip "$name" 'a container is not booted again'; done
+elif [ ! -x "$delegate" ]; then
+    for name in "${names[@]}"; do
+        skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'
+    done
+elif [ "$boot" = 1 ]; then
+    : >"$scratch/kept"
+    chmod 666 "$scratch/kept"
+    start org.example.Kept "exec $delegate org.example.Kept save '$saved' >>$scratch/kept 2>&1"
+    await "$scratch/kept" DidEnterBackground
+    same "${names[0]}" saved "$(grep -x saved "$scratch/kept")"
+    ask "$(sed -n 's/^is //p' "$scratch/kept")" Suspend
+    cat /proc/sys/kernel/random/boot_id >/vm/boot-before
+    reboot_machine
+else
+    check "${names[1]}" systemctl start appstated
+    check "${names[2]}" test "$(cat /vm/boot-before)" != "$(cat /proc/sys/kernel/random/boot_id)"
+    session=$(login alice 1001 1)
+    : >"$scratch/kept"
+    chmod 666 "$scratch/kept"
+    start org.example.Kept "exec $delegate org.example.Kept load >>$scratch/kept 2>&1"
+    await "$scratch/kept" DidEnterBackground
+    sed -n 's/^option /# &/p' "$scratch/kept"
+    option() { sed -n "s/^option $1 //p" "$scratch/kept"; }
+    same "${names[3]}" true "$(option restorable)"
+    same "${names[4]}" rebooted "$(option exit-reason)"
+    same "${names[5]}" false "$(option first-launch)"
+    same "${names[6]}" "$saved" "$(sed -n 's/^loaded //p' "$scratch/kept")"
+    alice appstatectl history org.example.Kept 2>&1 | sed 's/^/# /'
+    check "${names[7]}" sh -c "runuser -u alice -- appstatectl history org.example.Kept | grep -q rebooted"
+    kill -KILL "$pid"
+fi
