@@ -128,6 +128,41 @@ struct CodingTests {
         }
     }
 
+    private final class Loop: Codable {
+        var next: Loop?
+    }
+
+    private struct Chain: Codable {
+        var next: [Chain]
+    }
+
+    @Test("more levels than can be read are not written, and one that refers to itself ends")
+    func depth() throws {
+        let loop = Loop()
+        loop.next = loop
+        #expect(throws: EncodingError.self) { try StateEncoder.encode(loop) }
+        loop.next = nil
+        var chain = Chain(next: [])
+        for _ in 0..<127 { chain = Chain(next: [chain]) }
+        _ = try StateDecoder.decode(Chain.self, from: StateEncoder.encode(chain))
+        chain = Chain(next: [Chain(next: [chain])])
+        #expect(throws: EncodingError.self) { try StateEncoder.encode(chain) }
+    }
+
+    @Test("bytes are written as bytes, whatever holds them")
+    func bytes() throws {
+        let data = Data([1, 2, 255])
+        #expect(try StateEncoder.encode(data) == [0x43, 1, 2, 255])
+        #expect(try StateDecoder.decode(Data.self, from: StateEncoder.encode(data)) == data)
+        #expect(try StateDecoder.decode([UInt8].self, from: StateEncoder.encode(data)) == [1, 2, 255])
+        let set: Set<UInt8> = [7, 8, 9]
+        #expect(try StateEncoder.encode(set).first == 0x43)
+        #expect(try StateDecoder.decode(Set<UInt8>.self, from: StateEncoder.encode(set)) == set)
+        let optionals: [UInt8?] = [1, nil, 3]
+        #expect(try StateDecoder.decode([UInt8?].self, from: StateEncoder.encode(optionals)) == optionals)
+        #expect(try StateDecoder.decode(Data.self, from: [0x83, 1, 2, 3]) == Data([1, 2, 3]))
+    }
+
     @Test("what is no state is refused, and takes neither memory nor the stack")
     func broken() throws {
         let whole = try StateEncoder.encode(All())

@@ -6,7 +6,7 @@ import Glibc
 /// that DISPLAY names.
 ///
 /// Each callback becomes a line `told NAME STATE WORD…`. A line on standard input is a command; it is answered by
-/// `answer WORD…`. Options: `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`; `--record
+/// `answer WORD…`. Options: `--stateless` (a delegate without either), `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`; `--record
 /// FILE`: it takes no commands, writes to the file, and its text is the URLs that it has opened, each once.
 @main
 final class Actor: ApplicationDelegate {
@@ -42,6 +42,7 @@ final class Actor: ApplicationDelegate {
         let arguments = CommandLine.arguments
         let delegate = Actor()
         if arguments.contains("--idle") { return idle() }
+        if arguments.contains("--stateless") { Application.shared.run(Stateless()) }
         if let option = arguments.firstIndex(of: "--record"), option + 1 < arguments.count {
             delegate.records = true
             let file = Glibc.open(arguments[option + 1], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)

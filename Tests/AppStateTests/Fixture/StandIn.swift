@@ -16,8 +16,16 @@ final class StandIn {
     private(set) var hasLaunched = false
     private(set) var acknowledged: [UInt64] = []
     private(set) var saved: [UInt8]?
+    /// What `LoadState` gives.
+    var stored: [UInt8] = []
+    /// The state of the application, as far as this one is asked for it.
+    var state = "not-running"
+    /// What the calls of a method are refused with, one after the other.
+    var refusals: [String: [MethodError]] = [:]
     /// What the application called, in order, but for what is counted above.
     private(set) var calls: [String] = []
+    /// All that it called about its object, in order.
+    private(set) var order: [String] = []
 
     init() throws {
         bus = try PrivateBus(
@@ -31,36 +39,87 @@ final class StandIn {
         try connection.requestName(BusNames.service)
     }
 
+    /// Its name is nobody's.
+    func leave() throws { try connection.releaseName(BusNames.service) }
+
+    /// It is there again, and knows the application still.
+    func comeBack() throws {
+        refusals["Register", default: []].append(
+            MethodError(ErrorName.alreadyRegistered.rawValue, "registered"))
+        try connection.requestName(BusNames.service)
+    }
+
+    /// A method that is noted, and refused where a test wants that.
+    private func method(
+        _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
+        _ handler: @escaping (borrowing Call) throws -> Void
+    ) -> Method {
+        Method(name, in: arguments, out: results) { [unowned self] call in
+            order.append(name)
+            if let refusal = refusals[name]?.first {
+                refusals[name]?.removeFirst()
+                throw refusal
+            }
+            try handler(call)
+        }
+    }
+
     private var manager: Interface {
-        let register = Method(
-            "Register", in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("application", "o")]
+        let options = [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")]
+        let register = method("Register", in: options, out: [("application", "o")]) { [unowned self] call in
+            application = call.sender
+            try call.reply { try $0.append(objectPath: Self.path) }
+        }
+        let process = method(
+            "RegisterProcess", in: [("app_id", "s"), ("pidfd", "h"), ("options", "a{sv}")],
+            out: [("application", "o")]
         ) { [unowned self] call in
             application = call.sender
             try call.reply { try $0.append(objectPath: Self.path) }
         }
-        return Interface(BusNames.manager, methods: [register])
+        let find = method("GetApplicationByPID", in: [("pid", "u")], out: [("application", "o")]) { call in
+            try call.reply { try $0.append(objectPath: Self.path) }
+        }
+        return Interface(BusNames.manager, methods: [register, process, find])
     }
 
     private var object: Interface {
-        let launch = Method("FinishLaunching") { [unowned self] call in
+        let launch = method("FinishLaunching") { [unowned self] call in
             hasLaunched = true
             try call.reply()
         }
-        let acknowledge = Method("Acknowledge", in: [("serial", "t")]) { [unowned self] call in
+        let delegate = method("BecomeDelegate") { [unowned self] call in
+            application = call.sender
+            try call.reply()
+        }
+        let acknowledge = method("Acknowledge", in: [("serial", "t")]) { [unowned self] call in
             acknowledged.append(try call.read { message throws(BusFailure) in try message.readUInt64() })
             try call.reply()
         }
-        let save = Method("SaveState", in: [("state", "ay")]) { [unowned self] call in
+        let save = method("SaveState", in: [("state", "ay")]) { [unowned self] call in
             saved = try call.read { message throws(BusFailure) in try message.readBytes() }
             try call.reply()
         }
-        let activity = Method("SetUserActivity", in: [("type", "s"), ("info", "a{sv}")]) {
+        let load = method("LoadState", out: [("state", "ay")]) { [unowned self] call in
+            let stored = stored
+            try call.reply { try $0.append(bytes: stored) }
+        }
+        let begin = method("BeginBackgroundTask", in: [("name", "s")], out: [("task", "t")]) { call in
+            try call.reply { try $0.append(UInt64(1)) }
+        }
+        let activity = method("SetUserActivity", in: [("type", "s"), ("info", "a{sv}")]) {
             [unowned self] call in
             let type = try call.read { message throws(BusFailure) in try message.readString() }
             calls.append("SetUserActivity \(type)")
             try call.reply()
         }
-        return Interface(BusNames.application, methods: [launch, acknowledge, save, activity])
+        return Interface(
+            BusNames.application,
+            methods: [launch, delegate, acknowledge, save, load, begin, activity],
+            properties: [
+                Property("State", "s") { [unowned self] message, _ in try message.append(state) },
+                Property("LaunchOptions", "a{sv}") { message, _ in try message.appendDictionary([]) },
+            ])
     }
 
     /// Sends the application a signal.
@@ -69,6 +128,18 @@ final class StandIn {
             path: Self.path, interface: BusNames.application, member: signal.rawValue, to: application)
         try body(message)
         try connection.send(message)
+    }
+
+    /// Tells the application that it is in the background.
+    func sendToBackground(_ serial: UInt64) throws {
+        state = "background"
+        try tell(.stateChanged) { message in
+            for word in ["inactive", "background", "minimized"] { try message.append(word) }
+        }
+        try tell(.didEnterBackground) { message in
+            try message.append(serial)
+            try message.append(UInt64(0))
+        }
     }
 
     /// Waits for the registration, and has the application launch.
@@ -82,7 +153,7 @@ final class StandIn {
     func wait(_ what: String, until done: () -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come: \(order)") }
             try loop.runOnce(timeout: 100_000)
         }
     }
