@@ -153,7 +153,7 @@ struct ProjectTests {
         let last = try Child(program, environment: environment)
         let lastWindow = try screen.window(of: last.pid)
         let lastPath = try #require(try theatre.path(of: last.pid))
-        _ = try screen.run("xdotool", ["windowquit", lastWindow])
+        _ = try screen.run("wmctrl", ["-i", "-c", lastWindow])
         #expect(try last.waitForExit() == .exited(0), "\(last.errors)")
         try theatre.waitForRemoval(of: lastPath)
         let reopened = try Child(program, environment: environment)

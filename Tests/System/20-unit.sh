@@ -17,6 +17,10 @@ check 'the machine is read-only to it' grep -qE ' / / ro' "/proc/$daemon/mountin
 check 'the network is not the machine'"'"'s' test "$(readlink "/proc/$daemon/ns/net")" != "$(readlink /proc/1/ns/net)"
 same 'nothing of its user'"'"'s lies outside its directories' '' "$(find / -xdev -user appstated \
     -not -path '/run/*' -not -path '/var/lib/appstated*' -not -path '/proc/*' 2>/dev/null)"
+# The one that has read what is kept ends once it has nothing to do.
+for task in /proc/"$daemon"/task/*; do
+    [ "${task##*/}" = "$daemon" ] || timeout "$patience" tail --pid="${task##*/}" -f /dev/null
+done
 same 'one thread' 1 "$(status_of "$daemon" Threads)"
 check 'GLib'"'"'s memory monitor is served' busctl status org.freedesktop.LowMemoryMonitor
 

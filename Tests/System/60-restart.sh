@@ -38,6 +38,8 @@ same 'frozen all the while' 'frozen 1' "$(grep frozen "$frozen")"
 followed_journal=$scratch/journal
 journalctl --no-pager -f -n 0 -o cat -u appstated >"$followed_journal" &
 follower=$!
+# Not while it is being started: then it is the start that takes too long.
+systemctl start appstated
 kill -STOP "$(main_pid)"
 check 'hung: the watchdog ends it' await "$followed_journal" 'Watchdog timeout'
 check 'and a new one is started' await "$followed_journal" '^Started appstated'

@@ -13,9 +13,9 @@ final class Screen {
     private let ready: NotifySocket
 
     static let isAvailable =
-        ["Xvfb", "openbox", "xdotool"].allSatisfy { Programs.inPath($0) != nil }
+        ["Xvfb", "openbox", "xdotool", "wmctrl"].allSatisfy { Programs.inPath($0) != nil }
         && Programs.built("appstate-session") != nil && Programs.built("WindowActor") != nil
-    static let whatIsMissing: Comment = "needs Xvfb, openbox and xdotool: scripts/setup test"
+    static let whatIsMissing: Comment = "needs Xvfb, openbox, xdotool and wmctrl: scripts/setup test"
 
     /// - Parameter environment: more of the agent's.
     init(_ theatre: Theatre, environment: [String: String] = [:]) throws {
