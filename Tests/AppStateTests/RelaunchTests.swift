@@ -82,15 +82,19 @@ struct RelaunchTests {
                 return Int32(pid)
             }
             try limit.take(pid)
-            try Self.steadily(theatre, "round \(round): \(path) to be suspended") { () throws -> Bool? in
-                try theatre.setMinimized(pid, true)
-                return try theatre.state(of: path) == "suspended" ? true : nil
+            // Memory is short enough for it to be ended as soon as it is suspended.
+            func isSuspended() throws -> Bool? {
+                do {
+                    try theatre.setMinimized(pid, true)
+                    return try theatre.state(of: path) == "suspended" ? true : nil
+                } catch let failure as BusFailure where Self.gone.contains(failure.name ?? "") {
+                    return false
+                }
             }
-            // Whoever is to be reclaimed must be known as suspended to the daemon that reclaims.
+            try Self.steadily(theatre, "round \(round): \(path) to be suspended", isSuspended)
             _ = try killer.waitForExit()
-            try Self.steadily(theatre, "the next daemon") { () throws -> Bool? in
-                try theatre.state(of: path) == "suspended" ? true : nil
-            }
+            // Whoever is to be reclaimed must be known as suspended to the daemon that reclaims.
+            guard try Self.steadily(theatre, "the next daemon", isSuspended) else { continue }
             let reader = try Self.started("while cat \(file) >/dev/null; do :; done", in: limit)
             try theatre.waitForRemoval(of: path)
             reader.kill(SIGKILL)
@@ -101,6 +105,8 @@ struct RelaunchTests {
         #expect(launches.dropFirst().allSatisfy { $0.contains("exit:reclaimed restorable:true") })
         withExtendedLifetime(screen) {}
     }
+
+    private static let gone = [ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue]
 
     /// A shell that is in the cgroup before its first command.
     private static func started(_ command: String, in limit: MemoryLimit) throws -> Child {

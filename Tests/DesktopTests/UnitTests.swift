@@ -8,7 +8,8 @@ import Testing
 
 /// Programs that are started as units of a real service manager.
 @Suite(
-    "Programs as units", .serialized, .enabled(if: UserManager.isAvailable, Comment(rawValue: UserManager.whatIsMissing)))
+    "Programs as units", .serialized,
+    .enabled(if: UserManager.isAvailable, Comment(rawValue: UserManager.whatIsMissing)))
 struct UnitTests {
     private final class Stage {
         let manager: UserManager
