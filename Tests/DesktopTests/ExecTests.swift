@@ -165,6 +165,14 @@ struct ExecTests {
         ("kwincompositing", [], "systemsettings", ["systemsettings", "kwincompositing"]),
     ]
 
+    /// A function of its own: Swift 6.0.3 crashes on the patterns in a `catch`.
+    private static func isNoApplication(_ failure: any Error) -> Bool {
+        switch failure as? DesktopFailure {
+        case .hidden?, .notApplication?: true
+        default: false
+        }
+    }
+
     @Test("the entries of this machine can be read, and those of applications started")
     func real() throws {
         let entries = EntryDirectories(BaseDirectories(data: ["/usr/share"], configuration: []))
@@ -175,8 +183,8 @@ struct ExecTests {
                 if let exec = entry.exec, entry.isInstalled() {
                     #expect(try !entry.invocations(opening: ["/etc/passwd"]).isEmpty, "\(id): \(exec)")
                 }
-            } catch DesktopFailure.hidden, DesktopFailure.notApplication {
-                continue
+            } catch {
+                guard Self.isNoApplication(error) else { throw error }
             }
         }
         for (id, urls, program, arguments) in Self.installed where entries.path(of: id) != nil {
