@@ -102,7 +102,8 @@ struct ProjectTests {
     func notes() throws {
         let source = Theatre.root + "/Examples/Notes"
         let text = try Self.readme("Write an application")
-        #expect(text == (try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)))
+        let example = try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)
+        #expect(text == example)
         let project = try Project()
         for file in ["Sources/CGTK/module.modulemap", "Sources/CGTK/shim.h"]
             + ["Window", "Server"].map({ "Sources/Notes/\($0).swift" })
