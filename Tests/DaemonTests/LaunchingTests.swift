@@ -134,8 +134,9 @@ struct LaunchingTests {
             signals.map { $0.prefix { $0 != " " } } == [
                 "WillFinishLaunching", "DidFinishLaunching", "DidEnterBackground",
             ])
-        let serial = try #require(signals.last?.split(separator: " ").dropFirst().first)
-        try app.application(path, "Acknowledge t:\(serial)")
+        let words = signals.last.map { $0.split(separator: " ") } ?? []
+        try #require(words.count > 1)
+        try app.application(path, "Acknowledge t:\(words[1])")
         try scene.client.wait(for: path, toBe: "suspended")
     }
 
