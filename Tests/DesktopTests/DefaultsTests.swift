@@ -134,9 +134,16 @@ struct DefaultsTests {
         }
     }
 
+    /// Version 1.2 finds entries by other rules than the specification's.
+    private static let hasXDGMime: Bool = {
+        guard let child = try? Child("xdg-mime", ["--version"]), (try? child.waitForExit()) == .exited(0)
+        else { return false }
+        return child.output.contains(" 1.1.")
+    }()
+
     @Test(
         "xdg-mime says the same of what it has an answer for",
-        .enabled(if: Programs.inPath("xdg-mime") != nil, "xdg-mime is not installed"))
+        .enabled(if: hasXDGMime, "xdg-mime 1.1 is not installed"))
     func xdgMime() throws {
         let stage = try Stage()
         let defaults = stage.defaults("")
@@ -158,8 +165,7 @@ struct DefaultsTests {
         ("a.desktop", "[Desktop Entry]\n"),
         ("core", "x"), ("a.1", "x"), ("a~", "x"), ("a.odt", "x"),
         ("a.pdf", "x"),
-        ("a.jpeg", "x"), ("a.mp3", "x"), ("a.sh", "x"), ("meson.build", "x"), ("empty", ""),
-        ("empty.txt", ""),
+        ("a.jpeg", "x"), ("a.mp3", "x"), ("a.sh", "x"), ("meson.build", "x"),
         ("plain", "some text\n"), ("unknown.zzz", "some text\n"), ("binary", "a\u{1}b"),
         ("script", "#!/bin/sh\necho\n"),
         ("document", "%PDF-1.5\n"), ("page", "<!DOCTYPE html><html></html>"),

@@ -49,10 +49,12 @@ final class Window {
     private nonisolated static func at(
         _ data: UnsafeMutableRawPointer?, _ body: @MainActor (Window) -> Void
     ) {
-        guard let data else { return }
         // GTK calls its handlers on the thread that runs its loop: the main one.
-        nonisolated(unsafe) let own = data
-        MainActor.assumeIsolated { body(Unmanaged<Window>.fromOpaque(own).takeUnretainedValue()) }
+        let address = UInt(bitPattern: data)
+        MainActor.assumeIsolated {
+            guard let own = UnsafeRawPointer(bitPattern: address) else { return }
+            body(Unmanaged<Window>.fromOpaque(own).takeUnretainedValue())
+        }
     }
 
     /// Runs GTK's main loop with an application in it.
@@ -66,12 +68,12 @@ final class Window {
         cgtk_watch(
             connection.descriptor,
             { _, _, data in
-                guard let data else { return 0 }
-                nonisolated(unsafe) let own = data
+                let address = UInt(bitPattern: data)
                 MainActor.assumeIsolated {
+                    guard let own = UnsafeRawPointer(bitPattern: address) else { return }
                     Unmanaged<Connection>.fromOpaque(own).takeUnretainedValue().dispatch()
                 }
-                return 1
+                return data == nil ? 0 : 1
             }, data)
         while true { g_main_context_iteration(nil, 1) }
     }
