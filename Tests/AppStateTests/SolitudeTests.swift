@@ -93,6 +93,7 @@ struct SolitudeTests {
         let theatre = try Theatre()
         let player = try Player(theatre)
         try player.wait(for: "willEnterForeground")
+        try theatre.wait("its state") { try player.ask("state") == "inactive" }
         theatre.daemon.kill(SIGSTOP)
         #expect(try player.ask("state") == "inactive")
         try player.ask("unsaved true")

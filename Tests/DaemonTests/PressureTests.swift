@@ -63,16 +63,24 @@ struct PressureTests {
         @discardableResult
         func suspended(
             _ name: String, byPolicy: Bool, mebibytes: Int = PressureTests.each, in home: TestCgroup? = nil,
-            isOutside: Bool = false
+            isOutside: Bool = false, hasUnsavedChanges: Bool = false
         ) throws -> String {
             let app = try App(daemon.bus)
             if !isOutside { try limit.take(app.pid) }
             try app.ask("allocate \(mebibytes)")
             try home?.take(app.pid)
-            let suspension = byPolicy ? "automatic" : "manual"
+            let suspension = byPolicy && !hasUnsavedChanges ? "automatic" : "manual"
             let path = try app.register(
                 "org.example.\(name)",
                 "delegate=b:false,launch-mode=s:background,suspension=s:\(suspension)")
+            if hasUnsavedChanges {
+                try app.application(path, "SetUnsavedChanges b:true")
+                if byPolicy {
+                    try client.application(path, "Configure") {
+                        try $0.appendDictionary([("suspension", .string("automatic"))])
+                    }
+                }
+            }
             if !byPolicy { try client.application(path, "Suspend") }
             try client.wait(for: path, toBe: "suspended")
             apps[path] = app
@@ -193,15 +201,11 @@ struct PressureTests {
     func unsaved() throws {
         let scene = try Scene()
         let paths = try (0..<10).map {
-            try scene.suspended("A\($0)", byPolicy: true, mebibytes: $0 < 3 ? 30 : 12)
+            try scene.suspended(
+                "A\($0)", byPolicy: true, mebibytes: $0 < 3 ? 30 : 12, hasUnsavedChanges: $0 == 0)
         }
         // The longest suspended and the largest: one says so itself, of two a reporter has seen the mark.
         let unsaved = Array(paths.prefix(3))
-        let said = try #require(scene.apps[unsaved[0]])
-        try scene.client.application(unsaved[0], "Resume")
-        try scene.client.wait(for: unsaved[0], toBe: "background")
-        try said.application(unsaved[0], "SetUnsavedChanges b:true")
-        try scene.client.application(unsaved[0], "Suspend")
         for (number, path) in unsaved.dropFirst().enumerated() {
             let pid = try #require(scene.apps[path]).pid
             try scene.client.updateWindow(

@@ -21,6 +21,8 @@ final class UnreadAnswers {
     private struct Account {
         let user: UInt32
         var unread = 0
+        /// Of answers that are not sent yet: the bus knows nothing of them.
+        var coming = 0
         /// Charged since the bus was asked last.
         var unchecked = 0
     }
@@ -68,6 +70,23 @@ final class UnreadAnswers {
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
     }
 
+    /// It will be sent an answer of so many bytes, which the bus has to hand on. It counts from now on.
+    func expectAnswer(of size: Int, to connection: Connection) {
+        share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
+        if isBlind { return }
+        accounts[connection.name, default: Account(user: connection.user)].coming += size
+        sums[connection.user, default: 0] += size
+    }
+
+    /// The answer that was expected is sent.
+    func sentAnswer(of size: Int, to connection: Connection) {
+        // It may have left, or have been expected before the bus turned out to be silent.
+        guard let account = accounts[connection.name], account.coming >= size else { return }
+        accounts[connection.name]?.coming -= size
+        accounts[connection.name]?.unread += size
+        accounts[connection.name]?.unchecked += size
+    }
+
     private func charge(_ size: Int, to connection: Connection) {
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].unread += size
@@ -77,15 +96,19 @@ final class UnreadAnswers {
 
     /// What was for it is gone.
     func departed(_ name: ConnectionName) {
-        set(0, of: name)
-        accounts[name] = nil
+        guard let account = accounts.removeValue(forKey: name) else { return }
+        add(-account.unread - account.coming, to: account.user)
     }
 
     private func set(_ unread: Int, of name: ConnectionName) {
         guard let account = accounts[name] else { return }
-        let sum = sums[account.user, default: 0] + unread - account.unread
-        sums[account.user] = sum > 0 ? sum : nil
         accounts[name]?.unread = unread
+        add(unread - account.unread, to: account.user)
+    }
+
+    private func add(_ bytes: Int, to user: UInt32) {
+        let sum = sums[user, default: 0] + bytes
+        sums[user] = sum > 0 ? sum : nil
     }
 
     /// Asks about that connection of the user's of which the least is known.

@@ -69,11 +69,10 @@ extension Daemon {
         let (application, connection) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
-        if !asFile {
-            let size = Int(clamping: min(keeper.expectedSize(of: kept), UInt64(Keeper.mostBytesInMessage)))
-            unread.chargeAnswer(of: size, to: connection)
-        }
-        keeper.load(kept, call.deferred(), asFile: asFile)
+        if asFile { return keeper.open(kept, call.deferred()) }
+        let size = Int(clamping: min(keeper.expectedSize(of: kept), UInt64(Keeper.mostBytesInMessage)))
+        unread.expectAnswer(of: size, to: connection)
+        keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
     }
 
     private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {

@@ -6,14 +6,15 @@ struct DiskLine {
         /// Writes down what is known of it, or that nothing is.
         case record
         case save(Keeper.Content, PendingCall)
-        case load(PendingCall)
+        /// `answered` is called once the answer is sent.
+        case load(PendingCall, answered: () -> Void)
         case open(PendingCall)
         case drop
 
         /// Whoever waits for it.
         var call: PendingCall? {
             switch self {
-            case .save(_, let call), .load(let call), .open(let call): call
+            case .save(_, let call), .load(let call, _), .open(let call): call
             case .record, .drop: nil
             }
         }

@@ -282,8 +282,15 @@ final class Keeper {
     }
 
     /// Answers with what was saved last, which is nothing where nothing is.
-    func load(_ kept: KeptID, _ call: PendingCall, asFile: Bool) {
-        enqueue(kept, asFile ? .open(call) : .load(call))
+    ///
+    /// - Parameter answered: called once the answer is sent, unless the daemon ends before.
+    func load(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
+        enqueue(kept, .load(call, answered: answered))
+    }
+
+    /// Answers with the file of what was saved last, which is empty where nothing is.
+    func open(_ kept: KeptID, _ call: PendingCall) {
+        enqueue(kept, .open(call))
     }
 
     /// The most that each of a user's applications may have on the disk: a save that waits may fail.
@@ -426,6 +433,7 @@ final class Keeper {
         }
         if let call = job.work.call {
             answer(call, outcome)
+            if case .load(_, let answered) = job.work { answered() }
         } else {
             note(outcome.failure, of: job.kept)
         }
