@@ -42,7 +42,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-apps test-launches test-unsaved test-system test-debian13 soak lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-unsaved test-system test-debian13 soak lint format bench \
     bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
@@ -80,6 +80,11 @@ test:
 test-repeat:
 	@scripts/setup test
 	@RUNS=$(RUNS) BUSY=$(BUSY) scripts/repeat-tests $(TEST_FLAGS)
+
+# The library beside the address and the thread sanitizer.
+test-sanitizers:
+	@scripts/setup test
+	@scripts/test-sanitizers
 
 lint:
 	@scripts/lint
