@@ -77,10 +77,7 @@ struct RelaunchTests {
             if round > 1 {
                 #expect(record.lines.last { $0.hasPrefix("told didDecode") }?.contains(" \(before) ") == true)
             }
-            let pid = try Self.steadily(theatre, "the process of \(path)") { () throws -> Int32? in
-                guard case .uint32(let pid) = try theatre.property("PID", of: path) else { return nil }
-                return Int32(pid)
-            }
+            let pid = try Self.steadily(theatre, "the process of \(path)") { try theatre.pid(of: path) }
             try limit.take(pid)
             // Memory is short enough for it to be ended as soon as it is suspended.
             func isSuspended() throws -> Bool? {
@@ -103,6 +100,74 @@ struct RelaunchTests {
         let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
         #expect(launches.count == Self.rounds)
         #expect(launches.dropFirst().allSatisfy { $0.contains("exit:reclaimed restorable:true") })
+        withExtendedLifetime(screen) {}
+    }
+
+    @Test("by RelaunchReclaimed= it is there again in the background, once memory is no longer short")
+    func relaunched() throws {
+        let limit = try MemoryLimit(bytes: 200 << 20)
+        let theatre = try Theatre(
+            grace: "100ms",
+            pressure: """
+                Source=\(limit.own.cgroup.directory)/memory.pressure
+                Warning=some 2ms 2s
+                Critical=full 2s 2s
+                CriticalAvailable=60M
+                """)
+        let record = Record(file: theatre.bus.directory + "/record")
+        let data = theatre.bus.directory + "/data"
+        try Self.writeEntry(in: data, record)
+        try FileManager.default.createDirectory(
+            atPath: data + "/appstated", withIntermediateDirectories: true)
+        try "[Application org.example.LibraryActor]\nRelaunchReclaimed=yes\n".write(
+            toFile: data + "/appstated/session.conf", atomically: true, encoding: .utf8)
+        let directories = [
+            "XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data,
+        ]
+        let screen = try Screen(theatre, environment: directories)
+        let file = theatre.bus.directory + "/large"
+        try Self.write(mebibytes: 200, to: file)
+
+        let command = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["open", "note:1"],
+            environment: theatre.bus.environment.merging(directories) { $1 })
+        #expect(try command.waitForExit() == .exited(0), "\(command.errors)")
+        let path = try #require(command.output.split(separator: "\n").last.map(String.init))
+        try theatre.wait("its text") { record.lines.contains("text note:1") }
+        let pid = try theatre.pid(of: path)
+        try limit.take(pid)
+        try theatre.setMinimized(pid, true)
+        try theatre.wait(for: path, toBe: "suspended")
+
+        // Of 200 MiB, 60 are to stay available.
+        let hog = try Player(nil)
+        try limit.take(hog.pid)
+        try hog.ask("allocate 150")
+        let reader = try Self.started("while cat \(file) >/dev/null; do :; done", in: limit)
+        try theatre.waitForRemoval(of: path)
+        #expect(record.lines.count { $0.hasPrefix("told willFinishLaunching") } == 1)
+        for taker in [reader, hog.process] {
+            taker.kill(SIGKILL)
+            _ = try taker.waitForExit()
+        }
+
+        try theatre.wait("the second launch") {
+            record.lines.contains { $0.hasPrefix("told didDecode") && $0.contains(" note:1 ") }
+        }
+        #expect(
+            record.lines.filter { $0.hasPrefix("told willFinishLaunching") } == [
+                "told willFinishLaunching not-running first:true exit:- restorable:false",
+                "told willFinishLaunching not-running first:false exit:reclaimed restorable:true",
+            ])
+        let next = try #require(try theatre.paths().first)
+        #expect(try theatre.pid(of: next) != pid)
+        guard case .dictionary(let options) = try theatre.property("LaunchOptions", of: next) else {
+            throw TestFailure("no launch options")
+        }
+        #expect(options["reason"] == .string("restore"))
+        #expect(options["exit-reason"] == .string("reclaimed"))
+        try theatre.wait(for: next, toBe: "suspended")
+        #expect(!record.lines.contains { $0.hasPrefix("told didBecomeActive") })
         withExtendedLifetime(screen) {}
     }
 

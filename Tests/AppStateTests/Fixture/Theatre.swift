@@ -117,6 +117,28 @@ final class Theatre {
         }
     }
 
+    /// The objects of all applications.
+    func paths() throws -> [String] {
+        let reply = try call(BusNames.root, BusNames.manager, "ListApplications")
+        var paths: [String] = []
+        try reply.withEntered(.array, "(osuus)") {
+            while !reply.atEnd {
+                try reply.withEntered(.struct, "osuus") {
+                    paths.append(try reply.readObjectPath())
+                    _ = (try reply.readString(), try reply.readUInt32(), try reply.readUInt32())
+                    _ = try reply.readString()
+                }
+            }
+        }
+        return paths
+    }
+
+    /// The process of an application.
+    func pid(of path: String) throws -> Int32 {
+        guard case .uint32(let pid) = try property("PID", of: path) else { return 0 }
+        return Int32(pid)
+    }
+
     func property(_ name: String, of path: String) throws -> Variant {
         try call(path, BusNames.properties, "Get") { message in
             try message.append(BusNames.application)
