@@ -353,6 +353,7 @@ public final class Daemon {
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
         objections.close()
+        keeper?.note(statesOfKept)
         isStepping = true
         executor.carryOut(core.machine.relinquish(at: Self.now))
         isStepping = false
@@ -362,6 +363,12 @@ public final class Daemon {
         records.writeAllWithoutResources()
         keeper?.finish()
         loop.exit(code: code)
+    }
+
+    private var statesOfKept: [(kept: KeptID, state: LifeCycleState)] {
+        core.machine.applications.values.compactMap { application in
+            table[application.number]?.kept.map { ($0, application.state) }
+        }
     }
 
     /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).

@@ -97,14 +97,8 @@ struct HistoryTests {
         #expect(try history(daemon.client()).map { $0.split(separator: " ").first } == ["unknown"])
     }
 
-    @Test("what ran in another boot was rebooted")
-    func rebooted() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let app = try App(daemon.bus)
-        let path = try app.register(Self.id)
-        try app.application(path, "SaveState ay:text")
-        try daemon.end(SIGKILL)
-        // As after a boot: nothing is left in the runtime directory, and the process is no more.
+    /// All that is left of a daemon after a boot is what it kept on the disk.
+    private func reboot(_ daemon: TestDaemon, _ app: App) throws {
         app.process.kill(SIGKILL)
         try FileManager.default.removeItem(atPath: daemon.runtimeDirectory)
         mkdir(daemon.runtimeDirectory, 0o700)
@@ -114,6 +108,16 @@ struct HistoryTests {
         record.lines = record.lines.map { $0.key == "running" ? Record.Line("running", "another") : $0 }
         try WholeFile.write(RecordFile.bytes(record), to: file)
         try daemon.start()
+    }
+
+    @Test("what ran in another boot was rebooted")
+    func rebooted() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id)
+        try app.application(path, "SaveState ay:text")
+        try daemon.end(SIGKILL)
+        try reboot(daemon, app)
         let later = try daemon.client()
         #expect(try history(later) == ["rebooted  -1"])
         let next = try App(daemon.bus)
@@ -125,6 +129,37 @@ struct HistoryTests {
                     "first-launch": .bool(false), "restorable": .bool(true),
                     "exit-reason": .string("rebooted"),
                 ]))
+    }
+
+    @Test("where the daemon ended in good order before the boot, the next launch is told the state")
+    func stateBeforeBoot() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id, "delegate=b:false,launch-mode=s:background,suspension=s:manual")
+        let client = try daemon.subscriber()
+        try client.application(path, "Suspend")
+        try client.wait(for: path, toBe: "suspended")
+        try daemon.end(SIGTERM)
+        try reboot(daemon, app)
+        let later = try daemon.client()
+        #expect(try history(later) == ["rebooted suspended -1"])
+        let next = try App(daemon.bus)
+        let options = try later.property(try next.register(Self.id), "LaunchOptions")
+        guard case .dictionary(let values) = options else { throw TestFailure("\(options)") }
+        #expect(values["previous-state"] == .string("suspended"))
+    }
+
+    @Test("what was said of the state before a restart of the daemon is not true after it")
+    func stateAfterRestart() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let app = try App(daemon.bus)
+        _ = try app.register(Self.id, "delegate=b:false,launch-mode=s:background,suspension=s:manual")
+        try daemon.end(SIGTERM)
+        try daemon.start()
+        _ = try daemon.client().list()
+        try daemon.end(SIGKILL)
+        try reboot(daemon, app)
+        #expect(try history(daemon.client()) == ["rebooted  -1"])
     }
 
     @Test("a file that is damaged is said to be, and the others are used")

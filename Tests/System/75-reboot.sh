@@ -4,7 +4,8 @@
 saved='half a sentence, never'
 names=('before the reboot its state is saved' 'after the reboot the daemon is there' 'it is another boot'
     'the next launch may restore' 'and is told that the machine went down' 'that it is not the first'
-    'and its state is whole' 'the history says so')
+    'and its state is whole' 'the history says so'
+    'and that it was suspended then')
 
 if [ "$where" = container ]; then
     for name in "${names[@]}"; do skip "$name" 'a container is not booted again'; done
@@ -35,6 +36,7 @@ else
     same "${names[4]}" rebooted "$(option exit-reason)"
     same "${names[5]}" false "$(option first-launch)"
     same "${names[6]}" "$saved" "$(sed -n 's/^loaded //p' "$scratch/kept")"
+    same "${names[8]}" suspended "$(option previous-state)"
     alice appstatectl history org.example.Kept 2>&1 | sed 's/^/# /'
     check "${names[7]}" sh -c "runuser -u alice -- appstatectl history org.example.Kept | grep -q rebooted"
     kill -KILL "$pid"

@@ -171,9 +171,20 @@ final class Keeper {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
         self[kept]?.noteUse(at: Clock.realMicroseconds)
-        if self[kept]?.runs == 1, self[kept]?.wasRunning != true { write(kept) }
+        // What its record says of its state is not true any more.
+        let isStale = self[kept]?.wasRunning != true || self[kept]?.stateAtStop != nil
         self[kept]?.wasRunning = false
+        self[kept]?.stateAtStop = nil
+        if self[kept]?.runs == 1, isStale { write(kept) }
         return true
+    }
+
+    /// The daemon ends in good order, which may be the end of this boot: the next one is to know what they were.
+    func note(_ states: [(kept: KeptID, state: LifeCycleState)]) {
+        for (kept, state) in states where self[kept] != nil {
+            self[kept]?.stateAtStop = state
+            write(kept)
+        }
     }
 
     /// One that `begin` has taken has ended; or one that an earlier daemon had.

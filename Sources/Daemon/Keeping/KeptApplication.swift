@@ -25,6 +25,8 @@ struct KeptApplication: Equatable, Sendable {
     var runs = 0
     /// The daemon before has seen it run, in this boot.
     var wasRunning = false
+    /// The state it was in when the daemon ended in good order, as at the end of a boot; nil: it did not, or goes on since.
+    var stateAtStop: LifeCycleState?
     /// It was read from a record that says less.
     private(set) var isUnwritten = false
     /// Of its saved state, in bytes; nil: there is none.
@@ -57,7 +59,10 @@ extension KeptApplication {
         record.add("id", id.rawValue)
         record.add("used", String(usedAt))
         record.add("has-run", hasRun.digit)
-        if runs > 0 { record.add("running", boot) }
+        if runs > 0 {
+            record.add("running", boot)
+            if let stateAtStop { record.add("state", stateAtStop.rawValue) }
+        }
         for exit in exits {
             record.add(
                 "exit", String(exit.time), exit.reason.rawValue, exit.state?.rawValue ?? "",
@@ -73,11 +78,14 @@ extension KeptApplication {
         usedAt = try record.require("used") { $0.number() }
         hasRun = try record.require("has-run") { $0.flag() }
         exits = try record.all("exit") { Exit(&$0) }.suffix(Self.mostExits)
+        let state: LifeCycleState? = try record.optional("state") { $0.value() }
         switch try record.optional("running", { $0.text() }) {
         case nil: break
-        case boot?: wasRunning = true
+        case boot?:
+            wasRunning = true
+            stateAtStop = state
         case _?:
-            add(Exit(time: now, reason: .rebooted, state: nil, status: nil))
+            add(Exit(time: now, reason: .rebooted, state: state, status: nil))
             isUnwritten = true
         }
     }
