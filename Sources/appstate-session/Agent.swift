@@ -81,15 +81,20 @@ final class Agent {
             [unowned self] window, token throws(ObserverFailure) in
             try raise(window, token)
         }
-        try watch(DisplayServer.observer())
+        if !options.launchesOnly { try watch(DisplayServer.observer()) }
         isSilent = isBlind
         try connect()
+        if !options.launchesOnly { watchProcesses() }
+        Service.notify("READY=1\nSTATUS=\(options.launchesOnly ? "Launching only" : "Watching \(subject)")")
+    }
+
+    /// What tells who needs a suspended application, and who must not be suspended.
+    private func watchProcesses() {
         watchCalls()
         watchStarts()
         watchConnections()
         watchPlayback()
         watchInhibitors()
-        Service.notify("READY=1\nSTATUS=Watching \(subject)")
     }
 
     // MARK: The display server
@@ -358,7 +363,7 @@ final class Agent {
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
     /// was reported ends with the connection.
-    private var isBlind: Bool { observer?.isBlind == true }
+    private var isBlind: Bool { options.launchesOnly || observer?.isBlind == true }
 
     private func settleConnection() {
         guard isBlind != isSilent else { return }

@@ -10,13 +10,15 @@ enum Arguments: Equatable {
     struct Options: Equatable {
         /// The logind session that is reported for; nil: the daemon finds out.
         var session: String?
+        /// Windows are not watched.
+        var launchesOnly = false
         /// Each report is printed.
         var isVerbose = false
         var configuration = Configuration.Source.system
     }
 
     static let usage = """
-        appstate-session [--session ID] [--config FILE] [--verbose]
+        appstate-session [--session ID] [--config FILE] [--launch-only] [--verbose]
 
         Watches the windows of this session and reports them to appstated. Takes no
         arguments in normal use; the desktop is found by SWAYSOCK, WAYLAND_DISPLAY and
@@ -25,6 +27,8 @@ enum Arguments: Equatable {
           --session ID   the logind session to report for, instead of one's own
           --config FILE  read this file alone, instead of /etc/appstated/session.conf
                          and $XDG_CONFIG_HOME/appstated/session.conf
+          --launch-only  start what is to be launched, and watch no windows: for a
+                         session without a desktop, or one that cannot be watched
           --verbose      print each report
           --version      print the version
           --help         print this
@@ -49,6 +53,8 @@ enum Arguments: Equatable {
                 return
             case "--verbose", "-v":
                 options.isVerbose = true
+            case "--launch-only":
+                options.launchesOnly = true
             case "--session":
                 guard let session = rest.popFirst() else {
                     self = .wrong("--session needs an id")

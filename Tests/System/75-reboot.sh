@@ -5,7 +5,8 @@ saved='half a sentence, never'
 names=('before the reboot its state is saved' 'after the reboot the daemon is there' 'it is another boot'
     'the next launch may restore' 'and is told that the machine went down' 'that it is not the first'
     'and its state is whole' 'the history says so'
-    'and that it was suspended then')
+    'and that it was suspended then' 'a letter is opened'
+    'it is suspended when the machine goes down' 'opened again it has its text' 'and the newer part')
 
 if [ "$where" = container ]; then
     for name in "${names[@]}"; do skip "$name" 'a container is not booted again'; done
@@ -20,6 +21,13 @@ elif [ "$boot" = 1 ]; then
     await "$scratch/kept" DidEnterBackground
     same "${names[0]}" saved "$(grep -x saved "$scratch/kept")"
     ask "$(sed -n 's/^is //p' "$scratch/kept")" Suspend
+    write_letters
+    check "${names[9]}" open_letter letter:one
+    await "$letters" '^text .*letter:one$'
+    sed -n 's/^text //p' "$letters" >/vm/text-before
+    app=$(sed -n 's/^is //p' "$letters")
+    ask "$app" Suspend
+    same "${names[10]}" suspended "$(state "$app")"
     cat /proc/sys/kernel/random/boot_id >/vm/boot-before
     reboot_machine
 else
@@ -40,4 +48,9 @@ else
     alice appstatectl history org.example.Kept 2>&1 | sed 's/^/# /'
     check "${names[7]}" sh -c "runuser -u alice -- appstatectl history org.example.Kept | grep -q rebooted"
     kill -KILL "$pid"
+    : >"$letters"
+    open_letter letter:two
+    await "$letters" '^text .*letter:two$'
+    same "${names[11]}" "$(cat /vm/text-before)" "$(sed -n 's/^loaded //p' "$letters")"
+    same "${names[12]}" "$(cat /vm/text-before)+letter:two" "$(sed -n 's/^text //p' "$letters")"
 fi

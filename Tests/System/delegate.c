@@ -1,8 +1,9 @@
 // delegate - an application with a delegate, for machines without python: registers itself, in the background, and
 // prints what it is told.
 //
-// Usage: delegate ID [save TEXT | load]
+// Usage: delegate ID [save TEXT | load | keep]
 //   save  has TEXT saved as its state        load  prints the state that was saved
+//   keep  its text is what was saved, and each URL that it is to open; it saves it, and prints it
 // It runs until it is killed.
 
 #include <inttypes.h>
@@ -15,6 +16,8 @@ static const char service[] = "org.appstate1";
 static const char application[] = "org.appstate1.Application";
 static sd_bus *bus;
 static char *path;
+static int keeps;
+static char kept[1024];
 
 static void check(int result, const char *what) {
     if (result >= 0) return;
@@ -48,21 +51,6 @@ static void print_options(sd_bus_message *message) {
     }
 }
 
-static int on_signal(sd_bus_message *message, void *data, sd_bus_error *error) {
-    (void)data, (void)error;
-    const char *member = sd_bus_message_get_member(message), *text;
-    if (path == NULL || strcmp(sd_bus_message_get_path(message), path) != 0) return 0;
-    if (sd_bus_message_has_signature(message, "s") && sd_bus_message_read(message, "s", &text) > 0)
-        printf("%s %s\n", member, text);
-    else
-        printf("%s\n", member);
-    uint64_t serial, deadline;
-    if (sd_bus_message_has_signature(message, "tt") && sd_bus_message_read(message, "tt", &serial, &deadline) > 0)
-        acknowledge(serial);
-    if (strcmp(member, "WillFinishLaunching") == 0) print_options(message);
-    return 0;
-}
-
 static void save(const char *text) {
     sd_bus_message *call;
     check(sd_bus_message_new_method_call(bus, &call, service, path, application, "SaveState"), "SaveState");
@@ -78,8 +66,36 @@ static void load(void) {
     size_t count;
     check(sd_bus_call_method(bus, service, path, application, "LoadState", NULL, &answer, ""), "LoadState");
     check(sd_bus_message_read_array(answer, 'y', &bytes, &count), "LoadState");
-    printf("loaded %.*s\n", (int)count, (const char *)bytes);
+    snprintf(kept, sizeof kept, "%.*s", (int)count, (const char *)bytes);
+    printf("loaded %s\n", kept);
     sd_bus_message_unref(answer);
+}
+
+static void open_urls(sd_bus_message *message) {
+    const char *url;
+    check(sd_bus_message_enter_container(message, 'a', "s"), "OpenURLs");
+    while (sd_bus_message_read(message, "s", &url) > 0) {
+        size_t length = strlen(kept);
+        snprintf(kept + length, sizeof kept - length, length > 0 ? "+%s" : "%s", url);
+    }
+    save(kept);
+    printf("text %s\n", kept);
+}
+
+static int on_signal(sd_bus_message *message, void *data, sd_bus_error *error) {
+    (void)data, (void)error;
+    const char *member = sd_bus_message_get_member(message), *text;
+    if (path == NULL || strcmp(sd_bus_message_get_path(message), path) != 0) return 0;
+    if (sd_bus_message_has_signature(message, "s") && sd_bus_message_read(message, "s", &text) > 0)
+        printf("%s %s\n", member, text);
+    else
+        printf("%s\n", member);
+    uint64_t serial, deadline;
+    if (sd_bus_message_has_signature(message, "tt") && sd_bus_message_read(message, "tt", &serial, &deadline) > 0)
+        acknowledge(serial);
+    if (strcmp(member, "WillFinishLaunching") == 0) print_options(message);
+    if (keeps && strcmp(member, "OpenURLs") == 0) open_urls(message);
+    return 0;
 }
 
 int main(int count, char **words) {
@@ -98,7 +114,8 @@ int main(int count, char **words) {
     sd_bus_message_unref(answer);
     printf("is %s\n", path);
     if (count > 3 && strcmp(words[2], "save") == 0) save(words[3]);
-    if (count > 2 && strcmp(words[2], "load") == 0) load();
+    keeps = count > 2 && strcmp(words[2], "keep") == 0;
+    if (keeps || (count > 2 && strcmp(words[2], "load") == 0)) load();
     check(sd_bus_call_method(bus, service, path, application, "FinishLaunching", NULL, NULL, ""), "FinishLaunching");
     for (;;) {
         int result = sd_bus_process(bus, NULL);

@@ -156,3 +156,33 @@ monitor() {
 edges() {
     sed -nE "s/^[^ ]+ +$1 +([a-z-]+) → ([a-z-]+) .*/\1 \2/p" "$told" | awk 'NR == 1 { printf $1 } { printf " " $2 }'
 }
+
+# ---- an application that is launched: its text is what it has opened
+
+letters=/var/tmp/letters
+
+# Its desktop entry, and an empty record of what it prints.
+write_letters() {
+    : >"$letters"
+    chmod 666 "$letters"
+    cat >/usr/share/applications/org.example.Letters.desktop <<EOF
+[Desktop Entry]
+Type=Application
+Name=Letters
+Exec=sh -c "exec $delegate org.example.Letters keep >>$letters 2>&1" %u
+MimeType=x-scheme-handler/letter;
+EOF
+    printf '[MIME Cache]\nx-scheme-handler/letter=org.example.Letters.desktop;\n' \
+        >/usr/share/applications/mimeinfo.cache
+}
+
+# start_agent: the session agent, which starts what is launched. There are no windows here.
+start_agent() {
+    local agent=$PWD/extra/agent
+    alice systemctl --user --quiet is-active launching ||
+        alice systemd-run --user --quiet --unit=launching --service-type=notify \
+            -E LD_LIBRARY_PATH="$agent" "$agent/appstate-session" --launch-only
+}
+
+# open_letter URL: by its entry, through alice's agent and her service manager.
+open_letter() { start_agent && alice appstatectl open "$1"; }

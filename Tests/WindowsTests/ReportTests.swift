@@ -103,6 +103,7 @@ struct ReportTests {
             Arguments(["--session", "c1", "--verbose"])
                 == .run(Arguments.Options(session: "c1", isVerbose: true)))
         #expect(Arguments(["--session=c1"]) == .run(Arguments.Options(session: "c1")))
+        #expect(Arguments(["--launch-only"]) == .run(Arguments.Options(launchesOnly: true)))
         #expect(Arguments(["--session"]) == .wrong("--session needs an id"))
     }
 }
