@@ -74,41 +74,10 @@ final class Command {
     }
 
     private static func spawn(_ line: String, _ environment: [String]) throws(KernelFailure) -> Int32 {
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var signals = sigset_t()
-        sigemptyset(&signals)
-        posix_spawnattr_setsigmask(&attributes, &signals)
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGCHLD] { sigaddset(&signals, signal) }
-        posix_spawnattr_setsigdefault(&attributes, &signals)
-        posix_spawnattr_setpgroup(&attributes, 0)
-        posix_spawnattr_setflags(
-            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
         let own = (try? WholeFile.read("/proc/self/environ")).map {
             $0.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
         }
-        var pid: pid_t = 0
-        let result = withStrings(["sh", "-c", "--", line]) { arguments in
-            withStrings((own ?? []) + environment) { variables in
-                posix_spawn(&pid, "/bin/sh", &actions, &attributes, arguments, variables)
-            }
-        }
-        guard result == 0 else {
-            throw KernelFailure(operation: "run", subject: line, errno: result)
-        }
-        return pid
-    }
-
-    private static func withStrings<Result>(
-        _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
-    ) -> Result {
-        let copies = strings.map { strdup($0) }
-        defer { for copy in copies { free(copy) } }
-        return body(copies + [nil])
+        return try Spawn.run(
+            "/bin/sh", ["sh", "-c", "--", line], environment: (own ?? []) + environment, leading: .group)
     }
 }

@@ -1,0 +1,62 @@
+import Glibc
+
+/// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty.
+public enum Spawn {
+    /// What the child is the leader of: a kill of it reaches what it has started.
+    public enum Leadership: Sendable {
+        case group
+        /// setsid(2)
+        case session
+    }
+
+    /// POSIX_SPAWN_SETSID of the C library, declared for _GNU_SOURCE alone.
+    private static let ownSession: Int32 = 0x80
+
+    /// Starts a program.
+    ///
+    /// - Parameters:
+    ///   - program: its file.
+    ///   - arguments: with what it is called by.
+    ///   - environment: all of it, `NAME=value`.
+    /// - Returns: its process ID. It is our child: somebody has to wait for it.
+    public static func run(
+        _ program: String, _ arguments: [String], environment: [String], leading leadership: Leadership
+    ) throws(KernelFailure) -> Int32 {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigfillset(&signals)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        var flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF
+        switch leadership {
+        case .group:
+            posix_spawnattr_setpgroup(&attributes, 0)
+            flags |= POSIX_SPAWN_SETPGROUP
+        case .session: flags |= ownSession
+        }
+        posix_spawnattr_setflags(&attributes, Int16(flags))
+        var pid: pid_t = 0
+        let result = withStrings(arguments) { arguments in
+            withStrings(environment) { posix_spawn(&pid, program, &actions, &attributes, arguments, $0) }
+        }
+        guard result == 0 else {
+            throw KernelFailure(operation: "run", subject: program, errno: result)
+        }
+        return pid
+    }
+
+    private static func withStrings<Result>(
+        _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
+    ) -> Result {
+        let copies = strings.map { strdup($0) }
+        defer { for copy in copies { free(copy) } }
+        return body(copies + [nil])
+    }
+}
