@@ -17,11 +17,14 @@ struct DefaultsTests {
             scratch = try Scratch()
             let path = scratch.path
             directories = BaseDirectories(
-                data: ["\(path)/data", "\(path)/local", "\(path)/share", "/usr/share"],
+                data: ["\(path)/data", "\(path)/local", "\(path)/share"],
                 configuration: ["\(path)/config", "\(path)/xdg"])
             for name in ["browser", "mail", "editor", "viewer", "other", "mine", "kde", "hexer"] {
                 try entry("share", name, "")
             }
+            // The types of this machine, and none of its applications.
+            try FileManager.default.createSymbolicLink(
+                atPath: "\(path)/share/mime", withDestinationPath: "/usr/share/mime")
             try entry("share", "hidden", "Hidden=true")
             try entry("share", "uninstalled", "TryExec=no-such-program")
             try entry("share", "sub/deep", "")
@@ -79,7 +82,7 @@ struct DefaultsTests {
         func environment(_ desktops: String) -> [String: String?] {
             let path = scratch.path
             return [
-                "XDG_DATA_HOME": "\(path)/data", "XDG_DATA_DIRS": "\(path)/local:\(path)/share:/usr/share",
+                "XDG_DATA_HOME": "\(path)/data", "XDG_DATA_DIRS": "\(path)/local:\(path)/share",
                 "XDG_CONFIG_HOME": "\(path)/config", "XDG_CONFIG_DIRS": "\(path)/xdg",
                 "XDG_CURRENT_DESKTOP": desktops, "LC_ALL": "C", "HOME": path, "DBUS_SESSION_BUS_ADDRESS": nil,
                 "DE": nil, "KDE_FULL_SESSION": nil, "DISPLAY": nil,
