@@ -75,6 +75,8 @@ struct SavedStateTests {
         #expect(try app.application(path, "LoadState") == "1048576-bytes")
         #expect(
             errorName { try app.application(path, "SaveState zeros:1048577") } == ErrorName.tooLarge.rawValue)
+        #expect(
+            errorName { try app.application(path, "SaveState zeros:3000000") } == ErrorName.tooLarge.rawValue)
         try app.application(path, "SaveStateFile memory-zeros:3000000")
         #expect(errorName { try app.application(path, "LoadState") } == ErrorName.tooLarge.rawValue)
         #expect(try app.application(path, "LoadStateFile") == "3000000-bytes")

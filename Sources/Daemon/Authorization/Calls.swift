@@ -23,6 +23,14 @@ extension Daemon {
         }
     }
 
+    private static func tooMuch(_ message: borrowing Message, _ limit: Int) -> MethodError {
+        guard limit == mostOfState else {
+            return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
+        }
+        return MethodError(
+            .tooLarge, "The state has more than \(Keeper.mostBytesInMessage) bytes: use SaveStateFile")
+    }
+
     /// Who calls, and what it may, is settled before the call is dispatched; and GetAll and GetManagedObjects
     /// subscribe their caller to the changes of what they return.
     ///
@@ -33,7 +41,7 @@ extension Daemon {
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
-            bus.refuse(message, MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes"))
+            bus.refuse(message, Self.tooMuch(message, limit))
             return true
         }
         let connection: Connection
