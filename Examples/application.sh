@@ -62,7 +62,7 @@ while read -r line <&3; do
     state=${state%%\"*}
     echo "$state"
     case $state in
-    active) count=$((count + 1)) ;;
+    active) count=$(((count + 1) % 256)) ;; # a byte
     background) save ;;
     esac
 done

@@ -73,28 +73,28 @@ extension Application {
         }
     }
 
+    /// In microseconds. A launch waits for the session agent twice, for 30 s each, and for a launch that is under way.
+    private static let patience: UInt64 = 120_000_000
+
     private func asked(
         _ path: String, _ method: some MethodName,
         _ body: (borrowing Message) throws(BusFailure) -> Void
     ) async throws(ApplicationError) {
         guard let life else { throw .alone }
-        let answer = await life.ask(path, method, body) { _ in }
+        let answer = await life.ask(path, method, timeout: Self.patience, body) { _ in }
         if case .failure(let error) = answer { throw error }
     }
 
-    /// The object of the first application with this id.
+    /// The object of this user's application with this id.
     private func path(of id: String) async throws(ApplicationError) -> String {
         guard let life else { throw .alone }
-        let answer = await life.ask(BusNames.root, ManagerMethod.listApplications) {
-            reply throws(BusFailure) in try Self.firstPath(of: id, in: reply)
+        let answer = await life.ask(BusNames.root, ManagerMethod.getApplicationByID) {
+            message throws(BusFailure) in
+            try message.append(id)
+        } read: { reply throws(BusFailure) in
+            try reply.readObjectPath()
         }
-        switch answer {
-        case .failure(let error): throw error
-        case .success(let path?): return path
-        case .success(nil):
-            throw ApplicationError(
-                name: ErrorName.noSuchApplication.rawValue, message: "no application \(id) runs")
-        }
+        return try answer.get()
     }
 
     static func firstPath(

@@ -11,6 +11,7 @@ public enum ManagerMethod: String, MethodName {
     case launch = "Launch"
     case listApplications = "ListApplications"
     case getApplicationByPID = "GetApplicationByPID"
+    case getApplicationByID = "GetApplicationByID"
     case subscribe = "Subscribe"
     case unsubscribe = "Unsubscribe"
     case reloadConfig = "ReloadConfig"

@@ -15,6 +15,8 @@ final class Registered {
     let unit: String
     /// What becomes of it is kept under its id.
     let isKept: Bool
+    /// Whether others find it by its id: what runs in a sandbox names itself as it likes.
+    var isKnownByID = true
     private(set) var launchOptions: [(String, Variant)]
     /// About what it takes to keep them.
     private(set) var launchOptionBytes: Int

@@ -150,7 +150,8 @@ extension Daemon {
     ) throws(MethodError) -> ApplicationNumber {
         var registration = registration
         let (identity, id, user) = (subject.identity, registration.id, registration.user)
-        let kept = mayKeep(id, of: identity.pid) ? KeptID(user: user, application: id) : nil
+        let isKnownByID = isKnown(identity.pid, by: id)
+        let kept = isKnownByID ? KeptID(user: user, application: id) : nil
         registration.isRestored = kept.flatMap { keeper?.hasState($0) } ?? false
         // What we stopped with another application is let go when it is one itself.
         registration.stopped =
@@ -169,13 +170,14 @@ extension Daemon {
                 if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
                 let run = begin(kept, options)
-                executor.enroll(
-                    Registered(
-                        new, id: id, process: identity, user: user,
-                        session: Login.session(ofProcess: identity.pid) ?? "",
-                        unit: Login.unit(ofProcess: identity.pid) ?? "", isKept: run.isKept,
-                        launchOptions: run.options, launch: launch,
-                        suspender: stops.suspender(identity, user)))
+                let registered = Registered(
+                    new, id: id, process: identity, user: user,
+                    session: Login.session(ofProcess: identity.pid) ?? "",
+                    unit: Login.unit(ofProcess: identity.pid) ?? "", isKept: run.isKept,
+                    launchOptions: run.options, launch: launch,
+                    suspender: stops.suspender(identity, user))
+                registered.isKnownByID = isKnownByID
+                executor.enroll(registered)
             } _: { answer in
                 if case .application(let number) = answer { answered(number) }
             }

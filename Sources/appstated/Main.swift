@@ -29,6 +29,8 @@ enum Main {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         // Standard error may be a pipe that nobody reads any more.
         signal(SIGPIPE, SIG_IGN)
+        // Whoever opens a file that we ask a lease of (F_SETLEASE) would end us.
+        signal(SIGIO, SIG_IGN)
         do {
             try ResourceLimit.raiseOpenFiles()
         } catch {

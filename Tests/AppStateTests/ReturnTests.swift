@@ -141,4 +141,95 @@ struct ReturnTests {
         #expect(try player.process.waitForExit() == .exited(3))
         #expect(player.names.count { $0 == "willTerminate" } == 1)
     }
+
+    @Test("a launch that is over while the daemon is away is said to be when it is back")
+    func launchMeanwhile() throws {
+        let daemon = try StandIn()
+        daemon.before["LoadState"] = { try daemon.leave() }
+        let player = try Player(bus: daemon.bus)
+        try daemon.wait("the registration") { daemon.application != nil }
+        try daemon.tell(.willFinishLaunching) { try $0.appendDictionary([("restorable", .bool(true))]) }
+        try daemon.wait("the question for its state") { daemon.order.contains("LoadState") }
+        try player.wait(for: "didFinishLaunching")
+        #expect(!daemon.hasLaunched)
+        try daemon.comeBack()
+        try daemon.wait("the launch") { daemon.hasLaunched }
+        #expect(daemon.order.suffix(2) == ["BecomeDelegate", "FinishLaunching"])
+    }
+
+    @Test("what was saved while the daemon was away is acknowledged when it is back")
+    func acknowledgedMeanwhile() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.before["SaveState"] = { try daemon.leave() }
+        try daemon.sendToBackground(3)
+        try player.wait(for: "doneInBackground")
+        try daemon.wait("the save") { daemon.saved != nil }
+        #expect(daemon.acknowledged == [])
+        try daemon.comeBack()
+        try daemon.wait("the acknowledgement") { daemon.acknowledged == [3] }
+    }
+
+    @Test(
+        "a save that a restart has cut off is made up for, and acknowledged with what the first one was for")
+    func savedMeanwhile() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.before["SaveState"] = {
+            try daemon.leave()
+            throw Self.refusal(.failed)
+        }
+        try daemon.sendToBackground(3)
+        try player.wait(for: "doneInBackground")
+        try daemon.wait("the attempt") { daemon.order.contains("SaveState") }
+        #expect(daemon.saved == nil)
+        try daemon.comeBack()
+        try daemon.wait("the acknowledgement") { daemon.acknowledged == [3] }
+        #expect(daemon.saved != nil)
+    }
+
+    @Test("a background task that ends while the daemon is away is ended when it is back")
+    func taskMeanwhile() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try player.ask("begin upload")
+        try daemon.wait("the task") { daemon.order.contains("BeginBackgroundTask") }
+        try daemon.tell(.didReceiveMemoryWarning) { try $0.append("warning") }
+        // The answer came before that.
+        try player.wait(for: "didReceiveMemoryWarning")
+        try daemon.leave()
+        try player.ask("finish upload")
+        try player.wait(forLine: "task upload finished")
+        try daemon.comeBack()
+        try daemon.wait("the end of the task") { daemon.order.last == "EndBackgroundTask" }
+    }
+
+    @Test("who was spared is told of its next end, too")
+    func spared() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        for serial in [UInt64(1), 2] {
+            try daemon.tell(.willTerminate) { message in
+                try message.append(serial)
+                try message.append(UInt64(0))
+            }
+        }
+        try daemon.wait("both acknowledgements") { daemon.acknowledged == [1, 2] }
+        try player.wait(for: "willTerminate", times: 2)
+    }
+
+    @Test("whose state is refused for its sandbox acknowledges all the same")
+    func refusedState() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.refusals["SaveState"] = [Self.refusal(.accessDenied)]
+        try daemon.sendToBackground(4)
+        try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
+        withExtendedLifetime(player) {}
+    }
 }

@@ -14,6 +14,7 @@ extension Life {
     }
 
     func didBecomeActive() {
+        noteUse()
         application.post(.didBecomeActive)
         delegate.applicationDidBecomeActive(application)
     }
@@ -24,6 +25,7 @@ extension Life {
     }
 
     func willEnterForeground() {
+        noteUse()
         application.post(.willEnterForeground)
         delegate.applicationWillEnterForeground(application)
     }
@@ -34,10 +36,16 @@ extension Life {
         await saveInBackground(serial)
     }
 
+    /// Somebody uses it again: it was spared.
+    private func noteUse() { if !isTerminating { toldEnd = nil } }
+
+    /// Tells the delegate once of each end: appstated may spare the application, and end it later.
+    ///
     /// - Parameter serial: 0: nobody waits for an acknowledgement.
     func willTerminate(_ serial: UInt64) async {
-        if !hasToldEnd {
-            hasToldEnd = true
+        let isAnother = serial != 0 && serial != toldEnd && !isTerminating
+        if toldEnd == nil || isAnother {
+            toldEnd = serial
             application.post(.willTerminate)
             await delegate.applicationWillTerminate(application)
         }
@@ -141,14 +149,9 @@ extension Life {
 
     /// One whose number is not known yet ends when it is.
     func endTask(_ task: RunningTask) {
-        guard let number = task.number, let path else { return }
+        guard let number = task.number else { return }
         task.number = nil
-        // It may have ended meanwhile: its time was up.
-        call(path, ApplicationMethod.endBackgroundTask) { message throws(BusFailure) in
-            try message.append(number)
-        } answered: { _ in
-        } failed: { _ in
-        }
+        endTask(numbered: number)
     }
 
     func expire(_ number: UInt64) {

@@ -27,7 +27,9 @@ extension Life {
     /// The application is in the background, as it was before: what was not saved then is, and who waits is answered.
     func stay(_ serial: UInt64) async {
         guard application.state == .background else { return }
-        if unsavedSerial == nil { acknowledge(serial) } else { await saveInBackground(serial) }
+        guard let unsavedSerial else { return acknowledge(serial) }
+        // A daemon that was started meanwhile waits for the same.
+        await saveInBackground(serial == 0 ? unsavedSerial : serial)
     }
 
     /// - Returns: whether nothing is left to be saved.
@@ -122,6 +124,8 @@ extension ApplicationError {
         }
     }
 
-    /// Whether appstated keeps no state at all.
-    fileprivate var isWithoutStore: Bool { name == ErrorName.notSupported.rawValue }
+    /// Whether appstated keeps no state, or none of this application, whose sandbox is not known by its id.
+    fileprivate var isWithoutStore: Bool {
+        [ErrorName.notSupported, .accessDenied].contains { $0.rawValue == name }
+    }
 }

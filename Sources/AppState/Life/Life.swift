@@ -36,15 +36,17 @@ final class Life {
     var isRestored = false
     /// What `DidEnterBackground` waits for, where the save has failed.
     var unsavedSerial: UInt64?
-    /// `applicationWillTerminate` comes once.
-    var hasToldEnd = false
+    var debts = Debts()
+    /// The serial of the last `WillTerminate` that was told on, 0 for an end of our own; nil: none, or the application was
+    /// spared since.
+    var toldEnd: UInt64?
     /// What was heard while it was not known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
     /// appstated has been told of something that has to be taken back.
     private var hasToldActivity = false
     private var hasToldChanges = false
     private var isBusLost = false
-    private var isTerminating = false
+    private(set) var isTerminating = false
     private var solitude: Timer?
     private var again: Timer?
     private var end: Timer?
@@ -217,6 +219,7 @@ final class Life {
     /// Registered anew: a launch, as appstated sees it.
     private func begin(at path: String) {
         for task in application.tasks.values { task.number = nil }
+        forgetDebts()
         isKnown(at: path)
         guard hasLaunched else { return }
         // Its launch is no launch of ours: we only want to know where we are after it.
@@ -260,6 +263,7 @@ final class Life {
             guard let self else { return }
             line.trust(reply)
             isKnown(at: path)
+            settleDebts()
             guard hasLaunched else { return readLaunchOptions() }
             catchUp()
             replay()
@@ -361,12 +365,12 @@ final class Life {
 
     /// Calls a method and waits for what `read` makes of its answer.
     func ask<Value: Sendable>(
-        _ path: String, _ method: some MethodName,
+        _ path: String, _ method: some MethodName, timeout: UInt64 = Line.patience,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         read: @escaping (borrowing Message) throws(BusFailure) -> Value
     ) async -> Result<Value, ApplicationError> {
         await withCheckedContinuation { continuation in
-            call(path, method, body) { reply in
+            call(path, method, timeout: timeout, body) { reply in
                 do throws(BusFailure) {
                     continuation.resume(returning: .success(try read(reply)))
                 } catch {
@@ -409,8 +413,6 @@ final class Life {
         connection.arm()
     }
 
-    func finishLaunching() { tell(.finishLaunching) }
-
     func tellUnsavedChanges() {
         let hasChanges = application.hasUnsavedChanges
         hasToldChanges = true
@@ -424,10 +426,5 @@ final class Life {
             try message.append(activity.type)
             try message.appendDictionary(activity.info.entries)
         }
-    }
-
-    func acknowledge(_ serial: UInt64) {
-        guard serial != 0 else { return }
-        tell(.acknowledge) { message throws(BusFailure) in try message.append(serial) }
     }
 }

@@ -108,9 +108,9 @@ extension Daemon {
 
     // MARK: Whose it is
 
-    /// Whether what is kept under an id is this process's: a sandboxed process names itself as it likes, and is known by
-    /// what its launcher and the kernel say of it.
-    func mayKeep(_ id: ApplicationID, of pid: Int32) -> Bool {
+    /// Whether what is kept under an id, and sent to it, is this process's: a sandboxed process names itself as it likes, and
+    /// is known by what its launcher and the kernel say of it.
+    func isKnown(_ pid: Int32, by id: ApplicationID) -> Bool {
         guard let own = try? proc.status(getpid()), let status = try? proc.status(pid),
             let sandbox = try? proc.sandbox(of: pid)
         else { return false }

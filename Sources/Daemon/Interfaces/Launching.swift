@@ -20,6 +20,7 @@ extension Daemon {
                 guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
                 var wish = try Wish(options)
                 wish.source = application(of: connection)?.id
+                try checkPayload(of: wish)
                 try launches.admit(connection.user)
                 let pending = call.deferred()
                 launch(id, of: connection.user, in: session(of: connection), wish) { [launches] result in
@@ -52,7 +53,7 @@ extension Daemon {
                 let (application, source) = try receiver(of: call)
                 var wish = try Wish(urls: urls, options: options)
                 wish.source = source
-                present(application, wish, try answering(call))
+                present(application, wish, try answering(call, by: application.user))
             },
             Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
@@ -63,7 +64,7 @@ extension Daemon {
                 wish.source = source
                 wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
                 try requireDelegate(of: application)
-                present(application, wish, try answering(call))
+                present(application, wish, try answering(call, by: application.user))
             },
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
@@ -117,8 +118,10 @@ extension Daemon {
         if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
     }
 
-    private func answering(_ call: borrowing Call) throws(MethodError) -> Launches.Answer {
-        let user = try caller().user
+    /// - Parameter user: whose agent is asked: one that does not answer is no other user's affair.
+    private func answering(
+        _ call: borrowing Call, by user: UInt32
+    ) throws(MethodError) -> Launches.Answer {
         try launches.admit(user)
         let pending = call.deferred()
         return { [launches] result in
@@ -128,6 +131,18 @@ extension Daemon {
             case .failure(let error): pending.fail(error)
             }
         }
+    }
+
+    /// What an application is launched for is checked as what it is sent while it runs.
+    private func checkPayload(of wish: Wish) throws(MethodError) {
+        let key: String
+        switch wish.reason {
+        case .activity: key = "type"
+        case .message: key = "name"
+        case .user, .url, .transfer, .time, .restore: return
+        }
+        guard case .string(let name)? = wish.payload[key] else { return }
+        _ = try sendable(name, [], key)
     }
 
     /// What a client has sent for others to read, within the limits of all that is passed on.

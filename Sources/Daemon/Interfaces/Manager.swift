@@ -39,6 +39,11 @@ extension Daemon {
                     let path = try path(ofApplicationWith: pid, for: try caller())
                     try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
                 },
+                Method(Name.getApplicationByID, in: [("app_id", "s")], out: [("application", "o")]) {
+                    [unowned self] call in
+                    let path = try path(ofApplicationNamed: try call.message.readString(), for: try caller())
+                    try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
+                },
                 Method(Name.subscribe) { [unowned self] call in
                     try subscribe(try caller())
                     try call.reply()
@@ -101,6 +106,18 @@ extension Daemon {
             maySee(application, connection)
         else { throw MethodError(.noSuchApplication, "Process \(pid) belongs to no application") }
         return BusNames.path(ofApplication: number.rawValue)
+    }
+
+    private func path(ofApplicationNamed id: String, for connection: Connection) throws(MethodError) -> String
+    {
+        guard let id = ApplicationID(id) else { throw .notAnID(id) }
+        guard let application = running(id, of: connection.user, in: session(of: connection)),
+            maySee(application, connection)
+        else {
+            throw MethodError(
+                .noSuchApplication, "No application \(id) of user \(connection.user) is registered")
+        }
+        return BusNames.path(ofApplication: application.number.rawValue)
     }
 
     private func subscribe(_ connection: Connection) throws(MethodError) {

@@ -42,6 +42,11 @@ struct DiskLine {
         return [own].compactMap { $0 } + (queues[user] ?? [])
     }
 
+    /// Whether what is saved under an id is still to be dropped.
+    func isDropWaiting(for kept: KeptID) -> Bool {
+        queues[kept.user]?.contains { $0.kept == kept && $0.work.isDrop } == true
+    }
+
     /// Adds a job, unless it would do what one that waits does.
     mutating func add(_ job: Job) {
         let user = job.kept.user

@@ -437,7 +437,9 @@ final class Keeper {
         switch (job.work, outcome) {
         case (_, .saved(let size, let failure)):
             if self[job.kept] != nil { self[job.kept]?.stateSize = size }
-            if failure == nil, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
+            // One that was saved before it was to be dropped is still to be.
+            let isDropped = failure == nil && !line.isDropWaiting(for: job.kept)
+            if isDropped, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
         case (.record, .recorded(nil)): unwritten.remove(job.kept)
         case (.record, _): unwritten.insert(job.kept)
         default: break

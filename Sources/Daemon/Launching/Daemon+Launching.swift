@@ -52,11 +52,10 @@ extension Daemon {
     }
 
     /// The application of this id that runs, of several the one registered last: in this session before others.
-    private func running(
-        _ id: ApplicationID, of user: UInt32, in session: SessionKey
-    ) -> Application? {
+    func running(_ id: ApplicationID, of user: UInt32, in session: SessionKey) -> Application? {
         let all = machine.applications.values.filter {
             $0.id == id && $0.user == user && !$0.isTerminating && exits[$0.process] == nil
+                && table[$0.number]?.isKnownByID == true
         }
         let here = all.filter { $0.session == session }
         return (here.isEmpty ? all : here).max { $0.registeredAt < $1.registeredAt }
@@ -145,12 +144,12 @@ extension Daemon {
         guard subject.owner.isWholly(user) else {
             throw MethodError(.accessDenied, "Process \(process.pid) is not user \(user)'s")
         }
+        // What does not wait was started by the session bus, which has had it open the URLs.
+        var rest = wish
+        if !isHeld { rest.urls = [] }
         if let known = machine.application(of: process) {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
             table[known.number]?.launch = launch
-            // URLs have been opened by the session bus.
-            var rest = wish
-            if !isHeld { rest.urls = [] }
             if known.delegate != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, wish.words))
             }
@@ -163,7 +162,7 @@ extension Daemon {
             id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
         registration.launchMode = wish.launchMode
         registration.launched = true
-        registration.deliveries = wish.deliveries
+        registration.deliveries = rest.deliveries
         return try enroll(registration, subject, given, launch)
     }
 
@@ -176,16 +175,22 @@ extension Daemon {
             // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
-                    guard let application = machine.applications[number] else {
+                    // One that it has started may be the application now.
+                    guard
+                        let next = running(application.id, of: application.user, in: application.session)
+                    else {
                         return answer(
                             .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
                     }
-                    present(application, wish, answer)
+                    present(next, wish, answer)
                 }
             }
             let hasDelegate = application.delegate != nil
             let agent = agent(of: application.user, in: application.session)
-            if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
+            if !hasDelegate, !wish.urls.isEmpty {
+                if agent == nil { throw Self.noAgent(application.session) }
+                try checkIsNotHeld(application)
+            }
             try perform(.bringForward(number, wish.words))
             if hasDelegate, !wish.deliveries.isEmpty {
                 try perform(.deliver(number, wish.deliveries, wish.words))
@@ -210,6 +215,18 @@ extension Daemon {
         } catch {
             answer(.failure(error))
         }
+    }
+
+    /// A program that has no delegate is given URLs by its own means, which wait for a process that does not run: some of
+    /// them kill it then.
+    private func checkIsNotHeld(_ application: Application) throws(MethodError) {
+        guard application.allHolds.contains(where: { [.request, .signal].contains($0.reason) }) else {
+            return
+        }
+        throw MethodError(
+            .failed,
+            "\(application.id) is suspended, and not by policy: it can open nothing before it is resumed (Resume)"
+        )
     }
 
     /// Starts again what was ended because memory was short.

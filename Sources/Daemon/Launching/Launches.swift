@@ -84,10 +84,11 @@ final class Launches {
         }
     }
 
-    /// Ends it: who waited asks again, unless it has failed.
+    /// Ends it: who waited asks again, unless it has failed. What one has asked for in vain is no failure of another's.
     func end(_ key: Key, _ failure: MethodError?) {
         let waiting = launches.removeValue(forKey: key)?.waiting ?? []
-        for again in waiting { again(failure) }
+        let isOwn = failure?.name == ErrorName.invalidArgs.rawValue
+        for again in waiting { again(isOwn ? nil : failure) }
     }
 
     /// Has `again` called when an application is no longer being launched.

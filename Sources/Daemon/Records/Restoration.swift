@@ -105,6 +105,7 @@ extension Daemon {
         guard try takeUp(process, &kept) else { return nil }
         do {
             let number = try core.machine.restore(record)
+            application.isKnownByID = isKnown(process.pid, by: application.id)
             if let kept = application.kept { _ = keeper?.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: number.description).entries)
             processes.store(process)

@@ -95,14 +95,20 @@ final class Presenting {
                     return answered(.success(true))
                 }
                 journal.log(.info, "\(id) does not show itself by the session bus: \(error)")
-                if request.urls.isEmpty {
+                // One that does not answer has the call, and will open what it says.
+                if request.urls.isEmpty || error.isNoReply {
                     answered(.success(false))
                 } else {
                     startOnceMore(id, process, request, answered)
                 }
             }
         }
-        if !isAsked { answered(.success(false)) }
+        if isAsked { return }
+        if request.urls.isEmpty {
+            answered(.success(false))
+        } else {
+            startOnceMore(id, process, request, answered)
+        }
     }
 
     /// - Parameter call: makes the call; it is told what to call when that is answered.

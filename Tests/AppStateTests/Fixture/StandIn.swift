@@ -20,6 +20,8 @@ final class StandIn {
     var stored: [UInt8] = []
     /// The state of the application, as far as this one is asked for it.
     var state = "not-running"
+    /// What happens before a call of a method is answered, once.
+    var before: [String: () throws -> Void] = [:]
     /// What the calls of a method are refused with, one after the other.
     var refusals: [String: [MethodError]] = [:]
     /// What the application called, in order, but for what is counted above.
@@ -56,6 +58,7 @@ final class StandIn {
     ) -> Method {
         Method(name, in: arguments, out: results) { [unowned self] call in
             order.append(name)
+            try before.removeValue(forKey: name)?()
             if let refusal = refusals[name]?.first {
                 refusals[name]?.removeFirst()
                 throw refusal
@@ -107,6 +110,7 @@ final class StandIn {
         let begin = method("BeginBackgroundTask", in: [("name", "s")], out: [("task", "t")]) { call in
             try call.reply { try $0.append(UInt64(1)) }
         }
+        let end = method("EndBackgroundTask", in: [("task", "t")]) { call in try call.reply() }
         let activity = method("SetUserActivity", in: [("type", "s"), ("info", "a{sv}")]) {
             [unowned self] call in
             let type = try call.read { message throws(BusFailure) in try message.readString() }
@@ -115,7 +119,7 @@ final class StandIn {
         }
         return Interface(
             BusNames.application,
-            methods: [launch, delegate, acknowledge, save, load, begin, activity],
+            methods: [launch, delegate, acknowledge, save, load, begin, end, activity],
             properties: [
                 Property("State", "s") { [unowned self] message, _ in try message.append(state) },
                 Property("LaunchOptions", "a{sv}") { message, _ in try message.appendDictionary([]) },

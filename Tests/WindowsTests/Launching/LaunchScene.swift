@@ -176,7 +176,8 @@ final class LaunchScene {
         var text: String?
         try wait(path) {
             text = try? String(contentsOfFile: path, encoding: .utf8)
-            return text != nil
+            // A file that is there may still be written.
+            return text?.hasSuffix("\n") == true
         }
         return (text ?? "").split(separator: "\n").map(String.init)
     }

@@ -1,0 +1,68 @@
+internal import AppStateBus
+internal import AppStateContract
+
+/// What appstated has to hear, and has not: it was away. One that has the application from a daemon before it waits for
+/// it still.
+struct Debts {
+    var launchIsOver = false
+    var acknowledgements: [UInt64] = []
+    var endedTasks: [UInt64] = []
+}
+
+extension Life {
+    /// The delegate's launch callbacks have returned.
+    func finishLaunching() {
+        tellForSure(.finishLaunching) { $0.launchIsOver = true }
+    }
+
+    /// What this serial came with is done. 0: nobody waits for it.
+    func acknowledge(_ serial: UInt64) {
+        guard serial != 0 else { return }
+        tellForSure(.acknowledge) { message throws(BusFailure) in
+            try message.append(serial)
+        } owed: {
+            $0.acknowledgements.append(serial)
+        }
+    }
+
+    /// A background task of this number is over. It may have ended meanwhile: its time was up.
+    func endTask(numbered number: UInt64) {
+        tellForSure(.endBackgroundTask, saysRefusals: false) { message throws(BusFailure) in
+            try message.append(number)
+        } owed: {
+            $0.endedTasks.append(number)
+        }
+    }
+
+    /// Tells what was owed to the daemon that has the application now.
+    func settleDebts() {
+        let due = debts
+        debts = Debts()
+        if due.launchIsOver { finishLaunching() }
+        for serial in due.acknowledgements { acknowledge(serial) }
+        for number in due.endedTasks { endTask(numbered: number) }
+    }
+
+    /// Whoever registers it anew waits for nothing.
+    func forgetDebts() {
+        debts = Debts()
+        if unsavedSerial != nil { unsavedSerial = 0 }
+    }
+
+    private func tellForSure(
+        _ method: ApplicationMethod, saysRefusals: Bool = true,
+        _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
+        owed: @escaping (inout Debts) -> Void
+    ) {
+        guard let path else { return owed(&debts) }
+        call(path, method, body) { _ in
+        } failed: { [weak self] error in
+            guard let self else { return }
+            if error.name == nil {
+                owed(&debts)
+            } else if saysRefusals {
+                Log.say("\(method.rawValue): \(error)")
+            }
+        }
+    }
+}
