@@ -14,6 +14,10 @@ public struct LaunchOptions: Hashable, Sendable {
     public var urls: [String] { values["urls"]?.stringsValue ?? [] }
     /// What it is launched for: `user`, `url`, `activity`, `message`, `transfer`, `time` or `restore`. nil: nobody said.
     public var reason: String? { values["reason"]?.stringValue }
+    /// In the background, the application was started without the user, and shows no window of its own accord.
+    public var launchMode: LaunchMode {
+        values["launch-mode"]?.stringValue.flatMap(LaunchMode.init) ?? .foreground
+    }
     /// What came with the launch.
     public var payload: [String: Value] { values["payload"]?.dictionaryValue ?? [:] }
     /// The application that asked for the launch.

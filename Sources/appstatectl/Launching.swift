@@ -15,7 +15,8 @@ struct Launch: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Flag(help: "It begins in the background.") var background = false
+    @Flag(help: "It begins in the background; a program that does not know of that shows its window.")
+    var background = false
     @Argument(help: "The id of its desktop entry.") var appID: String
     @Argument(help: ArgumentHelp("What it is to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []

@@ -204,6 +204,23 @@ struct LaunchingTests {
         #expect(refused == ErrorName.notSupported.rawValue)
     }
 
+    @Test("a program without a delegate that somebody has suspended is given no URLs")
+    func suspendedUnaware() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        try scene.client.application(path, "Suspend")
+        for open in [
+            { try scene.agent.open(path, ["note:1"]) },
+            { _ = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))]) },
+        ] {
+            #expect(errorName(of: open)?.hasPrefix(ErrorName.failed.rawValue) == true)
+        }
+        #expect(scene.agent.presented.isEmpty)
+        try scene.client.application(path, "Resume")
+        try scene.agent.open(path, ["note:1"])
+        #expect(scene.agent.presented.count == 1)
+    }
+
     @Test("what cannot be started is refused by the agent's name; without an agent, by NoSessionAgent")
     func refused() throws {
         let scene = try Scene()

@@ -172,6 +172,7 @@ extension Daemon {
     func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
         let number = application.number
         do throws(MethodError) {
+            if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
             // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
@@ -187,10 +188,7 @@ extension Daemon {
             }
             let hasDelegate = application.delegate != nil
             let agent = agent(of: application.user, in: application.session)
-            if !hasDelegate, !wish.urls.isEmpty {
-                if agent == nil { throw Self.noAgent(application.session) }
-                try checkIsNotHeld(application)
-            }
+            if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
             try perform(.bringForward(number, wish.words))
             if hasDelegate, !wish.deliveries.isEmpty {
                 try perform(.deliver(number, wish.deliveries, wish.words))
