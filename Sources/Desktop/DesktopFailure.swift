@@ -55,7 +55,8 @@ public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible 
         case .remoteURL(let id, let url): "\(id) opens files of this machine only, not \(url)"
         case .notURL(let text): "\(text) is neither a URL nor an absolute path"
         case .noFile(let path): "there is no file \(path)"
-        case .noHandler(let what, let type): "no application is installed that opens \(what) (\(type))"
+        case .noHandler(let what, let type):
+            "no application is known to open \(what) (\(type)); update-desktop-database(1) makes new ones known"
         case .notStarted(let id, let why): "\(id) was not started: \(why)"
         }
     }

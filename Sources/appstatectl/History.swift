@@ -26,7 +26,7 @@ struct History: ParsableCommand {
         for end in ends {
             table.add([
                 Line(end.localTime), Line(end.reason), Line(state: end.state.isEmpty ? "–" : end.state),
-                Line(end.status < 0 ? "–" : String(end.status)),
+                Line(end.statusText),
             ])
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
@@ -41,6 +41,18 @@ extension Client {
         let reason: String
         let state: String
         let status: Int32
+
+        /// Ends that only a signal brings about.
+        private static let bySignal: Set<ExitReason> = [
+            .crashed, .killed, .outOfMemory, .reclaimed, .forceQuit, .unresponsive,
+        ]
+
+        /// The exit status or the signal, as people read it.
+        var statusText: String {
+            guard status >= 0 else { return "–" }
+            let isSignal = ExitReason(rawValue: reason).map(Self.bySignal.contains) ?? false
+            return isSignal ? "signal \(status)" : String(status)
+        }
 
         /// As people read it.
         var localTime: String {

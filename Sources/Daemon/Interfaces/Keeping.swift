@@ -26,7 +26,7 @@ extension Daemon {
                 let descriptor = Descriptor(owning: try call.message.readDescriptor())
                 let (application, _) = try ownApplication(call)
                 let memory = try sealedMemory(descriptor)
-                try save(.memory(Keeper.SharedMemory(memory)), of: application, call)
+                try save(.memory(SharedMemory(memory)), of: application, call)
             },
             Method(Name.loadState, out: [("state", "ay")]) { [unowned self] call in
                 try load(call, asFile: false)
@@ -57,7 +57,7 @@ extension Daemon {
     }
 
     private func save(
-        _ content: Keeper.Content, of application: Application, _ call: borrowing Call
+        _ content: SavedContent, of application: Application, _ call: borrowing Call
     ) throws(MethodError) {
         let (keeper, kept) = try keeper(of: application)
         let limit = machine.settings.limits.savedStatePerUser

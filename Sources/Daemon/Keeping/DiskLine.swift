@@ -5,7 +5,7 @@ struct DiskLine {
     enum Work {
         /// Writes down what is known of it, or that nothing is.
         case record
-        case save(Keeper.Content, PendingCall)
+        case save(SavedContent, PendingCall)
         /// `answered` is called once the answer is sent.
         case load(PendingCall, answered: () -> Void)
         case open(PendingCall)

@@ -9,30 +9,6 @@ import Systemd
 /// § 7). What is known stands in memory; the disk is the worker's, which does one thing at a time, for one user after
 /// the other. It is a worker of its own: whoever waits for memory must not wait for a slow disk.
 final class Keeper {
-    /// What a client has given to be saved.
-    enum Content: Sendable {
-        case bytes([UInt8])
-        case memory(SharedMemory)
-
-        var size: UInt64 {
-            switch self {
-            case .bytes(let bytes): UInt64(bytes.count)
-            case .memory(let shared): shared.memory.size
-            }
-        }
-
-        /// Of our own memory that it takes.
-        var heldBytes: Int {
-            if case .bytes(let bytes) = self { bytes.count } else { 0 }
-        }
-    }
-
-    /// A memory file that the worker reads.
-    final class SharedMemory: Sendable {
-        let memory: SealedMemory
-        init(_ memory: consuming SealedMemory) { self.memory = memory }
-    }
-
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
         init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
@@ -255,7 +231,7 @@ final class Keeper {
     /// Before anything is taken from a client. Throws where its user would have more saved, or waiting, than one may.
     ///
     /// - Parameter limit: bytes that all of a user's applications may have saved.
-    func checkRoom(for content: Content, of kept: KeptID, limit: UInt64) throws(MethodError) {
+    func checkRoom(for content: SavedContent, of kept: KeptID, limit: UInt64) throws(MethodError) {
         try checkQueue(of: kept.user, content.heldBytes)
         guard makeRoom(for: kept) else {
             throw MethodError(
@@ -288,7 +264,7 @@ final class Keeper {
     }
 
     /// Saves what `checkRoom` has let pass; of nothing, nothing stays saved. Answers once it is on the disk.
-    func save(_ content: Content, of kept: KeptID, _ call: PendingCall) {
+    func save(_ content: SavedContent, of kept: KeptID, _ call: PendingCall) {
         enqueue(kept, .save(content, call))
     }
 
@@ -372,7 +348,7 @@ final class Keeper {
         }
     }
 
-    private static func save(_ content: Content, of kept: KeptID, _ files: KeptFiles) -> Outcome {
+    private static func save(_ content: SavedContent, of kept: KeptID, _ files: KeptFiles) -> Outcome {
         var failure: KernelFailure?
         do throws(KernelFailure) {
             switch content {

@@ -68,7 +68,9 @@ extension Daemon {
     }
 
     private static func noAgent(_ session: SessionKey) -> MethodError {
-        MethodError(.noSessionAgent, "No session agent of yours has registered for session \(session)")
+        MethodError(
+            .noSessionAgent,
+            "No session agent of yours serves session \(session): start appstate-session in it")
     }
 
     // MARK: Starting

@@ -155,7 +155,9 @@ extension Variant {
             throw MethodError(.limitsExceeded, "\(key) has more than \(Self.mostURLs) entries")
         }
         for url in urls where !Self.isURL(url) {
-            throw MethodError(.invalidArgs, "\(key): \"\(url.shortened)\" is no URL")
+            throw MethodError(
+                .invalidArgs,
+                "\(key): \"\(url.shortened)\" is no URL: it begins with a scheme, and a blank is %20")
         }
         return urls
     }

@@ -42,7 +42,9 @@ struct SocketDiagnosis: ~Copyable {
     }
 
     /// Of the machine's sockets no more are looked at where some of them are wanted: each is up to 400 bytes from the kernel.
-    static let mostOfMachine = 4 * UnixSockets.mostSockets
+    static let mostOfMachine = 4 * mostSockets
+    /// The most of the machine's local sockets that are looked at.
+    static let mostSockets = 65_536
 
     private let socket: Descriptor
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).

@@ -7,7 +7,7 @@ public enum UnixSockets {
     /// The most open files, of all processes asked about, that are looked at.
     public static let mostDescriptors = 16_384
     /// The most of the machine's sockets that are looked at.
-    public static let mostSockets = 65_536
+    public static let mostSockets = SocketDiagnosis.mostSockets
 
     /// Whether bytes, packets or connections wait for one of these processes in a stream or a stream of packets. The end of
     /// a stream is nothing to read.
