@@ -14,7 +14,6 @@ extension Life {
     }
 
     func didBecomeActive() {
-        noteUse()
         application.post(.didBecomeActive)
         delegate.applicationDidBecomeActive(application)
     }
@@ -25,7 +24,6 @@ extension Life {
     }
 
     func willEnterForeground() {
-        noteUse()
         application.post(.willEnterForeground)
         delegate.applicationWillEnterForeground(application)
     }
@@ -35,9 +33,6 @@ extension Life {
         await delegate.applicationDidEnterBackground(application)
         await saveInBackground(serial)
     }
-
-    /// Somebody uses it again: it was spared.
-    private func noteUse() { if !isTerminating { toldEnd = nil } }
 
     /// Tells the delegate once of each end: appstated may spare the application, and end it later.
     ///

@@ -58,11 +58,26 @@ extension Life {
         call(path, method, body) { _ in
         } failed: { [weak self] error in
             guard let self else { return }
-            if error.name == nil {
+            if error.isOfTheMoment {
                 owed(&debts)
+                if self.path == path { retryLater() }
             } else if saysRefusals {
                 Log.say("\(method.rawValue): \(error)")
             }
         }
     }
+}
+
+extension ApplicationError {
+    /// Whether it says nothing of what was asked: appstated was not there, or had too much to do.
+    fileprivate var isOfTheMoment: Bool {
+        guard let name, name != ErrorName.limitsExceeded.rawValue else { return true }
+        return name.hasPrefix("org.freedesktop.DBus.Error.") && !Self.answers.contains(name)
+    }
+
+    /// Of the bus's own errors, those that appstated answers with.
+    private static let answers = Set(
+        [ErrorName.invalidArgs, .accessDenied, .notSupported, .failed].map(\.rawValue) + [
+            "org.freedesktop.DBus.Error.UnknownObject", "org.freedesktop.DBus.Error.UnknownMethod",
+        ])
 }

@@ -37,8 +37,7 @@ final class Life {
     /// What `DidEnterBackground` waits for, where the save has failed.
     var unsavedSerial: UInt64?
     var debts = Debts()
-    /// The serial of the last `WillTerminate` that was told on, 0 for an end of our own; nil: none, or the application was
-    /// spared since.
+    /// The serial of the last `WillTerminate` that was told on, 0 for an end of our own; nil: none.
     var toldEnd: UInt64?
     /// What was heard while it was not known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
@@ -146,6 +145,7 @@ final class Life {
             if !isRegistering { register() }
             return
         }
+        settleDebts()
         if isCatchingUp { catchUp() }
         if hasLaunched, !isRestored { restoreLater() }
         if let unsavedSerial { director.performLater { await self.stay(unsavedSerial) } }

@@ -1,4 +1,5 @@
 import AppStateBus
+import AppStateContract
 import LifeCycle
 import Linux
 import Systemd
@@ -16,7 +17,7 @@ final class UnreadAnswers {
     static let most = 8 << 20
     /// ... and where that much does, they are not even answered.
     private static let mostWithRefusals = 12 << 20
-    private static let sizeOfRefusal = 512
+    static let sizeOfRefusal = 512
 
     private struct Account {
         let user: UInt32
@@ -75,7 +76,17 @@ final class UnreadAnswers {
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].coming += size
-        sums[connection.user, default: 0] += size
+    }
+
+    /// Refuses to prepare more answers for a user than may wait for it: the disk may be slow, and its other calls are no
+    /// part of that.
+    func checkExpected(of user: UInt32) throws(MethodError) {
+        let coming = accounts.values.reduce(0) { $1.user == user ? $0 + $1.coming : $0 }
+        guard coming + sums[user, default: 0] < Self.most else {
+            throw MethodError(
+                .limitsExceeded,
+                "More than \(Self.most) bytes for user \(user) are not read, or not sent yet")
+        }
     }
 
     /// The answer that was expected is sent.
@@ -83,8 +94,7 @@ final class UnreadAnswers {
         // It may have left, or have been expected before the bus turned out to be silent.
         guard let account = accounts[connection.name], account.coming >= size else { return }
         accounts[connection.name]?.coming -= size
-        accounts[connection.name]?.unread += size
-        accounts[connection.name]?.unchecked += size
+        charge(size, to: connection)
     }
 
     private func charge(_ size: Int, to connection: Connection) {
@@ -97,7 +107,7 @@ final class UnreadAnswers {
     /// What was for it is gone.
     func departed(_ name: ConnectionName) {
         guard let account = accounts.removeValue(forKey: name) else { return }
-        add(-account.unread - account.coming, to: account.user)
+        add(-account.unread, to: account.user)
     }
 
     private func set(_ unread: Int, of name: ConnectionName) {

@@ -70,7 +70,10 @@ extension Daemon {
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
         if asFile { return keeper.open(kept, call.deferred()) }
-        let size = Int(clamping: min(keeper.expectedSize(of: kept), UInt64(Keeper.mostBytesInMessage)))
+        try unread.checkExpected(of: connection.user)
+        let expected = Int(clamping: keeper.expectedSize(of: kept))
+        // What is larger is refused.
+        let size = expected <= Keeper.mostBytesInMessage ? expected : UnreadAnswers.sizeOfRefusal
         unread.expectAnswer(of: size, to: connection)
         keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
     }

@@ -178,10 +178,12 @@ extension Daemon {
             // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
-                    // One that it has started may be the application now.
-                    guard
-                        let next = running(application.id, of: application.user, in: application.session)
-                    else {
+                    // Of a program that takes no part, what it has started may be the application now.
+                    let own = machine.applications[number]
+                    let next =
+                        own?.delegate == nil
+                        ? running(application.id, of: application.user, in: application.session) ?? own : own
+                    guard let next else {
                         return answer(
                             .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
                     }

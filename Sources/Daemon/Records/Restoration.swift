@@ -105,7 +105,9 @@ extension Daemon {
         guard try takeUp(process, &kept) else { return nil }
         do {
             let number = try core.machine.restore(record)
-            application.isKnownByID = isKnown(process.pid, by: application.id)
+            // What was launched, or was known before it went into its sandbox, is still.
+            application.isKnownByID =
+                application.isKept || application.launch != nil || isKnown(process.pid, by: application.id)
             if let kept = application.kept { _ = keeper?.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: number.description).entries)
             processes.store(process)

@@ -86,6 +86,7 @@ final class Presenting {
         _ application: RunningApplication, _ id: String, _ process: Int32, _ request: LaunchRequest,
         _ answered: @escaping Answer
     ) {
+        let begin = Clock.monotonicMicroseconds
         let isAsked = ask { [unowned self] done throws(BusFailure) in
             try application.present(request.urls, token: request.token) { [unowned self] error in
                 done()
@@ -95,8 +96,9 @@ final class Presenting {
                     return answered(.success(true))
                 }
                 journal.log(.info, "\(id) does not show itself by the session bus: \(error)")
-                // One that does not answer has the call, and will open what it says.
-                if request.urls.isEmpty || error.isNoReply {
+                // One that takes too long has the call, and will open what it says. One that leaves the bus does not.
+                let isLate = Clock.monotonicMicroseconds - begin >= RunningApplication.patience / 2
+                if request.urls.isEmpty || error.isNoReply && isLate {
                     answered(.success(false))
                 } else {
                     startOnceMore(id, process, request, answered)

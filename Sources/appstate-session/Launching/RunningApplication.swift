@@ -9,7 +9,7 @@ struct RunningApplication {
 
     private static let interface = "org.freedesktop.Application"
     /// For an application to answer; microseconds.
-    private static let patience: UInt64 = 10_000_000
+    static let patience: UInt64 = 10_000_000
     /// For the bus to have it started; microseconds.
     private static let startPatience: UInt64 = 20_000_000
 
