@@ -14,7 +14,11 @@ struct WindowTests {
     func life() throws {
         let theatre = try Theatre()
         let screen = try Screen(theatre)
-        let player = try Player(theatre, ["--window"], environment: screen.environment)
+        // Another test that starts the same file would be somebody who needs the suspended application: it would run again.
+        let program = theatre.bus.directory + "/LibraryActor"
+        try FileManager.default.copyItem(
+            atPath: try #require(Programs.built("LibraryActor")), toPath: program)
+        let player = try Player(theatre, ["--window"], environment: screen.environment, program: program)
         try player.wait(for: "didBecomeActive")
         let path = try #require(try theatre.path(of: player.pid))
         // It draws nothing: its number is told by itself.

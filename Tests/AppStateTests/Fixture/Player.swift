@@ -13,13 +13,18 @@ final class Player {
     /// - Parameters:
     ///   - theatre: nil: there is no bus.
     ///   - arguments: as Tests/LibraryActor/Main.swift says.
+    ///   - program: nil: LibraryActor as it is built.
     convenience init(
-        _ theatre: Theatre?, _ arguments: [String] = [], environment: [String: String?] = [:]
+        _ theatre: Theatre?, _ arguments: [String] = [], environment: [String: String?] = [:],
+        program: String? = nil
     ) throws {
-        try self.init(bus: theatre?.bus, arguments, environment: environment)
+        try self.init(bus: theatre?.bus, arguments, environment: environment, program: program)
     }
 
-    init(bus: PrivateBus?, _ arguments: [String] = [], environment: [String: String?] = [:]) throws {
+    init(
+        bus: PrivateBus?, _ arguments: [String] = [], environment: [String: String?] = [:],
+        program: String? = nil
+    ) throws {
         var ends: [Int32] = [-1, -1]
         // A socket, so that writing to one that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
@@ -30,7 +35,7 @@ final class Player {
         if bus == nil { variables["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=/nonexistent/bus" }
         variables["SWIFT_BACKTRACE"] = "enable=no"
         process = try Child(
-            Programs.built("LibraryActor") ?? "LibraryActor", arguments,
+            program ?? Programs.built("LibraryActor") ?? "LibraryActor", arguments,
             environment: variables.merging(environment) { $1 }, descriptors: [STDIN_FILENO: ends[1]])
     }
 
