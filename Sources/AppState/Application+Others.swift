@@ -96,20 +96,4 @@ extension Application {
         }
         return try answer.get()
     }
-
-    static func firstPath(
-        of id: String, in reply: borrowing Message
-    ) throws(BusFailure) -> String? {
-        var found: String?
-        guard try reply.enter(.array, "(osuus)") else { return nil }
-        while !reply.atEnd {
-            guard try reply.enter(.struct, "osuus") else { break }
-            let path = try reply.readObjectPath()
-            if try reply.readString() == id, found == nil { found = path }
-            try reply.skip("uus")
-            try reply.exit()
-        }
-        try reply.exit()
-        return found
-    }
 }

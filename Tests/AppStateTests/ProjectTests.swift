@@ -175,10 +175,7 @@ struct ProjectTests {
             try message.append(strings: ["file://" + file])
             try message.appendDictionary([])
         }
-        try daemon.tell(.didEnterBackground) { message in
-            try message.append(UInt64(1))
-            try message.append(UInt64(0))
-        }
+        try daemon.tell(.didEnterBackground, serial: 1)
         try notes.waitForLine(containing: "dropped the earlier versions")
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
         let saved = try #require(daemon.saved)

@@ -27,30 +27,55 @@ struct RelaunchTests {
         }
     }
 
+    /// A desktop with LibraryActor's entry, and a daemon that watches a cgroup of 200 MiB.
+    private struct Stage {
+        let limit: MemoryLimit
+        let theatre: Theatre
+        let record: Record
+        let screen: Screen
+        /// Larger than what is left of the cgroup, and in nobody's memory.
+        let file: String
+        /// For whoever opens something there.
+        let environment: [String: String?]
+
+        /// - Parameters:
+        ///   - grace: BackgroundGraceSec.
+        ///   - available: CriticalAvailable.
+        ///   - rules: the user's session.conf.
+        init(grace: String, available: String, rules: String = "") throws {
+            limit = try MemoryLimit(bytes: 200 << 20)
+            theatre = try Theatre(
+                grace: grace,
+                pressure: """
+                    Source=\(limit.own.cgroup.directory)/memory.pressure
+                    Warning=some 2ms 2s
+                    Critical=full 2s 2s
+                    CriticalAvailable=\(available)
+                    """)
+            record = Record(file: theatre.bus.directory + "/record")
+            let data = theatre.bus.directory + "/data"
+            try RelaunchTests.writeEntry(in: data, record)
+            try FileManager.default.createDirectory(
+                atPath: data + "/appstated", withIntermediateDirectories: true)
+            try rules.write(toFile: data + "/appstated/session.conf", atomically: true, encoding: .utf8)
+            let directories = [
+                "XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data,
+            ]
+            screen = try Screen(theatre, environment: directories)
+            file = theatre.bus.directory + "/large"
+            try RelaunchTests.write(mebibytes: 200, to: file)
+            environment = theatre.bus.environment.merging(directories) { $1 }
+        }
+    }
+
     @Test("its text is there again each time, at whatever moment the daemon is killed")
     func restored() throws {
-        let limit = try MemoryLimit(bytes: 200 << 20)
         // A daemon that takes over lets it run until the session agent reports again: then it has a grace of its own.
-        let theatre = try Theatre(
-            grace: "5",
-            pressure: """
-                Source=\(limit.own.cgroup.directory)/memory.pressure
-                Warning=some 2ms 2s
-                Critical=full 2s 2s
-                CriticalAvailable=200M
-                """)
-        let record = Record(file: theatre.bus.directory + "/record")
-        let data = theatre.bus.directory + "/data"
-        try Self.writeEntry(in: data, record)
-        let screen = try Screen(
-            theatre, environment: ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent"])
-        let file = theatre.bus.directory + "/large"
-        try Self.write(mebibytes: 200, to: file)
+        let stage = try Stage(grace: "5", available: "200M")
+        let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
         // It keeps what it reads until there is no more.
         let hog = try Self.started("(head -c 110M /dev/zero; exec sleep infinity) | tail -c 110M", in: limit)
         defer { hog.kill(SIGKILL) }
-        let environment = theatre.bus.environment.merging(
-            ["XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data]) { $1 }
         var generator = SystemRandomNumberGenerator()
         var expected = ""
         for round in 1...Self.rounds {
@@ -64,7 +89,8 @@ struct RelaunchTests {
             let path = try Self.steadily(theatre, "round \(round): appstatectl open") {
                 () throws -> String? in
                 let command = try Child(
-                    Programs.built("appstatectl") ?? "appstatectl", ["open", url], environment: environment)
+                    Programs.built("appstatectl") ?? "appstatectl", ["open", url],
+                    environment: stage.environment)
                 guard try command.waitForExit() == .exited(0) else { return nil }
                 return command.output.split(separator: "\n").last.map(String.init)
             }
@@ -92,7 +118,7 @@ struct RelaunchTests {
             _ = try killer.waitForExit()
             // Whoever is to be reclaimed must be known as suspended to the daemon that reclaims.
             guard try Self.steadily(theatre, "the next daemon", isSuspended) else { continue }
-            let reader = try Self.started("while cat \(file) >/dev/null; do :; done", in: limit)
+            let reader = try Self.started("while cat \(stage.file) >/dev/null; do :; done", in: limit)
             try theatre.waitForRemoval(of: path)
             reader.kill(SIGKILL)
             _ = try reader.waitForExit()
@@ -100,37 +126,18 @@ struct RelaunchTests {
         let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
         #expect(launches.count == Self.rounds)
         #expect(launches.dropFirst().allSatisfy { $0.contains("exit:reclaimed restorable:true") })
-        withExtendedLifetime(screen) {}
+        withExtendedLifetime(stage) {}
     }
 
     @Test("by RelaunchReclaimed= it is there again in the background, once memory is no longer short")
     func relaunched() throws {
-        let limit = try MemoryLimit(bytes: 200 << 20)
-        let theatre = try Theatre(
-            grace: "100ms",
-            pressure: """
-                Source=\(limit.own.cgroup.directory)/memory.pressure
-                Warning=some 2ms 2s
-                Critical=full 2s 2s
-                CriticalAvailable=60M
-                """)
-        let record = Record(file: theatre.bus.directory + "/record")
-        let data = theatre.bus.directory + "/data"
-        try Self.writeEntry(in: data, record)
-        try FileManager.default.createDirectory(
-            atPath: data + "/appstated", withIntermediateDirectories: true)
-        try "[Application org.example.LibraryActor]\nRelaunchReclaimed=yes\n".write(
-            toFile: data + "/appstated/session.conf", atomically: true, encoding: .utf8)
-        let directories = [
-            "XDG_DATA_HOME": data, "XDG_DATA_DIRS": "/nonexistent", "XDG_CONFIG_HOME": data,
-        ]
-        let screen = try Screen(theatre, environment: directories)
-        let file = theatre.bus.directory + "/large"
-        try Self.write(mebibytes: 200, to: file)
-
+        let stage = try Stage(
+            grace: "100ms", available: "60M",
+            rules: "[Application org.example.LibraryActor]\nRelaunchReclaimed=yes\n")
+        let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
         let command = try Child(
             Programs.built("appstatectl") ?? "appstatectl", ["open", "note:1"],
-            environment: theatre.bus.environment.merging(directories) { $1 })
+            environment: stage.environment)
         #expect(try command.waitForExit() == .exited(0), "\(command.errors)")
         let path = try #require(command.output.split(separator: "\n").last.map(String.init))
         try theatre.wait("its text") { record.lines.contains("text note:1") }
@@ -143,7 +150,7 @@ struct RelaunchTests {
         let hog = try Player(nil)
         try limit.take(hog.pid)
         try hog.ask("allocate 150")
-        let reader = try Self.started("while cat \(file) >/dev/null; do :; done", in: limit)
+        let reader = try Self.started("while cat \(stage.file) >/dev/null; do :; done", in: limit)
         try theatre.waitForRemoval(of: path)
         #expect(record.lines.count { $0.hasPrefix("told willFinishLaunching") } == 1)
         for taker in [reader, hog.process] {
@@ -159,7 +166,7 @@ struct RelaunchTests {
                 "told willFinishLaunching not-running first:true exit:- restorable:false",
                 "told willFinishLaunching not-running first:false exit:reclaimed restorable:true",
             ])
-        let next = try #require(try theatre.paths().first)
+        let next = try theatre.path(ofID: "org.example.LibraryActor")
         #expect(try theatre.pid(of: next) != pid)
         guard case .dictionary(let options) = try theatre.property("LaunchOptions", of: next) else {
             throw TestFailure("no launch options")
@@ -168,7 +175,7 @@ struct RelaunchTests {
         #expect(options["exit-reason"] == .string("reclaimed"))
         try theatre.wait(for: next, toBe: "suspended")
         #expect(!record.lines.contains { $0.hasPrefix("told didBecomeActive") })
-        withExtendedLifetime(screen) {}
+        withExtendedLifetime(stage) {}
     }
 
     private static let gone = [ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue]

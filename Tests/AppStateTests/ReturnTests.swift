@@ -117,10 +117,7 @@ struct ReturnTests {
         try daemon.wait("the refusal") { daemon.order.last == "SaveState" }
         try daemon.leave()
         try daemon.comeBack()
-        try daemon.tell(.didEnterBackground) { message in
-            try message.append(UInt64(9))
-            try message.append(UInt64(0))
-        }
+        try daemon.tell(.didEnterBackground, serial: 9)
         try daemon.wait("the acknowledgement") { daemon.acknowledged.contains(9) }
         #expect(try text(daemon) == "bread")
         #expect(player.names.count { $0 == "didEnterBackground" } == 1)
@@ -131,10 +128,7 @@ struct ReturnTests {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
         try daemon.launch()
-        try daemon.tell(.willTerminate) { message in
-            try message.append(UInt64(4))
-            try message.append(UInt64(0))
-        }
+        try daemon.tell(.willTerminate, serial: 4)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
         // From here on, nothing that it calls is answered.
         player.tell("terminate 3")
@@ -213,10 +207,7 @@ struct ReturnTests {
         let player = try Player(bus: daemon.bus)
         try daemon.launch()
         for serial in [UInt64(1), 2] {
-            try daemon.tell(.willTerminate) { message in
-                try message.append(serial)
-                try message.append(UInt64(0))
-            }
+            try daemon.tell(.willTerminate, serial: serial)
         }
         try daemon.wait("both acknowledgements") { daemon.acknowledged == [1, 2] }
         try player.wait(for: "willTerminate", times: 2)

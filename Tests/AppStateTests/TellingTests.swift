@@ -31,10 +31,7 @@ struct TellingTests {
             try message.appendDictionary([("word", .string("hello"))])
         }
         try daemon.tell(.significantTimeChange) { try $0.append("midnight") }
-        try daemon.tell(.protectedDataWillBecomeUnavailable) { message in
-            try message.append(UInt64(4))
-            try message.append(UInt64(0))
-        }
+        try daemon.tell(.protectedDataWillBecomeUnavailable, serial: 4)
         try daemon.tell(.protectedDataDidBecomeAvailable)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
         try player.wait(for: "protectedDataDidBecomeAvailable")

@@ -248,7 +248,7 @@ final class Life {
     private func joinByID() {
         let id = application.id
         call(BusNames.root, ManagerMethod.listApplications) { [weak self] reply in
-            guard let path = (try? Application.firstPath(of: id, in: reply)) ?? nil else {
+            guard let path = (try? Self.firstPath(of: id, in: reply)) ?? nil else {
                 self?.stayUnknown(ApplicationError(name: nil, message: "there is no object for \(id)"))
                 return
             }
@@ -256,6 +256,23 @@ final class Life {
         } failed: { [weak self] error in
             self?.stayUnknown(error)
         }
+    }
+
+    /// The object of the first application with this id, in an answer of `ListApplications`.
+    private static func firstPath(
+        of id: String, in reply: borrowing Message
+    ) throws(BusFailure) -> String? {
+        var found: String?
+        guard try reply.enter(.array, "(osuus)") else { return nil }
+        while !reply.atEnd {
+            guard try reply.enter(.struct, "osuus") else { break }
+            let path = try reply.readObjectPath()
+            if try reply.readString() == id, found == nil { found = path }
+            try reply.skip("uus")
+            try reply.exit()
+        }
+        try reply.exit()
+        return found
     }
 
     private func becomeDelegate(of path: String) {

@@ -23,7 +23,7 @@ extension Daemon {
         }
     }
 
-    private static func tooMuch(_ message: borrowing Message, _ limit: Int) -> MethodError {
+    private static func tooMuch(for limit: Int) -> MethodError {
         guard limit == mostOfState else {
             return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
         }
@@ -41,7 +41,7 @@ extension Daemon {
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
-            bus.refuse(message, Self.tooMuch(message, limit))
+            bus.refuse(message, Self.tooMuch(for: limit))
             return true
         }
         let connection: Connection

@@ -178,12 +178,7 @@ extension Daemon {
             // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
-                    // Of a program that takes no part, what it has started may be the application now.
-                    let own = machine.applications[number]
-                    let next =
-                        own?.delegate == nil
-                        ? running(application.id, of: application.user, in: application.session) ?? own : own
-                    guard let next else {
+                    guard let next = launched(as: application) else {
                         return answer(
                             .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
                     }
@@ -217,6 +212,14 @@ extension Daemon {
         } catch {
             answer(.failure(error))
         }
+    }
+
+    /// The application that came of a launch: of a program that takes no part, what it has started may be it. nil: it has
+    /// ended.
+    private func launched(as application: Application) -> Application? {
+        let own = machine.applications[application.number]
+        if own?.delegate != nil { return own }
+        return running(application.id, of: application.user, in: application.session) ?? own
     }
 
     /// A program that has no delegate is given URLs by its own means, which wait for a process that does not run: some of

@@ -98,19 +98,11 @@ final class Presenting {
                 journal.log(.info, "\(id) does not show itself by the session bus: \(error)")
                 // One that takes too long has the call, and will open what it says. One that leaves the bus does not.
                 let isLate = Clock.monotonicMicroseconds - begin >= RunningApplication.patience / 2
-                if request.urls.isEmpty || error.isNoReply && isLate {
-                    answered(.success(false))
-                } else {
-                    startOnceMore(id, process, request, answered)
-                }
+                if error.isNoReply && isLate { return answered(.success(false)) }
+                openByEntry(id, process, request, answered)
             }
         }
-        if isAsked { return }
-        if request.urls.isEmpty {
-            answered(.success(false))
-        } else {
-            startOnceMore(id, process, request, answered)
-        }
+        if !isAsked { openByEntry(id, process, request, answered) }
     }
 
     /// - Parameter call: makes the call; it is told what to call when that is answered.
@@ -129,6 +121,14 @@ final class Presenting {
     }
 
     // MARK: By its entry
+
+    /// Where there is something to open.
+    private func openByEntry(
+        _ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer
+    ) {
+        if request.urls.isEmpty { return answered(.success(false)) }
+        startOnceMore(id, process, request, answered)
+    }
 
     /// As a desktop does: the process that this starts hands over to the one that runs, where the program is such a one.
     private func startOnceMore(

@@ -140,7 +140,12 @@ final class StandIn {
         try tell(.stateChanged) { message in
             for word in ["inactive", "background", "minimized"] { try message.append(word) }
         }
-        try tell(.didEnterBackground) { message in
+        try tell(.didEnterBackground, serial: serial)
+    }
+
+    /// Sends the application a signal that is to be acknowledged.
+    func tell(_ signal: ApplicationSignal, serial: UInt64) throws {
+        try tell(signal) { message in
             try message.append(serial)
             try message.append(UInt64(0))
         }

@@ -117,20 +117,9 @@ final class Theatre {
         }
     }
 
-    /// The objects of all applications.
-    func paths() throws -> [String] {
-        let reply = try call(BusNames.root, BusNames.manager, "ListApplications")
-        var paths: [String] = []
-        try reply.withEntered(.array, "(osuus)") {
-            while !reply.atEnd {
-                try reply.withEntered(.struct, "osuus") {
-                    paths.append(try reply.readObjectPath())
-                    _ = (try reply.readString(), try reply.readUInt32(), try reply.readUInt32())
-                    _ = try reply.readString()
-                }
-            }
-        }
-        return paths
+    /// The object of the application with an id.
+    func path(ofID id: String) throws -> String {
+        try call(BusNames.root, BusNames.manager, "GetApplicationByID") { try $0.append(id) }.readObjectPath()
     }
 
     /// The process of an application.
