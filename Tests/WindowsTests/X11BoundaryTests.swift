@@ -34,6 +34,8 @@ struct X11BoundaryTests {
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
+        // The window manager gives the focus to what is new, and not before it has it.
+        try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])
         watch.forget()
@@ -51,6 +53,8 @@ struct X11BoundaryTests {
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
+        // The window manager gives the focus to what is new, and not before it has it.
+        try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])
         watch.forget()
