@@ -356,9 +356,9 @@ struct World {
         }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
-                process.stands != record.isStopped, record.stop.enforcement == .none
+                record.stop.enforcement == .none, let look = record.news(process.standing)
             else { continue }
-            pending.append(.looked(number, process.standing))
+            pending.append(look)
         }
     }
 
