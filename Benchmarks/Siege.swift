@@ -57,7 +57,7 @@ extension Bench {
             end(attackers)
         }
         if only != nil { return try report(process) }
-        let attackers = try Attack.allCases.map { try begin($0, bus, shares) }
+        let attackers = try Attack.ofTheDaemon.map { try begin($0, bus, shares) }
         let times = try reader.read(for: seconds(60))
         report("all at once", times, quiet)
         end(attackers)
@@ -253,6 +253,12 @@ enum Attack: String, CaseIterable {
     case calls
     /// Calls that want no answer, which no bus limits, and strangers whom the daemon has to look up.
     case unanswered
+    /// Connections that make one call, want no answer, and leave.
+    case strangers
+    /// `unanswered` against the bystander: what this bus makes of it, whatever the service does.
+    case bystander
+
+    static let ofTheDaemon = allCases.filter { $0 != .bystander }
 
     func run(_ address: String) throws -> Never {
         let besieger = try Besieger(address)
@@ -265,7 +271,9 @@ enum Attack: String, CaseIterable {
         case .windows: try besieger.windows()
         case .reporters: try besieger.reporters()
         case .calls: try besieger.calls()
-        case .unanswered: try besieger.unanswered()
+        case .unanswered: try besieger.unanswered(to: BusNames.service)
+        case .strangers: try besieger.strangers()
+        case .bystander: try besieger.unanswered(to: Bystander.name)
         }
     }
 }
@@ -462,14 +470,27 @@ private final class Besieger {
             }
         }
     }
-    func unanswered() throws -> Never {
+
+    func strangers() throws -> Never {
+        begin()
+        while true {
+            let stranger = try Bus.open(address: address)
+            try stranger.send(
+                try stranger.newCall(
+                    destination: BusNames.service, path: BusNames.root,
+                    interface: "org.freedesktop.DBus.Peer", member: "Ping"))
+            try stranger.flush()
+        }
+    }
+
+    func unanswered(to service: String) throws -> Never {
         begin()
         while true {
             let stranger = try Bus.open(address: address)
             for bus in [stranger, bus] {
                 for _ in 0..<500 {
                     let message = try bus.newCall(
-                        destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+                        destination: service, path: BusNames.root, interface: BusNames.reporter,
                         member: "ReportDemand")
                     try message.append(UInt32(0))
                     try message.append(String(repeating: "x", count: 1_000))

@@ -15,7 +15,7 @@ extension Bus {
         do throws(BusFailure) {
             return try call(message).readString()
         } catch {
-            guard error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" else { throw error }
+            guard error.isNobody else { throw error }
             return nil
         }
     }

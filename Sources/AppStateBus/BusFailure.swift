@@ -35,6 +35,9 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
         self.isArgument = isArgument
     }
 
+    /// Whether the bus answered that nobody has the name that was asked about.
+    public var isNobody: Bool { name == "org.freedesktop.DBus.Error.NameHasNoOwner" }
+
     /// One line: operation, subject, and the peer's words or the system's.
     public var description: String {
         if let name {

@@ -36,6 +36,34 @@ extension Bus {
         try request.append(connection)
         return try Credentials(reading: try call(request), of: connection)
     }
+
+    /// Asks the bus who a connection belongs to, and goes on: as `credentials(of:)`.
+    ///
+    /// - Parameters:
+    ///   - connection: a unique name, or a well-known one.
+    ///   - found: gets the credentials.
+    ///   - failed: gets why there are none: what `credentials(of:)` throws, or that no answer came.
+    /// - Returns: the question; without it there is no answer.
+    public func askCredentials(
+        of connection: String, found: @escaping (consuming Credentials) -> Void,
+        failed: @escaping (BusFailure) -> Void
+    ) throws(BusFailure) -> Slot {
+        let request = try newDriverCall("GetConnectionCredentials")
+        try request.append(connection)
+        return try callAsync(request) { reply in
+            if let error = reply.error {
+                return failed(
+                    BusFailure(
+                        operation: "get the credentials", subject: "of \(connection)", errno: EIO,
+                        name: error.name, message: error.message))
+            }
+            do throws(BusFailure) {
+                found(try Credentials(reading: reply, of: connection))
+            } catch {
+                failed(error)
+            }
+        }
+    }
 }
 
 extension Credentials {

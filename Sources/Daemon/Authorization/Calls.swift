@@ -38,6 +38,7 @@ extension Daemon {
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
+        if connections.isGone(sender) { return true }
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {
@@ -46,13 +47,13 @@ extension Daemon {
         }
         let connection: Connection
         do {
-            connection = try connections.connection(named: sender)
+            guard let caller = try connections.caller(sender, of: message, size) else { return true }
+            connection = caller
         } catch let failure as KernelFailure {
             bus.refuse(message, .exhausted(failure))
             return true
         } catch {
-            // It has left already: there is nobody to answer.
-            journal.log(.debug, "call of \(sender): \(error)")
+            bus.refuse(message, .failed("\(error)"))
             return true
         }
         do {

@@ -18,6 +18,10 @@ final class Connections {
     private var generalWatch: [Slot]?
     /// Questions whether those are gone indeed of whom it was heard beside the calls.
     private var questions: [ConnectionName: Slot] = [:]
+    /// Those whose first call waits until the bus has said who they are.
+    private var strangers = Strangers()
+    /// Those who had left before their first call was read, so that none of their further calls is asked about.
+    private var gone = RecentNames()
 
     /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
     private static let ownRules = 256
@@ -36,11 +40,86 @@ final class Connections {
 
     subscript(_ name: ConnectionName) -> Connection? { known[name] }
 
-    /// The connection of that name; asks the bus who it is when it is new.
+    /// Whether it had left before its first call was read: nobody is there to be answered.
+    func isGone(_ name: ConnectionName) -> Bool { gone.contains(name) }
+
+    /// The connection that has sent a call.
     ///
-    /// Throws a `BusFailure` when it has left, and a `KernelFailure` when it cannot be looked at for now.
-    func connection(named name: ConnectionName) throws -> Connection {
+    /// A stranger's call waits for the bus's answer, and the loop does not: whoever has connections that come and go would
+    /// keep it from everybody's calls.
+    ///
+    /// - Parameter size: of the call's arguments, in bytes.
+    /// - Returns: nil: the call is dispatched again once it is known who has sent it, and dropped if that connection has left.
+    /// - Throws: a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
+    func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int) throws -> Connection? {
         if let connection = known[name] { return connection }
+        guard strangers.hasRoom(for: size) else {
+            // As slow as the bus: then it gets no more strangers' calls from us than it answers questions.
+            let waiting = strangers.remove(name)
+            guard let connection = try connection(named: name) else { return nil }
+            if waiting.isEmpty { return connection }
+            giveBack(waiting)
+            giveBack([Strangers.Call(message)])
+            return nil
+        }
+        if !strangers.contains(name) { try ask(who: name) }
+        strangers.hold(message, size, of: name)
+        return nil
+    }
+
+    private func ask(who name: ConnectionName) throws(BusFailure) {
+        try watch(name)
+        do throws(BusFailure) {
+            let question = try inquiries.askCredentials(
+                of: name,
+                found: { [weak self] in self?.meet(name, $0) },
+                failed: { [weak self] in self?.isNotMet(name, $0) })
+            strangers.add(name, question)
+        } catch {
+            watches[name] = nil
+            throw error
+        }
+    }
+
+    private func meet(_ name: ConnectionName, _ credentials: consuming Credentials) {
+        let calls = strangers.remove(name)
+        if known[name] != nil { return giveBack(calls) }
+        do {
+            known[name] = try Connection(name: name, credentials: credentials, proc: proc)
+            giveBack(calls)
+        } catch {
+            watches[name] = nil
+            for call in calls { bus.refuse(call.message, .exhausted(error)) }
+        }
+    }
+
+    private func isNotMet(_ name: ConnectionName, _ failure: BusFailure) {
+        let calls = strangers.remove(name)
+        if known[name] != nil { return giveBack(calls) }
+        watches[name] = nil
+        if failure.isNobody { return gone.insert(name) }
+        for call in calls { bus.refuse(call.message, .failed("\(failure)")) }
+    }
+
+    /// Nothing that the bus has still for us overtakes them.
+    private func giveBack(_ calls: [Strangers.Call]) {
+        for call in calls {
+            do {
+                try bus.dispatchAgain(call.message)
+            } catch {
+                bus.refuse(call.message, .failed("\(error)"))
+            }
+        }
+    }
+
+    /// The connection of that name; waits for the bus to say who it is when it is new.
+    ///
+    /// Throws a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
+    ///
+    /// - Returns: nil: it has left.
+    func connection(named name: ConnectionName) throws -> Connection? {
+        if let connection = known[name] { return connection }
+        if gone.contains(name) { return nil }
         // Watched before it is asked for, so that its end cannot fall between the two.
         try watch(name)
         do {
@@ -48,6 +127,10 @@ final class Connections {
             let connection = try Connection(name: name, credentials: credentials, proc: proc)
             known[name] = connection
             return connection
+        } catch let failure as BusFailure where failure.isNobody {
+            watches[name] = nil
+            gone.insert(name)
+            return nil
         } catch {
             watches[name] = nil
             throw error
@@ -99,5 +182,68 @@ final class Connections {
     /// The general rule stays while a connection without one of its own is left.
     private func stillNeeded() -> [Slot]? {
         known.keys.contains { watches[$0] == nil } ? generalWatch : nil
+    }
+}
+
+/// The names that were put in last. A bus gives no unique name twice (D-Bus specification, "Unique Connection Name").
+private struct RecentNames {
+    private static let most = 1_024
+
+    private var names: Set<ConnectionName> = []
+    private var inOrder: [ConnectionName] = []
+    private var oldest = 0
+
+    func contains(_ name: ConnectionName) -> Bool { names.contains(name) }
+
+    mutating func insert(_ name: ConnectionName) {
+        guard names.insert(name).inserted else { return }
+        guard inOrder.count == Self.most else { return inOrder.append(name) }
+        names.remove(inOrder[oldest])
+        inOrder[oldest] = name
+        oldest = (oldest + 1) % Self.most
+    }
+}
+
+/// Connections of which it is not known yet who they are, and what they have called meanwhile.
+private struct Strangers {
+    final class Call {
+        let message: Message
+
+        init(_ message: borrowing Message) { self.message = message.retained() }
+    }
+
+    private struct Stranger {
+        let question: Slot
+        var calls: [Call] = []
+        var size = 0
+    }
+
+    /// Of all strangers: it is not known which user to charge.
+    private static let mostCalls = 512
+    private static let mostBytes = 1 << 20
+
+    private var all: [ConnectionName: Stranger] = [:]
+    private var calls = 0
+    private var size = 0
+
+    func contains(_ name: ConnectionName) -> Bool { all[name] != nil }
+
+    func hasRoom(for size: Int) -> Bool { calls < Self.mostCalls && self.size + size <= Self.mostBytes }
+
+    mutating func add(_ name: ConnectionName, _ question: Slot) { all[name] = Stranger(question: question) }
+
+    mutating func hold(_ call: borrowing Message, _ size: Int, of name: ConnectionName) {
+        all[name]?.calls.append(Call(call))
+        all[name]?.size += size
+        calls += 1
+        self.size += size
+    }
+
+    /// Its calls, in the order in which they came.
+    mutating func remove(_ name: ConnectionName) -> [Call] {
+        guard let stranger = all.removeValue(forKey: name) else { return [] }
+        calls -= stranger.calls.count
+        size -= stranger.size
+        return stranger.calls
     }
 }

@@ -1,0 +1,100 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// Calls of connections that the daemon does not know yet.
+@Suite("Strangers' calls", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ConnectionsTests {
+    private let daemon: TestDaemon
+
+    init() throws { daemon = try TestDaemon() }
+
+    /// All of it lies in the daemon's queue at once, in the order in which it was sent.
+    private func whileStopped(_ body: () throws -> Void) throws {
+        daemon.process.kill(SIGSTOP)
+        defer { daemon.process.kill(SIGCONT) }
+        try body()
+    }
+
+    private func ping(_ bus: Bus) throws -> Message {
+        try bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: "org.freedesktop.DBus.Peer",
+            member: "Ping")
+    }
+
+    @Test(
+        "they are answered in their order, also where more come than wait until it is known who sends them",
+        arguments: [1, 6])
+    func order(of strangerCount: Int) throws {
+        let strangers = try (0..<strangerCount).map { _ in try daemon.client() }
+        // A bus lets each connection wait for 128 answers.
+        let count = 120
+        var answered = Array(repeating: [Int](), count: strangerCount)
+        var calls: [Slot] = []
+        try whileStopped {
+            for number in 0..<count {
+                for (index, stranger) in strangers.enumerated() {
+                    let call = try stranger.bus.callAsync(ping(stranger.bus)) {
+                        let isRefused = $0.isError
+                        #expect(!isRefused)
+                        answered[index].append(number)
+                    }
+                    calls.append(call)
+                }
+            }
+            for stranger in strangers {
+                try stranger.bus.flush()
+                // The bus answers in order: it has handed on all of them.
+                _ = try stranger.bus.owner(of: BusNames.service)
+            }
+        }
+        for (index, stranger) in strangers.enumerated() {
+            try stranger.wait("all answers") { answered[index].count == count }
+            #expect(answered[index] == Array(0..<count))
+        }
+        calls.removeAll()
+    }
+
+    @Test("the bus is asked once about a connection that has left, however many calls it has made")
+    func gone() throws {
+        let client = try daemon.client()
+        let monitor = try Bus.open(address: daemon.bus.address, isMonitor: true)
+        var asked: [String] = []
+        var lists = 0
+        let filter = try monitor.addFilter { message in
+            if message.member == "GetConnectionCredentials", let name = try? message.readString() {
+                asked.append(name)
+            }
+            if message.member == ManagerMethod.listApplications.rawValue { lists += 1 }
+            return true
+        }
+        let become = try monitor.newCall(
+            destination: Bus.driver, path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
+        try become.append(strings: ["type='method_call'"])
+        try become.append(UInt32(0))
+        _ = try monitor.call(become)
+
+        var name = ""
+        try whileStopped {
+            let stranger = try Bus.open(address: daemon.bus.address)
+            name = stranger.uniqueName
+            for _ in 0..<700 { try stranger.send(ping(stranger)) }
+            try stranger.flush()
+            _ = try stranger.owner(of: BusNames.service)
+            stranger.close()
+            while try client.bus.owner(of: name) != nil {}
+        }
+        // The answer to the first comes behind what the stranger has called; the second is seen behind what was asked.
+        for _ in 0..<2 { #expect(try client.list() == []) }
+        while lists < 2 {
+            var event = pollfd(fd: monitor.descriptor, events: Int16(POLLIN), revents: 0)
+            if try !monitor.process() { poll(&event, 1, 1_000) }
+        }
+        // Those that came before the answer wait for it; once no more fit, it is waited for.
+        #expect((1...2).contains(asked.count { $0 == name }))
+        withExtendedLifetime(filter) {}
+    }
+}
