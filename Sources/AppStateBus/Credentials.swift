@@ -41,11 +41,11 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - connection: a unique name, or a well-known one.
-    ///   - found: gets the credentials.
+    ///   - found: gets the credentials, and may take the pidfd.
     ///   - failed: gets why there are none: what `credentials(of:)` throws, or that no answer came.
     /// - Returns: the question; without it there is no answer.
     public func askCredentials(
-        of connection: String, found: @escaping (consuming Credentials) -> Void,
+        of connection: String, found: @escaping (inout Credentials) -> Void,
         failed: @escaping (BusFailure) -> Void
     ) throws(BusFailure) -> Slot {
         let request = try newDriverCall("GetConnectionCredentials")
@@ -58,7 +58,8 @@ extension Bus {
                         name: error.name, message: error.message))
             }
             do throws(BusFailure) {
-                found(try Credentials(reading: reply, of: connection))
+                var credentials = try Credentials(reading: reply, of: connection)
+                found(&credentials)
             } catch {
                 failed(error)
             }

@@ -84,7 +84,7 @@ final class Connection {
     private let descriptor: Descriptor?
 
     /// Throws where we have no descriptors left to look at it with: it is to be looked at once more then.
-    init(name: ConnectionName, credentials: consuming Credentials, proc: Proc) throws(KernelFailure) {
+    init(name: ConnectionName, credentials: inout Credentials, proc: Proc) throws(KernelFailure) {
         self.name = name
         user = credentials.uid
         pid = credentials.pid

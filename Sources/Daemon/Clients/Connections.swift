@@ -72,7 +72,7 @@ final class Connections {
         do throws(BusFailure) {
             let question = try inquiries.askCredentials(
                 of: name,
-                found: { [weak self] in self?.meet(name, $0) },
+                found: { [weak self] in self?.meet(name, &$0) },
                 failed: { [weak self] in self?.isNotMet(name, $0) })
             strangers.add(name, question)
         } catch {
@@ -81,11 +81,11 @@ final class Connections {
         }
     }
 
-    private func meet(_ name: ConnectionName, _ credentials: consuming Credentials) {
+    private func meet(_ name: ConnectionName, _ credentials: inout Credentials) {
         let calls = strangers.remove(name)
         if known[name] != nil { return giveBack(calls) }
         do {
-            known[name] = try Connection(name: name, credentials: credentials, proc: proc)
+            known[name] = try Connection(name: name, credentials: &credentials, proc: proc)
             giveBack(calls)
         } catch {
             watches[name] = nil
@@ -123,8 +123,8 @@ final class Connections {
         // Watched before it is asked for, so that its end cannot fall between the two.
         try watch(name)
         do {
-            let credentials = try inquiries.credentials(of: name)
-            let connection = try Connection(name: name, credentials: credentials, proc: proc)
+            var credentials = try inquiries.credentials(of: name)
+            let connection = try Connection(name: name, credentials: &credentials, proc: proc)
             known[name] = connection
             return connection
         } catch let failure as BusFailure where failure.isNobody {
@@ -179,9 +179,9 @@ final class Connections {
         left(name)
     }
 
-    /// The general rule stays while a connection without one of its own is left.
+    /// The general rule stays while a connection without one of its own is left, or may be about to be known.
     private func stillNeeded() -> [Slot]? {
-        known.keys.contains { watches[$0] == nil } ? generalWatch : nil
+        !strangers.isEmpty || known.keys.contains { watches[$0] == nil } ? generalWatch : nil
     }
 }
 
@@ -225,6 +225,8 @@ private struct Strangers {
     private var all: [ConnectionName: Stranger] = [:]
     private var calls = 0
     private var size = 0
+
+    var isEmpty: Bool { all.isEmpty }
 
     func contains(_ name: ConnectionName) -> Bool { all[name] != nil }
 
