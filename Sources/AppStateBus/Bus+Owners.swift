@@ -8,6 +8,18 @@ extension Bus {
             destination: Self.driver, path: "/org/freedesktop/DBus", interface: Self.driver, member: member)
     }
 
+    /// Makes the call after which a bus that was opened with `isMonitor` is shown others' messages.
+    ///
+    /// - Parameter rules: match rules for what is shown; none: everything.
+    public func newMonitorCall(_ rules: [String]) throws(BusFailure) -> Message {
+        let message = try newCall(
+            destination: Self.driver, path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
+        try message.append(strings: rules)
+        try message.append(UInt32(0))
+        return message
+    }
+
     /// The connection that has a name; nil: nobody has. A round trip to the bus.
     public func owner(of name: String) throws(BusFailure) -> String? {
         let message = try newDriverCall("GetNameOwner")

@@ -32,9 +32,13 @@ extension Bus {
     /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` when it has left; ENODATA when the bus does not
     ///   know user or process.
     public func credentials(of connection: String) throws(BusFailure) -> Credentials {
+        try Credentials(reading: try call(newCredentialsCall(of: connection)), of: connection)
+    }
+
+    private func newCredentialsCall(of connection: String) throws(BusFailure) -> Message {
         let request = try newDriverCall("GetConnectionCredentials")
         try request.append(connection)
-        return try Credentials(reading: try call(request), of: connection)
+        return request
     }
 
     /// Asks the bus who a connection belongs to, and goes on: as `credentials(of:)`.
@@ -48,9 +52,7 @@ extension Bus {
         of connection: String, found: @escaping (inout Credentials) -> Void,
         failed: @escaping (BusFailure) -> Void
     ) throws(BusFailure) -> Slot {
-        let request = try newDriverCall("GetConnectionCredentials")
-        try request.append(connection)
-        return try callAsync(request) { reply in
+        try callAsync(newCredentialsCall(of: connection)) { reply in
             if let error = reply.error {
                 return failed(
                     BusFailure(
@@ -127,19 +129,7 @@ extension Bus {
     public func askHeldProcess(
         of name: String, _ answered: @escaping (_ process: (pid: Int32, descriptor: Int32?)?) -> Void
     ) throws(BusFailure) -> Slot {
-        let request = try newDriverCall("GetConnectionCredentials")
-        try request.append(name)
-        return try callAsync(request) { reply in
-            answered(reply.isError ? nil : try? Credentials.process(reading: reply, of: name))
-        }
-    }
-}
-
-extension Credentials {
-    fileprivate static func process(
-        reading reply: borrowing Message, of name: String
-    ) throws(BusFailure) -> (pid: Int32, descriptor: Int32?) {
-        var credentials = try Credentials(reading: reply, of: name)
-        return (credentials.pid, credentials.takePidDescriptor())
+        try askCredentials(
+            of: name, found: { answered(($0.pid, $0.takePidDescriptor())) }, failed: { _ in answered(nil) })
     }
 }

@@ -120,13 +120,8 @@ final class SessionInhibitors {
                 if message.isMethodCall { heard(message) }
                 return false
             })
-        let become = try monitor.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
-        try become.append(strings: Self.rules)
-        try become.append(UInt32(0))
         slots.append(
-            try monitor.callAsync(become) { [unowned self] reply in
+            try monitor.callAsync(monitor.newMonitorCall(Self.rules)) { [unowned self] reply in
                 guard let error = reply.error else { return }
                 if error.isNoReply { return lose("\(error)") }
                 // It is its last word: it shows calls to nobody.

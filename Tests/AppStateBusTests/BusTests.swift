@@ -66,12 +66,7 @@ import Testing
             if message.isMethodCall { seen.append(message.member ?? "") }
             return false
         }
-        let become = try monitor.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
-        try become.append(strings: ["type='method_call',interface='org.example.Seen'"])
-        try become.append(UInt32(0))
-        _ = try monitor.call(become)
+        _ = try monitor.call(monitor.newMonitorCall(["type='method_call',interface='org.example.Seen'"]))
         let deadline = ContinuousClock.now + .seconds(300)
         var answers: [Slot] = []
         for turn in 1...3 {

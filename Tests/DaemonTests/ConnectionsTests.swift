@@ -70,12 +70,7 @@ struct ConnectionsTests {
             if message.member == ManagerMethod.listApplications.rawValue { lists += 1 }
             return true
         }
-        let become = try monitor.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
-        try become.append(strings: ["type='method_call'"])
-        try become.append(UInt32(0))
-        _ = try monitor.call(become)
+        _ = try monitor.call(monitor.newMonitorCall(["type='method_call'"]))
 
         var name = ""
         try whileStopped {

@@ -177,21 +177,16 @@ final class CallWatch {
                     if message.isMethodCall || message.isSignal { heard(message, by: monitor) }
                     return false
                 })
-            let message = try bus.newCall(
-                destination: Bus.driver, path: "/org/freedesktop/DBus",
-                interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
             // Without a rule it would see all.
             let names = targets.isEmpty ? [":0.0"] : targets.keys.sorted()
-            try message.append(
-                strings: names.flatMap { name in
-                    [
-                        "type='method_call',destination='\(name)'",
-                        "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
-                    ]
-                })
-            try message.append(UInt32(0))
+            let rules = names.flatMap { name in
+                [
+                    "type='method_call',destination='\(name)'",
+                    "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
+                ]
+            }
             monitor.slots.append(
-                try bus.callAsync(message) { [unowned self, unowned monitor] reply in
+                try bus.callAsync(bus.newMonitorCall(rules)) { [unowned self, unowned monitor] reply in
                     if let error = reply.error {
                         haveBecome(monitor, "\(error)")
                     } else if settled != nil {

@@ -285,12 +285,7 @@ final class Station {
             if message.isMethodCall, message.member == member { isCalled = true }
             return false
         }
-        let message = try monitor.newCall(
-            destination: Bus.driver, path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus.Monitoring", member: "BecomeMonitor")
-        try message.append(strings: ["type='method_call',destination='\(BusNames.service)'"])
-        try message.append(UInt32(0))
-        _ = try monitor.call(message)
+        _ = try monitor.call(monitor.newMonitorCall(["type='method_call',destination='\(BusNames.service)'"]))
         try act()
         try monitor.attach(to: loop)
         try wait("a call of \(member)") { isCalled }
