@@ -76,6 +76,13 @@ public final class Bus {
         try check(sd_bus_process(pointer, nil), "process", "the bus") > 0
     }
 
+    /// Whether messages were read that are not dispatched yet: what a call that waited for its answer found before that
+    /// (sd_bus_get_n_queued_read(3)), and what is dispatched again.
+    public var hasQueued: Bool {
+        var count: UInt64 = 0
+        return sd_bus_get_n_queued_read(pointer, &count) >= 0 && count > 0
+    }
+
     /// Takes a well-known name, at once or not at all: it fails with EEXIST when another connection has it. A
     /// round trip to the bus.
     public func requestName(_ name: String) throws(BusFailure) {

@@ -1,8 +1,12 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
+import Systemd
 import TestSupport
 import Testing
+
+@testable import Daemon
 
 /// Calls of connections that the daemon does not know yet.
 @Suite("Strangers' calls", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
@@ -91,5 +95,104 @@ struct ConnectionsTests {
         // Those that came before the answer wait for it; once no more fit, it is waited for.
         #expect((1...2).contains(asked.count { $0 == name }))
         withExtendedLifetime(filter) {}
+    }
+}
+
+/// What becomes of a stranger's calls, step by step: the connections alone, on a bus.
+@Suite(
+    "Strangers' calls, step by step",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct StrangersTests {
+    private final class Scene {
+        static let name = "org.example.Called"
+
+        let privateBus: PrivateBus
+        let bus: Bus
+        let inquiries: Bus
+        let stranger: Bus
+        /// What came of each call that did not have to wait.
+        var dispatched: [String] = []
+        private var filter: Slot?
+
+        init() throws {
+            privateBus = try PrivateBus(
+                policy: """
+                    <policy context="default">
+                      <allow own="\(Self.name)"/>
+                      <allow send_destination="\(Self.name)"/>
+                    </policy>
+                    """)
+            bus = try Bus.open(address: privateBus.address)
+            inquiries = try Bus.open(address: privateBus.address)
+            stranger = try Bus.open(address: privateBus.address)
+            let connections = Connections(
+                bus: bus, inquiries: inquiries, proc: Proc(),
+                journal: Journal(identifier: "test", minimum: .emergency))
+            filter = try bus.addFilter { [unowned self] message in
+                guard message.isMethodCall, let sender = message.sender, let member = message.member else {
+                    return false
+                }
+                do {
+                    let size = member == "Large" ? 2 << 20 : 0
+                    guard try connections.caller(sender, of: message, size) != nil else { return true }
+                    dispatched.append(member)
+                } catch {
+                    bus.refuse(message, Connections.refusal(error))
+                }
+                return true
+            }
+            try bus.requestName(Self.name)
+        }
+
+        func newCall(_ member: String) throws -> Message {
+            try stranger.newCall(
+                destination: Self.name, path: "/", interface: "org.example.Called", member: member)
+        }
+
+        /// All that the stranger has called has been handed on.
+        func settle() throws {
+            try stranger.flush()
+            _ = try stranger.owner(of: Self.name)
+        }
+    }
+
+    @Test("calls that were read together keep their order")
+    func readTogether() throws {
+        let scene = try Scene()
+        let members = ["One", "Two", "Three"]
+        for member in members { try scene.stranger.send(scene.newCall(member)) }
+        try scene.settle()
+        // As at the start of the daemon: an answer is waited for, and all that came before it is read.
+        _ = try scene.bus.id()
+        while scene.dispatched.count < members.count {
+            _ = try scene.bus.process()
+            // The answer about a stranger, if there was a question, comes before the next call.
+            _ = try scene.inquiries.id()
+            while try scene.inquiries.process() {}
+        }
+        #expect(scene.dispatched == members)
+    }
+
+    @Test("who cannot be asked about is refused every call, those that waited too")
+    func refused() throws {
+        let scene = try Scene()
+        var refused: [String] = []
+        let calls = try ["Small", "Large"].map { member in
+            let call = try scene.stranger.callAsync(scene.newCall(member)) {
+                if $0.isError { refused.append(member) }
+            }
+            try scene.settle()
+            if member == "Large" { scene.inquiries.close() }
+            // Only the small one waits for the answer.
+            while try scene.bus.process() {}
+            return call
+        }
+        try scene.bus.flush()
+        _ = try scene.bus.id()
+        _ = try scene.stranger.id()
+        while try scene.stranger.process() {}
+        #expect(refused == ["Small", "Large"])
+        #expect(scene.dispatched.isEmpty)
+        withExtendedLifetime(calls) {}
     }
 }

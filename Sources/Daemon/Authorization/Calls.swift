@@ -49,11 +49,8 @@ extension Daemon {
         do {
             guard let caller = try connections.caller(sender, of: message, size) else { return true }
             connection = caller
-        } catch let failure as KernelFailure {
-            bus.refuse(message, .exhausted(failure))
-            return true
         } catch {
-            bus.refuse(message, .failed("\(error)"))
+            bus.refuse(message, Connections.refusal(error))
             return true
         }
         do {

@@ -53,18 +53,35 @@ final class Connections {
     /// - Throws: a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
     func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int) throws -> Connection? {
         if let connection = known[name] { return connection }
-        guard strangers.hasRoom(for: size) else {
-            // As slow as the bus: then it gets no more strangers' calls from us than it answers questions.
-            let waiting = strangers.remove(name)
-            guard let connection = try connection(named: name) else { return nil }
-            if waiting.isEmpty { return connection }
-            giveBack(waiting)
-            giveBack([Strangers.Call(message)])
-            return nil
-        }
-        if !strangers.contains(name) { try ask(who: name) }
+        let isNew = !strangers.contains(name)
+        // Further calls of its own may have been read already: a call that is given back would come behind them.
+        if isNew && bus.hasQueued || !strangers.hasRoom(for: size) { return try settle(name, with: message) }
+        if isNew { try ask(who: name) }
         strangers.hold(message, size, of: name)
         return nil
+    }
+
+    /// As slow as the bus: it gets no more strangers' calls from us than it answers questions.
+    private func settle(_ name: ConnectionName, with message: borrowing Message) throws -> Connection? {
+        let waiting = strangers.remove(name)
+        do {
+            guard let connection = try connection(named: name) else { return nil }
+            if waiting.isEmpty { return connection }
+            giveBack(waiting + [Strangers.Call(message)])
+            return nil
+        } catch {
+            refuse(waiting, because: error)
+            throw error
+        }
+    }
+
+    /// What a caller is told about whom we could not learn who it is.
+    static func refusal(_ error: any Error) -> MethodError {
+        (error as? KernelFailure).map(MethodError.exhausted) ?? .failed("\(error)")
+    }
+
+    private func refuse(_ calls: [Strangers.Call], because error: any Error) {
+        for call in calls { bus.refuse(call.message, Self.refusal(error)) }
     }
 
     private func ask(who name: ConnectionName) throws(BusFailure) {
@@ -89,7 +106,7 @@ final class Connections {
             giveBack(calls)
         } catch {
             watches[name] = nil
-            for call in calls { bus.refuse(call.message, .exhausted(error)) }
+            refuse(calls, because: error)
         }
     }
 
@@ -98,7 +115,7 @@ final class Connections {
         if known[name] != nil { return giveBack(calls) }
         watches[name] = nil
         if failure.isNobody { return gone.insert(name) }
-        for call in calls { bus.refuse(call.message, .failed("\(failure)")) }
+        refuse(calls, because: failure)
     }
 
     /// Nothing that the bus has still for us overtakes them.
