@@ -34,7 +34,15 @@ enum Bench {
         case "waking": try waking(daemon)
         case "reclaiming": try reclaiming(daemon)
         case "library": try library(daemon)
-        case "siege": try siege(daemon, only: CommandLine.arguments.dropFirst(2).first.flatMap(Attack.init))
+        case "siege":
+            let names = CommandLine.arguments.dropFirst(2)
+            let attacks = names.compactMap(Attack.init)
+            guard attacks.count == names.count else {
+                let known = Attack.allCases.map(\.rawValue).joined(separator: ", ")
+                print("bench: attacks are \(known)")
+                exit(2)
+            }
+            try siege(daemon, only: attacks)
         case let name?:
             print(
                 "bench: no part is called \(name); there are freezing, waking, reclaiming, library and siege")

@@ -21,8 +21,8 @@ extension Bench {
     private static let memoryLimit = 256 << 10
 
     ///
-    /// - Parameter only: one attack alone, for whoever looks for what it costs.
-    static func siege(_ daemon: String, only: Attack? = nil) throws {
+    /// - Parameter only: these at once and no other, for whoever looks for what they cost; none: each, then all at once.
+    static func siege(_ daemon: String, only: [Attack] = []) throws {
         guard getuid() == 0, Programs.inPath("setpriv") != nil else {
             print("\nNot measured: the siege, which needs root and setpriv.\n")
             return
@@ -50,17 +50,17 @@ extension Bench {
         _ = try reader.read(for: seconds(3))
         let quiet = try reader.read(for: seconds(10))
         report("baseline: at rest", quiet, nil)
-        for attack in only.map({ [$0] }) ?? Attack.allCases {
-            let attackers = [try begin(attack, bus, shares)]
-            let times = try reader.read(for: seconds(10))
-            report(attack.rawValue, times, quiet)
+        func besiege(_ part: String, _ attacks: [Attack], for seconds: Int) throws {
+            let attackers = try attacks.map { try begin($0, bus, shares) }
+            report(part, try reader.read(for: seconds), quiet)
             end(attackers)
         }
-        if only != nil { return try report(process) }
-        let attackers = try Attack.ofTheDaemon.map { try begin($0, bus, shares) }
-        let times = try reader.read(for: seconds(60))
-        report("all at once", times, quiet)
-        end(attackers)
+        if only.isEmpty {
+            for attack in Attack.allCases { try besiege(attack.rawValue, [attack], for: seconds(10)) }
+            try besiege("all at once", Attack.ofTheDaemon, for: seconds(60))
+        } else {
+            try besiege(only.map(\.rawValue).joined(separator: ", "), only, for: seconds(10))
+        }
         try report(process)
         withExtendedLifetime((sleepers, bystander)) {}
     }
@@ -68,6 +68,12 @@ extension Bench {
     private static func report(_ part: String, _ times: Reader.Times, _ quiet: Reader.Times?) {
         row("\(part): Get of a property of the daemon", times.daemon, quiet?.daemon, tail: true)
         row("\(part): Get of a property of the bystander", times.bystander, quiet?.bystander, tail: true)
+        row(
+            "\(part): a new connection's Get of the daemon", times.newToDaemon, quiet?.newToDaemon,
+            tail: true)
+        row(
+            "\(part): a new connection's Get of the bystander", times.newToBystander, quiet?.newToBystander,
+            tail: true)
         row("\(part): a round trip to the bus", times.bus, quiet?.bus, tail: true)
     }
 
@@ -175,11 +181,18 @@ private final class Reader {
         var daemon: [UInt64] = []
         var bystander: [UInt64] = []
         var bus: [UInt64] = []
+        /// The first call of a new connection.
+        var newToDaemon: [UInt64] = []
+        var newToBystander: [UInt64] = []
     }
 
     let subscriber: Subscriber
+    private let address: String
 
-    init(_ bus: PrivateBus) throws { subscriber = try Subscriber(bus) }
+    init(_ bus: PrivateBus) throws {
+        subscriber = try Subscriber(bus)
+        address = bus.address
+    }
 
     func read(for seconds: Int) throws -> Times {
         var times = Times()
@@ -203,11 +216,30 @@ private final class Reader {
                 }
             }
             try subscriber.hear()
+            if round % Self.roundsOfNewcomer == 0 {
+                times.newToDaemon.append(
+                    try firstCall(of: "MemoryPressure", of: BusNames.manager, to: BusNames.service))
+                times.newToBystander.append(
+                    try firstCall(of: "Level", of: Bystander.name, to: Bystander.name))
+            }
             // A client that asks now and then, as a panel does: not one that keeps the processor for itself.
             usleep(1_000)
         }
         return times
     }
+
+    /// As busctl does it; what the bus takes to let it in does not count.
+    private func firstCall(of property: String, of interface: String, to service: String) throws -> UInt64 {
+        let bus = try Bus.open(address: address)
+        _ = bus.uniqueName
+        let call = try bus.newCall(
+            destination: service, path: BusNames.root, interface: BusNames.properties, member: "Get")
+        try call.append(interface)
+        try call.append(property)
+        return try time { _ = try bus.call(call) }
+    }
+
+    private static let roundsOfNewcomer = 5
 
     private func time(_ call: () throws -> Void) rethrows -> UInt64 {
         let begin = Bench.now
@@ -255,6 +287,8 @@ enum Attack: String, CaseIterable {
     case unanswered
     /// Connections that make one call, want no answer, and leave.
     case strangers
+    /// Signals to every connection that the daemon has, as anybody may send them.
+    case connections
     /// `unanswered` against the bystander: what this bus makes of it, whatever the service does.
     case bystander
 
@@ -273,6 +307,7 @@ enum Attack: String, CaseIterable {
         case .calls: try besieger.calls()
         case .unanswered: try besieger.unanswered(to: BusNames.service)
         case .strangers: try besieger.strangers()
+        case .connections: try besieger.connections()
         case .bystander: try besieger.unanswered(to: Bystander.name)
         }
     }
@@ -481,6 +516,31 @@ private final class Besieger {
                     interface: "org.freedesktop.DBus.Peer", member: "Ping"))
             try stranger.flush()
         }
+    }
+
+    func connections() throws -> Never {
+        let daemon = try process(of: BusNames.service)
+        let names = try bus.call(try bus.newDriverCall("ListNames")).readStrings()
+        let targets = names.filter { $0.hasPrefix(":") && (try? process(of: $0)) == daemon }
+        let payload = String(repeating: "x", count: 1_000)
+        begin()
+        while true {
+            for target in targets {
+                for _ in 0..<500 {
+                    let signal = try bus.newSignal(
+                        path: BusNames.root, interface: BusNames.reporter, member: "Nonsense", to: target)
+                    try signal.append(payload)
+                    try bus.send(signal)
+                }
+            }
+            try bus.flush()
+        }
+    }
+
+    private func process(of name: String) throws -> UInt32 {
+        let question = try bus.newDriverCall("GetConnectionUnixProcessID")
+        try question.append(name)
+        return try bus.call(question).readUInt32()
     }
 
     func unanswered(to service: String) throws -> Never {

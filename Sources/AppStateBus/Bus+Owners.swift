@@ -1,3 +1,5 @@
+import Glibc
+
 extension Bus {
     /// The bus itself: where it is called, and who sends what it says.
     public static let driver = "org.freedesktop.DBus"
@@ -18,6 +20,39 @@ extension Bus {
         try message.append(strings: rules)
         try message.append(UInt32(0))
         return message
+    }
+
+    /// Asks for a well-known name, and goes on: as `requestName(_:)`.
+    ///
+    /// - Parameters:
+    ///   - name: well-known.
+    ///   - answered: gets nil once the name is ours, or why it is not.
+    /// - Returns: the question; without it there is no answer.
+    public func askName(
+        _ name: String, answered: @escaping (BusFailure?) -> Void
+    ) throws(BusFailure) -> Slot {
+        let message = try newDriverCall("RequestName")
+        try message.append(name)
+        // DBUS_NAME_FLAG_DO_NOT_QUEUE of the D-Bus specification.
+        try message.append(UInt32(4))
+        return try callAsync(message) { reply in
+            if let error = reply.error {
+                return answered(
+                    BusFailure(
+                        operation: "request the name", subject: name, errno: EIO, name: error.name,
+                        message: error.message))
+            }
+            // DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER, and ALREADY_OWNER.
+            let isOurs = (try? reply.readUInt32()).map { [1, 4].contains($0) } ?? false
+            answered(isOurs ? nil : BusFailure(operation: "request the name", subject: name, errno: EEXIST))
+        }
+    }
+
+    /// Gives a well-known name back, and does not wait for it.
+    public func dropName(_ name: String) throws(BusFailure) {
+        let message = try newDriverCall("ReleaseName")
+        try message.append(name)
+        try send(message)
     }
 
     /// The connection that has a name; nil: nobody has. A round trip to the bus.

@@ -1,4 +1,5 @@
 import CSystemd
+import Glibc
 
 /// A D-Bus message: owns one reference to it.
 ///
@@ -72,6 +73,11 @@ public struct Message: ~Copyable {
     /// Begins reading from the first argument again.
     public borrowing func rewind() throws(BusFailure) {
         try check(sd_bus_message_rewind(pointer, 1), "rewind", subject)
+    }
+
+    /// Whether it is for an object whose path has more than so many bytes; nothing is made of the path.
+    public borrowing func hasPath(longerThan limit: Int) -> Bool {
+        sd_bus_message_get_path(pointer).map { strnlen($0, limit + 1) > limit } ?? false
     }
 
     /// How many bytes the arguments are, about as they lie on the wire; nil: more than `limit`, or the message cannot be

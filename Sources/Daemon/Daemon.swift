@@ -177,6 +177,7 @@ public final class Daemon {
             pressure: pressure, journal: journal,
             relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
+        connections.willLook = { [longCalls] in longCalls.charge($0) }
         connections.left = { [unowned self] in
             gate.departed($0)
             unread.departed($0)
@@ -243,7 +244,11 @@ public final class Daemon {
         try polkit.start()
         try bus.attach(to: loop)
         // Whoever floods us must not have the bus's queue grow with what comes for us: others wait behind it.
-        loop.more = { [bus] in (try? bus.process()) == true }
+        loop.more = { [bus, inquiries] in
+            // Anybody may send a signal to any connection, and behind those may come who a stranger is.
+            let isAnswered = (try? inquiries.process()) == true
+            return (try? bus.process()) == true || isAnswered
+        }
         do {
             try bus.requestName(BusNames.service)
         } catch  where error.errno == EEXIST {

@@ -61,6 +61,22 @@ struct ConnectionsTests {
         calls.removeAll()
     }
 
+    @Test("a path longer than any of ours is refused, a stranger's and that of one who is known")
+    func longPath() throws {
+        let stranger = try daemon.client()
+        let path = "/" + String(repeating: "a", count: 60_000)
+        for _ in 0..<2 {
+            let error = errorName {
+                _ = try stranger.bus.call(
+                    stranger.bus.newCall(
+                        destination: BusNames.service, path: path, interface: "org.freedesktop.DBus.Peer",
+                        member: "Ping"))
+            }
+            #expect(error == "org.freedesktop.DBus.Error.UnknownObject")
+            #expect(try stranger.list() == [])
+        }
+    }
+
     @Test("the bus is asked once about a connection that has left, however many calls it has made")
     func gone() throws {
         let client = try daemon.client()
@@ -144,8 +160,8 @@ struct StrangersTests {
             try bus.requestName(Self.name)
         }
 
-        func newCall(_ member: String) throws -> Message {
-            try stranger.newCall(
+        func newCall(_ member: String, of caller: Bus? = nil) throws -> Message {
+            try (caller ?? stranger).newCall(
                 destination: Self.name, path: "/", interface: "org.example.Called", member: member)
         }
 
@@ -171,6 +187,26 @@ struct StrangersTests {
             while try scene.inquiries.process() {}
         }
         #expect(scene.dispatched == members)
+    }
+
+    @Test("one who calls a lot leaves room for the calls of others")
+    func ownPlaces() throws {
+        let scene = try Scene()
+        let other = try Bus.open(address: scene.privateBus.address)
+        for _ in 0..<200 { try scene.stranger.send(scene.newCall("Many")) }
+        try scene.settle()
+        try other.send(scene.newCall("One", of: other))
+        try other.flush()
+        _ = try other.owner(of: Scene.name)
+        while try scene.bus.process() {}
+        // It was asked about when its places were full; who has called once waits for the answer.
+        #expect(scene.dispatched == Array(repeating: "Many", count: 200))
+        while scene.dispatched.count < 201 {
+            _ = try scene.inquiries.id()
+            while try scene.inquiries.process() {}
+            while try scene.bus.process() {}
+        }
+        #expect(scene.dispatched.last == "One")
     }
 
     @Test("who cannot be asked about is refused every call, those that waited too")

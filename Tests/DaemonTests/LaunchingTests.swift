@@ -263,6 +263,9 @@ struct LaunchingTests {
         let (app, path) = try scene.launched()
         try scene.client.setMinimized(app.pid, true)
         try scene.client.wait(for: path, toBe: "suspended")
+        // Or it could be suspended again before it has said what the test asks it.
+        try scene.daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=600\n")
+        #expect(try scene.client.state(path) == "suspended")
         func send(_ name: String, _ text: String) throws {
             try scene.client.application(path, "SendMessage") {
                 try $0.append(name)

@@ -422,6 +422,22 @@ struct PressureTests {
         #expect(try scene.client.waitForRemoval(of: path) == "out-of-memory")
     }
 
+    @Test("the name of low-memory-monitor is taken, given back, and left to another who has it")
+    func lowMemoryName() throws {
+        let name = "org.freedesktop.LowMemoryMonitor"
+        let daemon = try TestDaemon(configuration: "[Pressure]\nLowMemoryMonitor=no\n")
+        let client = try Client(daemon.bus)
+        let other = try Bus.open(address: daemon.bus.address)
+        try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=yes\n")
+        try client.wait("the name") { try client.bus.hasOwner(name) }
+        try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=no\n")
+        try client.wait("nobody's name") { try !client.bus.hasOwner(name) }
+        try other.requestName(name)
+        try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=yes\n")
+        try daemon.process.waitForLine(containing: "\(name) is left to others")
+        #expect(try client.bus.owner(of: name) == other.uniqueName)
+    }
+
     @Test(
         "GLib's own monitor hears of it: 50 for the warning, 100 when it is critical",
         .enabled(if: Scripts.haveGI, "needs python3-gi"))

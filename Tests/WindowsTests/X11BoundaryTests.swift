@@ -34,7 +34,7 @@ struct X11BoundaryTests {
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
-        // The window manager gives the focus to what is new, and not before it has it.
+        // The window manager gives a new window the focus, and may be late with it.
         try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])
@@ -53,7 +53,7 @@ struct X11BoundaryTests {
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
-        // The window manager gives the focus to what is new, and not before it has it.
+        // The window manager gives a new window the focus, and may be late with it.
         try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])

@@ -28,7 +28,8 @@ struct X11Tests {
         let (alpha, beta) = (try display.app(), try display.app())
         let first = try alpha.open("Alpha", "The first")
         let second = try beta.open("Beta", "The second")
-        try watch.wait("two windows") { $0.count == 2 }
+        // The window manager gives a new window the focus, and may be late with it.
+        try watch.wait(for: ["Alpha", "Beta focused"])
         let window = try watch.window("Alpha")
         #expect(window.process == alpha.pid)
         #expect(window.title == "The first")
@@ -47,6 +48,8 @@ struct X11Tests {
         let first = try display.watch()
         let app = try display.app()
         let (shown, away) = (try app.open("Alpha"), try app.open("Beta"))
+        // The window manager gives a new window the focus, and may be late with it.
+        try first.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(shown)"])
         try display.run("xdotool", ["windowminimize", "\(away)"])
         try first.wait(for: ["Alpha focused", "Beta minimized"])
@@ -100,6 +103,8 @@ struct X11Tests {
         let app = try display.app()
         let window = try app.open("Alpha")
         let other = try app.open("Beta")
+        // The window manager gives a new window the focus, and may be late with it.
+        try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
         try watch.wait(for: ["Alpha focused", "Beta"])
         try display.run("xdotool", ["set_desktop", "1"])

@@ -23,6 +23,12 @@ extension Daemon {
         }
     }
 
+    /// In bytes: none of our objects has one that is longer. A path may be as long as a message.
+    private static let longestPath = 255
+
+    private static let noSuchObject = MethodError(
+        "org.freedesktop.DBus.Error.UnknownObject", "No object has a path of more than \(longestPath) bytes")
+
     private static func tooMuch(for limit: Int) -> MethodError {
         guard limit == mostOfState else {
             return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
@@ -39,6 +45,10 @@ extension Daemon {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
         if connections.isGone(sender) { return true }
+        if message.hasPath(longerThan: Self.longestPath) {
+            bus.refuse(message, Self.noSuchObject)
+            return true
+        }
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
         guard let size = message.size(atMost: limit) else {

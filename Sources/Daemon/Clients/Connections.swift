@@ -12,6 +12,8 @@ final class Connections {
     private let journal: Journal
     /// Called when one of them has left the bus.
     var left: (ConnectionName) -> Void = { _ in }
+    /// Called with the user whose new connection is about to be looked at.
+    var willLook: (_ user: UInt32) -> Void = { _ in }
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: [Slot]] = [:]
     /// One rule for all, once there are more than `ownRules`.
@@ -55,7 +57,9 @@ final class Connections {
         if let connection = known[name] { return connection }
         let isNew = !strangers.contains(name)
         // Further calls of its own may have been read already: a call that is given back would come behind them.
-        if isNew && bus.hasQueued || !strangers.hasRoom(for: size) { return try settle(name, with: message) }
+        if isNew && bus.hasQueued || !strangers.hasRoom(for: size, of: name) {
+            return try settle(name, with: message)
+        }
         if isNew { try ask(who: name) }
         strangers.hold(message, size, of: name)
         return nil
@@ -101,6 +105,7 @@ final class Connections {
     private func meet(_ name: ConnectionName, _ credentials: inout Credentials) {
         let calls = strangers.remove(name)
         if known[name] != nil { return giveBack(calls) }
+        willLook(credentials.uid)
         do {
             known[name] = try Connection(name: name, credentials: &credentials, proc: proc)
             giveBack(calls)
@@ -155,6 +160,7 @@ final class Connections {
     }
 
     private func watch(_ name: ConnectionName) throws(BusFailure) {
+        guard watches[name] == nil else { return }
         if watches.count < Self.ownRules {
             watches[name] = try watchDeparture(of: name)
         } else if generalWatch == nil {
@@ -238,6 +244,8 @@ private struct Strangers {
     /// Of all strangers: it is not known which user to charge.
     private static let mostCalls = 512
     private static let mostBytes = 1 << 20
+    /// Of one: it must not take the place of the others.
+    private static let mostOwnCalls = 128
 
     private var all: [ConnectionName: Stranger] = [:]
     private var calls = 0
@@ -247,7 +255,10 @@ private struct Strangers {
 
     func contains(_ name: ConnectionName) -> Bool { all[name] != nil }
 
-    func hasRoom(for size: Int) -> Bool { calls < Self.mostCalls && self.size + size <= Self.mostBytes }
+    func hasRoom(for size: Int, of name: ConnectionName) -> Bool {
+        calls < Self.mostCalls && self.size + size <= Self.mostBytes
+            && all[name]?.calls.count ?? 0 < Self.mostOwnCalls
+    }
 
     mutating func add(_ name: ConnectionName, _ question: Slot) { all[name] = Stranger(question: question) }
 

@@ -79,7 +79,7 @@ final class LongCalls {
     private var returning: [ConnectionName: [Held]] = [:]
     private let tally = Tally()
     private let share: WorkShare
-    /// Whose call is being handled.
+    /// For whom something is being done.
     private var caller: UInt32?
     /// Gives back calls of users who had taken more than their share.
     private var shareTimer: Timer?
@@ -110,13 +110,16 @@ final class LongCalls {
         timer?.arm(at: now())
     }
 
+    /// What is done for a user from here on until the loop's next event is that user's.
+    func charge(_ user: UInt32) { caller = user }
+
     /// Whether a call has to wait; it comes again then.
     ///
     /// - Parameter size: of its arguments, in bytes.
     func holds(
         _ message: borrowing Message, of size: Int, from connection: Connection
     ) throws(MethodError) -> Bool {
-        caller = connection.user
+        charge(connection.user)
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
         let isBack = leavesLine(message, connection.name)
         guard try mustHold(connection, isBack, size) else { return false }

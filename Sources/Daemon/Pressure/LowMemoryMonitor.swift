@@ -12,39 +12,57 @@ final class LowMemoryMonitor {
 
     private let bus: Bus
     private let journal: Journal
-    private var slot: Slot?
+    private var object: Slot?
+    private var question: Slot?
+    private var hasName = false
 
     init(bus: Bus, journal: Journal) {
         self.bus = bus
         self.journal = journal
     }
 
-    /// Takes the name where nobody has it, or gives it back.
+    /// Takes the name where nobody has it, or gives it back. Nothing is waited for: what others call meanwhile would be
+    /// read, and come before what waits already.
     func configure(_ isWanted: Bool) {
-        switch (isWanted, slot) {
+        switch (isWanted, object) {
         case (true, nil): begin()
         case (false, .some):
-            slot = nil
-            try? bus.releaseName(Self.name)
+            forget()
+            try? bus.dropName(Self.name)
         case (true, .some), (false, nil): break
         }
     }
 
     private func begin() {
-        // Another may serve it, or the bus's policy keep it for another.
-        journal.attempt(.info, "\(Self.name) is left to others") {
+        do {
             let interface = Interface(
                 Self.name, methods: [], properties: [],
                 signals: [Signal("LowMemoryWarning", [("level", "y")])])
-            let slot = try bus.add(interface, at: Self.path)
-            try bus.requestName(Self.name)
-            self.slot = slot
+            object = try bus.add(interface, at: Self.path)
+            question = try bus.askName(Self.name) { [weak self] in self?.answered($0) }
+        } catch {
+            answered(error)
         }
+    }
+
+    private func answered(_ failure: BusFailure?) {
+        question = nil
+        hasName = failure == nil
+        guard let failure else { return }
+        // Another may serve it, or the bus's policy keep it for another.
+        journal.log(.info, "\(Self.name) is left to others: \(failure)")
+        forget()
+    }
+
+    private func forget() {
+        object = nil
+        question = nil
+        hasName = false
     }
 
     /// Tells everybody: the signal says nothing of anybody.
     func warn(_ level: LowMemoryWarning) {
-        guard slot != nil else { return }
+        guard hasName else { return }
         journal.attempt(.warning, Self.name) {
             let signal = try bus.newSignal(
                 path: Self.path, interface: Self.name, member: "LowMemoryWarning", to: nil)
