@@ -131,7 +131,7 @@ extension Bench {
     }
 }
 
-/// A cgroup for each party, all with the same weight.
+/// A cgroup for each party. All have the same weight but the daemon, which has what its unit gives it.
 private final class Shares {
     enum Party: String, CaseIterable {
         case bus
@@ -139,6 +139,9 @@ private final class Shares {
         case bystander
         case reader
         case attacker
+
+        /// As `CPUWeight=` of systemd.resource-control(5): 100 unless a unit says otherwise.
+        var weight: Int { self == .daemon ? 500 : 100 }
     }
 
     private let root: String
@@ -150,11 +153,20 @@ private final class Shares {
         self.root = root
         for party in Party.allCases {
             mkdir(directory(party), 0o755)
-            let weights = ["cpu.shares", "cpu.weight"].map { directory(party) + "/" + $0 }
-            guard weights.contains(where: { access($0, W_OK) == 0 }) else {
+            guard setWeight(of: party) else {
                 remove()
                 return nil
             }
+        }
+    }
+
+    private func setWeight(of party: Party) -> Bool {
+        // 1,024 shares are a weight of 100.
+        let files = ["cpu.weight": party.weight, "cpu.shares": party.weight * 1_024 / 100]
+        return files.contains { file, value in
+            let path = directory(party) + "/" + file
+            return access(path, W_OK) == 0
+                && (try? "\(value)".write(toFile: path, atomically: false, encoding: .utf8)) != nil
         }
     }
 

@@ -10,8 +10,9 @@ public final class EventLoop {
     public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
     /// Called after each event, with the microseconds that it took.
     public var dispatched: ((_ microseconds: UInt64) -> Void)?
-    /// Called after each event, again and again for a moment while it answers that it has dealt with something more.
-    public var more: (() -> Bool)?
+    /// Called after each event, in turn, again and again for a moment: each for as long as it answers that it has dealt
+    /// with something more.
+    public var more: [() -> Bool] = []
     /// How long, in microseconds.
     private static let longestSequel: UInt64 = 300
     /// So long may one event take, in microseconds, before `overran` is called.
@@ -52,11 +53,15 @@ public final class EventLoop {
         try check(sd_event_dispatch(pointer), "run", "the event loop")
         let first = note(since: begin)
         // Each turn of the loop costs more system calls than a message takes.
-        while let more, Self.clock - first < Self.longestSequel {
-            begin = Self.clock
-            place = nil
-            guard more() else { break }
-            note(since: begin)
+        var busy = more
+        while !busy.isEmpty {
+            for index in busy.indices.reversed() {
+                begin = Self.clock
+                guard begin - first < Self.longestSequel else { return true }
+                place = nil
+                if !busy[index]() { busy.remove(at: index) }
+                note(since: begin)
+            }
         }
         return true
     }

@@ -244,11 +244,8 @@ public final class Daemon {
         try polkit.start()
         try bus.attach(to: loop)
         // Whoever floods us must not have the bus's queue grow with what comes for us: others wait behind it.
-        loop.more = { [bus, inquiries] in
-            // Anybody may send a signal to any connection, and behind those may come who a stranger is.
-            let isAnswered = (try? inquiries.process()) == true
-            return (try? bus.process()) == true || isAnswered
-        }
+        // Anybody may send a signal to any connection, and behind those may come who a stranger is.
+        loop.more = [bus, inquiries].map { bus in { (try? bus.process()) == true } }
         do {
             try bus.requestName(BusNames.service)
         } catch  where error.errno == EEXIST {
