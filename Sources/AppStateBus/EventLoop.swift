@@ -17,6 +17,7 @@ public final class EventLoop {
     private static let longestSequel: UInt64 = 300
     /// So long may one event take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
+    private var isEnding = false
     /// Whose event is dispatched; nil: the bus's.
     fileprivate var place: StaticString?
 
@@ -53,7 +54,7 @@ public final class EventLoop {
         try check(sd_event_dispatch(pointer), "run", "the event loop")
         let first = note(since: begin)
         // Each turn of the loop costs more system calls than a message takes.
-        var busy = more
+        var busy = isEnding ? [] : more
         while !busy.isEmpty {
             for index in busy.indices.reversed() {
                 begin = Self.clock
@@ -61,6 +62,7 @@ public final class EventLoop {
                 place = nil
                 if !busy[index]() { busy.remove(at: index) }
                 note(since: begin)
+                if isEnding { return true }
             }
         }
         return true
@@ -137,6 +139,7 @@ public final class EventLoop {
 
     /// Ends `run()` after the present handler.
     public func exit(code: Int32) {
+        isEnding = true
         sd_event_exit(pointer, code)
     }
 

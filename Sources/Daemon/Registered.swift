@@ -26,6 +26,8 @@ final class Registered {
     private(set) var userActivity: UserActivity?
     /// How its processes are brought to a stand.
     let suspender: Suspender
+    /// Its processes are being stopped by signal, so that none of them forks before it has SIGKILL.
+    var isStoppedForKill = false
     /// What brings back the resources that it had of its own.
     var resources: [String] = []
 

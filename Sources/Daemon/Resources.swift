@@ -177,6 +177,11 @@ final class Resources {
         return Set(makers.lazy.filter { $0.user == newcomer.user }.map(\.number))
     }
 
+    /// Has what an earlier daemon gave the slices above its applications taken back, before those are taken up.
+    func begin(after left: [RuntimeState.LeftResources]) {
+        slices.takeBack(left.flatMap { ResourceLedger.protections(in: $0.entries) })
+    }
+
     /// Takes up an application of an earlier daemon, with what that left behind for it.
     func adopt(_ entries: [String], for application: Registered) {
         if entries.isEmpty {
@@ -185,7 +190,6 @@ final class Resources {
             var ledger = takeLedger(of: application)
             ledger.adopt(entries)
             keep(ledger, of: application)
-            // The slices above it are as that daemon has left them.
             slices.protect(application.number, ledger.protectedCgroup)
         }
     }

@@ -25,6 +25,7 @@ final class Agent {
     private var calls: CallWatch?
     private var starts: StartWatch?
     private var connections: ConnectionWatch?
+    private var sessionEnd: SessionEndWatch?
     private var commands: SuspendCommands?
     private var demands: Demands?
     /// The main processes of applications that are suspended, or about to be, and of all applications.
@@ -93,6 +94,7 @@ final class Agent {
         watchCalls()
         watchStarts()
         watchConnections()
+        watchSessionEnd()
         watchPlayback()
         watchInhibitors()
     }
@@ -171,6 +173,18 @@ final class Agent {
             connections?.watch(Set(suspended), among: registered)
         } catch {
             journal.log(.notice, "who connects to a suspended application is not seen: \(error)")
+        }
+    }
+
+    private func watchSessionEnd() {
+        guard let address = DisplayServer.sessionBus else { return }
+        do throws(BusFailure) {
+            sessionEnd = try SessionEndWatch(address: address, loop: loop, journal: journal) {
+                [unowned self] in
+                for pid in resting { demands?.report(pid, .sessionEnd, by: 0) }
+            }
+        } catch {
+            journal.log(.notice, "the end of the session is not seen: \(error)")
         }
     }
 

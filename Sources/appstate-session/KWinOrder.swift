@@ -31,18 +31,29 @@ final class KWinOrder {
 
     deinit { unlink(path) }
 
-    /// What brings windows to the front, on their desktops: for KWin 5.27 and 6. They are numbered as in kwin/windows.js.
+    /// What brings windows to the front, on their desktops: for KWin 5.27 and 6.
     static func activation(of windows: [UInt64]) -> String {
+        each(
+            of: windows,
+            "window.minimized = false; workspace[isSix ? 'activeWindow' : 'activeClient'] = window;")
+    }
+
+    /// What puts windows away: for KWin 5.27 and 6.
+    static func minimization(of windows: [UInt64]) -> String {
+        each(of: windows, "window.minimized = true;")
+    }
+
+    /// - Parameter windows: numbered as in kwin/windows.js.
+    private static func each(of windows: [UInt64], _ action: String) -> String {
         """
         const isSix = typeof workspace.windowList === 'function';
         const list = isSix ? workspace.windowList() : workspace.clientList();
         for (const wanted of [\(windows.map { "\($0)" }.joined(separator: ", "))]) {
             for (const window of list) {
                 const parts = /([0-9a-f]{8})-([0-9a-f]{4})/i.exec(String(window.internalId));
-                if (parseInt(parts[1] + parts[2], 16) !== wanted)
-                    continue;
-                window.minimized = false;
-                workspace[isSix ? 'activeWindow' : 'activeClient'] = window;
+                if (parseInt(parts[1] + parts[2], 16) === wanted) {
+                    \(action)
+                }
             }
         }
 

@@ -103,8 +103,16 @@ final class KWinScriptObserver: WindowObserver {
         return notices
     }
 
-    /// By a script of its own, which ends at once: nobody can call one that stays.
+    func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
+        try order(KWinOrder.minimization(of: windows), "minimize")
+    }
+
     func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
+        try order(KWinOrder.activation(of: windows), "activate")
+    }
+
+    /// By a script of its own, which ends at once: nobody can call one that stays.
+    private func order(_ text: String, _ action: String) throws(ObserverFailure) {
         guard orders.count < Self.mostOrders else {
             throw .unreachable("KWin has not done what it was asked before")
         }
@@ -112,11 +120,10 @@ final class KWinScriptObserver: WindowObserver {
         let number = lastOrder
         do throws(KernelFailure) {
             orders[number] = try KWinOrder(
-                KWinOrder.activation(of: windows), name: "\(script)-\(number)", directory: runtime,
-                kwin: kwin,
+                text, name: "\(script)-\(number)", directory: runtime, kwin: kwin,
                 done: { [unowned self] failure in
                     orders[number] = nil
-                    if let failure { notices.append("KWin does not activate a window: \(failure)") }
+                    if let failure { notices.append("KWin does not \(action) a window: \(failure)") }
                 })
         } catch {
             throw .unreachable("KWin cannot be given our script: \(error)")

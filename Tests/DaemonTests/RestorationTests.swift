@@ -371,6 +371,56 @@ struct RestorationTests {
         #expect(try client.state(path) == (meanwhile == "nothing happens" ? "active" : "background"))
     }
 
+    /// A daemon that is killed while it stops an application that is to have SIGKILL. Of that, the main process and one child
+    /// stand; another child takes no stop while it waits in vfork(2).
+    ///
+    /// - Returns: those that stand.
+    private func killedWhileKilling(_ daemon: TestDaemon) throws -> (app: App, standing: [Int32]) {
+        let client = try daemon.client()
+        // On a busy machine the daemon may have lost its patience before it is killed.
+        for attempt in 0..<10 {
+            let app = try App(daemon.bus)
+            let child = try app.make("fork")
+            let fifo = daemon.bus.directory + "/fifo-\(attempt)"
+            try #require(mkfifo(fifo, 0o600) == 0)
+            let successor = try app.make("descend")
+            app.tell("spawn \(fifo)")
+            try client.wait("the child of vfork") { try !Proc().children(of: successor).isEmpty }
+            let path = try client.register("org.example.Tree\(attempt)", app.pid)
+            try client.application(path, "Terminate") { try $0.append(true) }
+            let standing = [app.pid, child]
+            let isCaught = eventually { standing.allSatisfy { (try? isStopped($0)) ?? true } }
+            try daemon.end(SIGKILL)
+            if isCaught, standing.allSatisfy({ (try? isStopped($0)) == true }) { return (app, standing) }
+            try daemon.start()
+        }
+        throw TestFailure("the daemon was never killed in time")
+    }
+
+    @Test("who was stopped to be killed runs again after --release")
+    func releasedFromKill() throws {
+        let daemon = try TestDaemon()
+        let (app, standing) = try killedWhileKilling(daemon)
+        let release = try Child(
+            Programs.built("appstated") ?? "appstated", ["--release"],
+            environment: ["RUNTIME_DIRECTORY": daemon.runtimeDirectory])
+        #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+        for pid in standing { #expect(try !isStopped(pid)) }
+        withExtendedLifetime(app) {}
+    }
+
+    @Test("who was stopped to be killed is killed by the next daemon")
+    func killedByNext() throws {
+        let daemon = try TestDaemon()
+        let (app, standing) = try killedWhileKilling(daemon)
+        try daemon.start()
+        let client = try daemon.client()
+        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
+        try client.wait("the end of all") { standing.allSatisfy { kill($0, 0) != 0 } }
+        try client.wait("no application") { try client.list() == [] }
+        #expect(try files(daemon) == [])
+    }
+
     private func files(_ daemon: TestDaemon) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications")
             .sorted()

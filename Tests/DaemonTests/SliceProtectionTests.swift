@@ -76,6 +76,25 @@ struct SliceProtectionTests {
         #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, 0])
     }
 
+    @Test("what an earlier daemon has given is taken back, also above what has ended")
+    func earlier() throws {
+        let tree = try Tree(["u", "u/a", "u/b", "u/b/two"])
+        let former = 3 * Int(getpagesize())
+        for slice in ["u", "u/a"] { try tree.set(slice, "\(former)") }
+        try tree.set("u/b", "\(64 << 20)")
+        let entries = [
+            "memory-low 0 3 4711 \(tree.root)/u/a/of two words", "memory-low 0 3 4712 \(tree.root)/u/b/two",
+            "memory-low 0 - 4713 \(tree.root)/u/b/two", "cpu-weight 100 20 4714 \(tree.root)/u/a/one",
+            "memory-low 0 3", "memory-low 0 3 4715 relative",
+        ]
+        let protections = ResourceLedger.protections(in: entries)
+        #expect(protections.map(\.directory) == ["\(tree.root)/u/a/of two words", "\(tree.root)/u/b/two"])
+        #expect(protections.map(\.pages) == [3, 3])
+        let slices = try protection(tree)
+        slices.takeBack(protections)
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 64 << 20])
+    }
+
     @Test("what is gone, or elsewhere, harms nobody")
     func gone() throws {
         let tree = try Tree(["u", "u/a"])

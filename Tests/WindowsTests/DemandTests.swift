@@ -277,11 +277,14 @@ struct DemandTests {
         let window: UInt32
         let path: String
 
-        /// - Parameter prepare: has it do something before it is minimized, so that it is not suspended.
-        init(prepare: ((WindowApp, UInt32) throws -> Void)? = nil) throws {
+        /// - Parameters:
+        ///   - sessionBus: the agent's.
+        ///   - prepare: has it do something before it is minimized, so that it is not suspended.
+        init(sessionBus: String? = nil, prepare: ((WindowApp, UInt32) throws -> Void)? = nil) throws {
             display = try Display(try #require(WindowManager.present.first))
             station = try Station(configuration: DemandTests.impatient)
-            try station.startAgent(environment: display.environment)
+            let environment = display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": sessionBus]) { $1 }
+            try station.startAgent(environment: environment)
             // A program of its own: others start theirs once more all the time.
             let program = station.bus.directory + "/WindowActor"
             try Child("cp", [#require(Programs.built("WindowActor")), program]).waitForExit()
@@ -340,6 +343,40 @@ struct DemandTests {
             try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
             return try scene.station.explain(scene.path, "windows") == .strings([])
         }
+    }
+
+    @Test(
+        "Xfce's session ends: who is to be asked by XSMP runs",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(
+            if: Programs.inPath("xfce4-session") != nil && Programs.inPath("xfce4-session-logout") != nil,
+            "needs xfce4-session: scripts/setup test"))
+    func xfce() throws {
+        // It wants what else starts there: Xfce's settings.
+        let bus = try Child("dbus-daemon", ["--session", "--nofork", "--print-address"])
+        let address = try bus.waitForLine(containing: "unix:")
+        let scene = try Minimized(sessionBus: address)
+        let home = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let environment = scene.display.environment.merging([
+            "DBUS_SESSION_BUS_ADDRESS": address, "HOME": home, "XDG_RUNTIME_DIR": home,
+        ]) { $1 }
+        let client = try Bus.open(address: address)
+        let manager = try Child("xfce4-session", [], environment: environment)
+        try scene.station.wait("the need") {
+            if try client.owner(of: "org.xfce.SessionManager") != nil {
+                let logout = try client.newCall(
+                    destination: "org.xfce.SessionManager", path: "/org/xfce/SessionManager",
+                    interface: "org.xfce.Session.Manager", member: "Logout")
+                // It asks nobody, and saves nothing.
+                for _ in 0..<2 { try logout.append(false) }
+                // It refuses as long as it starts.
+                _ = try? client.call(logout)
+            }
+            return try scene.station.lastDemand(of: scene.path) == "session-end"
+        }
+        try manager.waitForExit()
     }
 
     @Test(

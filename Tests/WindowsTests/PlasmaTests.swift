@@ -27,12 +27,8 @@ struct PlasmaTests {
         #expect(try watch.window("Beta").process == beta.pid)
         try beta.ask("bar activate The first")
         try watch.wait(for: ["Alpha focused", "Beta"])
-        switch way {
-        case .byProtocol: try watch.observer.minimize([try watch.window("Alpha").number])
-        case .byScript:
-            #expect(throws: ObserverFailure.self) { try watch.observer.minimize([1]) }
-            try beta.ask("bar minimize The first")
-        }
+        // Those that are gone are passed over.
+        try watch.observer.minimize([1, try watch.window("Alpha").number])
         try watch.wait(for: ["Alpha minimized", "Beta focused"])
         try beta.ask("put-away 1")
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])

@@ -29,6 +29,9 @@ extension Daemon {
     private static let noSuchObject = MethodError(
         "org.freedesktop.DBus.Error.UnknownObject", "No object has a path of more than \(longestPath) bytes")
 
+    private static let tooManyOfStrangers = MethodError(
+        .limitsExceeded, "Too many calls wait until the bus has said who sends them")
+
     private static func tooMuch(for limit: Int) -> MethodError {
         guard limit == mostOfState else {
             return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
@@ -45,26 +48,52 @@ extension Daemon {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
         if connections.isGone(sender) { return true }
-        if message.hasPath(longerThan: Self.longestPath) {
-            bus.refuse(message, Self.noSuchObject)
-            return true
-        }
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Before anything is made of it: a stranger's megabytes are not worth reading.
-        guard let size = message.size(atMost: limit) else {
-            bus.refuse(message, Self.tooMuch(for: limit))
-            return true
-        }
-        let connection: Connection
+        let size = message.hasPath(longerThan: Self.longestPath) ? nil : message.size(atMost: limit)
         do {
-            guard let caller = try connections.caller(sender, of: message, size) else { return true }
-            connection = caller
+            switch try connections.caller(sender, of: message, size) {
+            case .known(let connection):
+                guard let size else {
+                    refuse(message, whatIsWrong(with: message, limit), of: connection)
+                    return true
+                }
+                return isDone(message, of: size, from: connection)
+            case .awaited: break
+            case .unknown(let mayBeAnswered):
+                guard mayBeAnswered else { break }
+                bus.refuse(message, size == nil ? whatIsWrong(with: message, limit) : Self.tooManyOfStrangers)
+            }
         } catch {
             bus.refuse(message, Connections.refusal(error))
+        }
+        return true
+    }
+
+    private func whatIsWrong(with message: borrowing Message, _ limit: Int) -> MethodError {
+        message.hasPath(longerThan: Self.longestPath) ? Self.noSuchObject : Self.tooMuch(for: limit)
+    }
+
+    /// A refusal is an answer, which counts until it is read.
+    private func refuse(_ message: borrowing Message, _ error: MethodError, of connection: Connection) {
+        longCalls.charge(connection.user)
+        guard message.expectsReply,
+            unread.admit(UnreadAnswers.sizeOfRefusal, from: connection) != .ignored
+        else { return }
+        bus.refuse(message, error)
+    }
+
+    /// Whether nothing is left to be done of a call of one who is known.
+    private func isDone(
+        _ message: borrowing Message, of size: Int, from connection: Connection
+    ) -> Bool {
+        do {
+            if try longCalls.holds(message, of: size, from: connection) { return true }
+        } catch {
+            refuse(message, error, of: connection)
             return true
         }
         do {
-            if try longCalls.holds(message, of: size, from: connection) { return true }
             if try isIgnored(message, of: connection) { return true }
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true

@@ -20,6 +20,8 @@ final class Connections {
     private var generalWatch: [Slot]?
     /// Questions whether those are gone indeed of whom it was heard beside the calls.
     private var questions: [ConnectionName: Slot] = [:]
+    /// All that was read while an answer was waited for at the start has been dispatched.
+    private var hasCaughtUp = false
     /// Those whose first call waits until the bus has said who they are.
     private var strangers = Strangers()
     /// Those who had left before their first call was read, so that none of their further calls is asked about.
@@ -45,38 +47,35 @@ final class Connections {
     /// Whether it had left before its first call was read: nobody is there to be answered.
     func isGone(_ name: ConnectionName) -> Bool { gone.contains(name) }
 
+    /// Who has sent a call.
+    enum Caller {
+        case known(Connection)
+        /// The call is dispatched again once it is known who has sent it, and dropped if that connection has left.
+        case awaited
+        /// The call does not wait for that. It may be answered, or there are answers enough that nobody is charged for.
+        case unknown(mayBeAnswered: Bool)
+    }
+
     /// The connection that has sent a call.
     ///
     /// A stranger's call waits for the bus's answer, and the loop does not: whoever has connections that come and go would
     /// keep it from everybody's calls.
     ///
-    /// - Parameter size: of the call's arguments, in bytes.
-    /// - Returns: nil: the call is dispatched again once it is known who has sent it, and dropped if that connection has left.
+    /// - Parameter size: of the call's arguments, in bytes; nil: it is not to be kept.
     /// - Throws: a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
-    func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int) throws -> Connection? {
-        if let connection = known[name] { return connection }
-        let isNew = !strangers.contains(name)
-        // Further calls of its own may have been read already: a call that is given back would come behind them.
-        if isNew && bus.hasQueued || !strangers.hasRoom(for: size, of: name) {
-            return try settle(name, with: message)
+    func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int?) throws -> Caller {
+        if let connection = known[name] { return .known(connection) }
+        // At the start further calls of its own may have been read: a call that is given back would come behind them.
+        if !hasCaughtUp, bus.hasQueued {
+            return try connection(named: name).map(Caller.known) ?? .unknown(mayBeAnswered: false)
         }
-        if isNew { try ask(who: name) }
+        hasCaughtUp = true
+        if !strangers.contains(name) { try ask(who: name) }
+        guard let size, strangers.hasRoom(for: size, of: name) else {
+            return .unknown(mayBeAnswered: strangers.takeAnswer(of: name))
+        }
         strangers.hold(message, size, of: name)
-        return nil
-    }
-
-    /// As slow as the bus: it gets no more strangers' calls from us than it answers questions.
-    private func settle(_ name: ConnectionName, with message: borrowing Message) throws -> Connection? {
-        let waiting = strangers.remove(name)
-        do {
-            guard let connection = try connection(named: name) else { return nil }
-            if waiting.isEmpty { return connection }
-            giveBack(waiting + [Strangers.Call(message)])
-            return nil
-        } catch {
-            refuse(waiting, because: error)
-            throw error
-        }
+        return .awaited
     }
 
     /// What a caller is told about whom we could not learn who it is.
@@ -146,6 +145,7 @@ final class Connections {
         try watch(name)
         do {
             var credentials = try inquiries.credentials(of: name)
+            willLook(credentials.uid)
             let connection = try Connection(name: name, credentials: &credentials, proc: proc)
             known[name] = connection
             return connection
@@ -239,13 +239,19 @@ private struct Strangers {
         let question: Slot
         var calls: [Call] = []
         var size = 0
+        var answers = 0
     }
 
     /// Of all strangers: it is not known which user to charge.
-    private static let mostCalls = 512
-    private static let mostBytes = 1 << 20
+    private static let mostCalls = 4_096
+    private static let mostBytes = 32 << 20
     /// Of one: it must not take the place of the others.
     private static let mostOwnCalls = 128
+    private static let mostOwnBytes = 2 << 20
+    /// Who has no more than these finds a place when those who have more have filled all.
+    private static let fewCalls = 4
+    /// Answers to one while nobody is charged for them.
+    private static let mostAnswers = 128
 
     private var all: [ConnectionName: Stranger] = [:]
     private var calls = 0
@@ -256,8 +262,17 @@ private struct Strangers {
     func contains(_ name: ConnectionName) -> Bool { all[name] != nil }
 
     func hasRoom(for size: Int, of name: ConnectionName) -> Bool {
-        calls < Self.mostCalls && self.size + size <= Self.mostBytes
-            && all[name]?.calls.count ?? 0 < Self.mostOwnCalls
+        guard let own = all[name] else { return false }
+        let times = own.calls.count < Self.fewCalls ? 2 : 1
+        return own.calls.count < Self.mostOwnCalls && own.size + size <= Self.mostOwnBytes
+            && calls < times * Self.mostCalls && self.size + size <= times * Self.mostBytes
+    }
+
+    /// Whether one is answered that waits for nothing.
+    mutating func takeAnswer(of name: ConnectionName) -> Bool {
+        guard let stranger = all[name], stranger.answers < Self.mostAnswers else { return false }
+        all[name]?.answers += 1
+        return true
     }
 
     mutating func add(_ name: ConnectionName, _ question: Slot) { all[name] = Stranger(question: question) }

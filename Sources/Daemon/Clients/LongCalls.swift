@@ -35,16 +35,17 @@ final class LongCalls {
 
     private final class Held {
         let message: Message
+        /// In the order in which the calls came.
+        let number: UInt64
         let user: UInt32
         /// Of its arguments, in bytes.
         let size: Int
-        /// It was given back once, and had to wait again.
-        var hasReturned = false
         /// It is counted for as long as it is there.
         private let tally: Tally
 
-        init(_ message: borrowing Message, _ size: Int, _ user: UInt32, _ tally: Tally) {
+        init(_ message: borrowing Message, _ number: UInt64, _ size: Int, _ user: UInt32, _ tally: Tally) {
             self.message = message.retained()
+            self.number = number
             self.size = size
             self.user = user
             self.tally = tally
@@ -77,6 +78,7 @@ final class LongCalls {
     private var waiting: [ConnectionName: [Held]] = [:]
     /// Those that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
+    private var lastHeld: UInt64 = 0
     private let tally = Tally()
     private let share: WorkShare
     /// For whom something is being done.
@@ -121,33 +123,36 @@ final class LongCalls {
     ) throws(MethodError) -> Bool {
         charge(connection.user)
         if jobs.isEmpty, returning.isEmpty, waiting.isEmpty, !isOverdrawn(connection.user) { return false }
-        let isBack = leavesLine(message, connection.name)
-        guard try mustHold(connection, isBack, size) else { return false }
-        hold(Held(message, size, connection.user, tally), isBack, of: connection.name)
-        return true
-    }
-
-    private func mustHold(
-        _ connection: Connection, _ isBack: Bool, _ size: Int
-    ) throws(MethodError) -> Bool {
-        if isBack { return isBusy(connection.name) || isOverdrawn(connection.user) }
+        if let held = takeBack(message, connection.name) {
+            guard isBusy(connection.name) || isOverdrawn(connection.user) || isPreceded(held, connection.name)
+            else { return false }
+            hold(held, of: connection.name)
+            return true
+        }
         guard
             waiting[connection.name] != nil || returning[connection.name] != nil
                 || isBusy(connection.name) || isOverdrawn(connection.user)
         else { return false }
         try checkRoom(for: size, from: connection)
+        lastHeld += 1
+        let held = Held(message, lastHeld, size, connection.user, tally)
+        if waiting[connection.name] == nil, returning[connection.name] != nil {
+            // Those that are on their way back came before it.
+            giveBack(held, of: connection.name)
+        } else {
+            hold(held, of: connection.name)
+        }
         return true
     }
 
-    private func hold(_ held: Held, _ isBack: Bool, of name: ConnectionName) {
-        if !isBack, waiting[name] == nil, returning[name] != nil {
-            // Those that are on their way back came before it.
-            return giveBack(held, of: name)
-        }
-        // Those that come back were the first, in the order in which they come.
-        held.hasReturned = isBack
+    /// Calls that were given back at different times come back in the order of that.
+    private func isPreceded(_ held: Held, _ name: ConnectionName) -> Bool {
+        [waiting[name], returning[name]].contains { $0?.contains { $0.number < held.number } == true }
+    }
+
+    private func hold(_ held: Held, of name: ConnectionName) {
         let line = waiting[name] ?? []
-        let place = isBack ? line.prefix(while: \.hasReturned).count : line.count
+        let place = line.lastIndex { $0.number < held.number }.map { $0 + 1 } ?? 0
         waiting[name, default: []].insert(held, at: place)
         armShare()
     }
@@ -230,14 +235,14 @@ final class LongCalls {
         }
     }
 
-    private func leavesLine(_ message: borrowing Message, _ name: ConnectionName) -> Bool {
-        guard let line = returning[name] else { return false }
+    /// nil: it was not given back.
+    private func takeBack(_ message: borrowing Message, _ name: ConnectionName) -> Held? {
+        guard let line = returning[name] else { return nil }
         var index = line.startIndex
         while index < line.endIndex, !line[index].message.isSame(as: message) { index += 1 }
-        guard index < line.endIndex else { return false }
-        returning[name]?.remove(at: index)
-        if line.count == 1 { returning[name] = nil }
-        return true
+        guard index < line.endIndex else { return nil }
+        returning[name] = line.count == 1 ? nil : Array(line[..<index] + line[(index + 1)...])
+        return line[index]
     }
 
     private func checkRoom(for size: Int, from connection: Connection) throws(MethodError) {

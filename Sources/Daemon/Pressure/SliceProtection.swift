@@ -8,7 +8,7 @@ import Systemd
 ///
 /// Each slice above an application that is protected gets as much as one application, and 0 back when the last of them is
 /// protected no longer. All get the same: what is seen in one that is neither 0 nor that is somebody else's, and left
-/// alone. So nothing need be written down: a slice that an earlier daemon left that way counts as ours.
+/// alone. So nothing need be written down but what the applications were given.
 final class SliceProtection {
     private let hierarchy: UnifiedHierarchy?
     private let journal: Journal
@@ -40,6 +40,13 @@ final class SliceProtection {
         for slice in directory.map(slices) ?? [] { set(slice, amount) }
     }
 
+    /// Gives the slices above these cgroups 0 back, where they still have what an earlier daemon gave them.
+    func takeBack(_ left: [(directory: String, pages: Int32)]) {
+        for (directory, pages) in left {
+            for slice in slices(above: directory) { set(slice, 0, insteadOf: pages) }
+        }
+    }
+
     /// The directories between the top of the hierarchy and this one.
     private func slices(above directory: String) -> [String] {
         guard let top = hierarchy?.mountPoint, directory.hasPrefix(top + "/") else { return [] }
@@ -47,11 +54,13 @@ final class SliceProtection {
         return names.indices.map { top + "/" + names[...$0].joined(separator: "/") }
     }
 
-    private func set(_ slice: String, _ pages: Int32) {
+    private func set(_ slice: String, _ pages: Int32) { set(slice, pages, insteadOf: amount) }
+
+    private func set(_ slice: String, _ pages: Int32, insteadOf ours: Int32) {
         let cgroup = CgroupShares(directory: slice)
         do throws(KernelFailure) {
             let present = try cgroup.memoryLow()
-            guard present == 0 || present == amount, present != pages else { return }
+            guard present == 0 || present == ours, present != pages else { return }
             try cgroup.set(memoryLow: pages)
         } catch {
             // It may be gone, with all that was in it.

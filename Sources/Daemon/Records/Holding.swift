@@ -51,7 +51,7 @@ struct Holding: Equatable {
                 path: cgroup.path, identifier: try? cgroup.identifier(), user: application.user,
                 main: application.process)
         }
-        if suspender.isBySignal {
+        if suspender.isBySignal || application.isStoppedForKill {
             stop = Stop(user: application.user, main: application.process, standing: suspender.standing)
         }
         stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }

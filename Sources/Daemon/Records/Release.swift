@@ -23,6 +23,11 @@ extension RuntimeState.Found {
         return outcome
     }
 
+    /// What was given to its processes and cgroups, and what they had before.
+    func left(in state: RuntimeState) -> RuntimeState.LeftResources {
+        resources ?? state.resources(of: name)
+    }
+
     /// Gives its processes back what they had, those that live. Answers what is worth a line.
     func giveBack(
         _ left: RuntimeState.LeftResources, proc: Proc, isForeign: (ProcessIdentity) -> Bool
@@ -57,6 +62,7 @@ public enum Release {
         let boot = (try? proc.bootID()) ?? ""
         // Whoever is no application any more may be another one's.
         let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
+        let slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         var status: Int32 = 0
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
             let release = entry.release(proc: proc) { mains.contains($0) }
@@ -67,8 +73,9 @@ public enum Release {
                 status = 1
                 journal.log(.warning, "application \(entry.name) of a daemon that is gone: \(failure)")
             }
-            let left = entry.resources ?? state.resources(of: entry.name)
+            let left = entry.left(in: state)
             _ = entry.giveBack(left, proc: proc) { mains.contains($0) }
+            slices.takeBack(ResourceLedger.protections(in: left.entries))
             if release.failures.isEmpty { state.noteReleased(entry) }
         }
         return status

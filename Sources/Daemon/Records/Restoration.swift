@@ -17,6 +17,7 @@ extension Daemon {
         state.begin(bus: bus, boot: boot)
         let found = state.found()
         let lastNumber = state.lastGivenNumber()
+        resources.begin(after: found.map { $0.left(in: state) })
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
         var dropped: [(entry: RuntimeState.Found, why: String?)] = []
@@ -168,7 +169,7 @@ extension Daemon {
         _ state: RuntimeState
     ) {
         guard state.resources(of: successor.description).entries.isEmpty else { return }
-        let left = entry.resources ?? state.resources(of: entry.name)
+        let left = entry.left(in: state)
         _ = state.writeResources(successor, owner, left.entries)
     }
 
@@ -191,8 +192,7 @@ extension Daemon {
     ///
     /// - Parameter why: it cannot be taken up; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
-        let left = entry.resources ?? state.resources(of: entry.name)
-        for note in entry.giveBack(left, proc: proc, isForeign: table.isForeign) {
+        for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
             journal.log(.notice, "resources of application \(entry.name) of the daemon before: \(note)")
         }
         let done = release(entry, state)

@@ -13,6 +13,8 @@ final class Kills {
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var underWay: [ApplicationNumber: Kill] = [:]
+    /// Called before an application is stopped. Answers whether the next daemon knows of that stop.
+    var willStop: (Registered) -> Bool = { _ in true }
     /// Called once all of an application have SIGKILL.
     var done: (ApplicationNumber) -> Void = { _ in }
 
@@ -48,7 +50,7 @@ final class Kills {
     }
 
     /// Begins to stop it; kills it once it stands, or at the end of patience. What stands as a whole takes no stop, and
-    /// cannot fork: it is killed at once.
+    /// cannot fork: it is killed at once. So is what could not be written down before it is stopped.
     ///
     /// - Parameter completion: gets those that were killed.
     func kill(
@@ -57,7 +59,7 @@ final class Kills {
         let number = application.number
         guard underWay[number] == nil else { return }
         let (main, user) = (application.process, application.user)
-        if stands {
+        if stands || !prepareStop(of: application) {
             let extent = SignalledExtent(SIGKILL, to: main, owner: user, proc: proc)
             underWay[number] = Kill(
                 application: application, means: .signalled(extent), completion: completion)
@@ -78,6 +80,13 @@ final class Kills {
         } givenUp: { [weak self] in
             self?.finish(number)
         }
+    }
+
+    private func prepareStop(of application: Registered) -> Bool {
+        application.isStoppedForKill = true
+        guard !willStop(application) else { return true }
+        application.isStoppedForKill = false
+        return false
     }
 
     /// Whether somebody of it is still to be killed.

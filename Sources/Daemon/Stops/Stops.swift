@@ -89,6 +89,9 @@ final class Stops {
         continuations = try Retries(loop: loop, now: now, background: background)
         standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
         kills.done = { [weak self] in self?.haveKilled($0) }
+        kills.willStop = { [records] in
+            records.write($0.number) == nil || records.haveHolding(of: $0)
+        }
         verification = try loop.timer { [weak self] in self?.verify() }
     }
 
