@@ -26,8 +26,9 @@ final class Registered {
     private(set) var userActivity: UserActivity?
     /// How its processes are brought to a stand.
     let suspender: Suspender
-    /// Its processes are being stopped by signal, so that none of them forks before it has SIGKILL.
-    var isStoppedForKill = false
+    /// Its processes are being stopped by signal, so that none of them forks before it has SIGKILL: those who stood before,
+    /// as far as they were found. nil: they are not.
+    var stoodBeforeKill: [ProcessIdentity]?
     /// What brings back the resources that it had of its own.
     var resources: [String] = []
 

@@ -179,7 +179,7 @@ final class Resources {
 
     /// Has what an earlier daemon gave the slices above its applications taken back, before those are taken up.
     func begin(after left: [RuntimeState.LeftResources]) {
-        slices.takeBack(left.flatMap { ResourceLedger.protections(in: $0.entries) })
+        slices.takeBack(left.flatMap(\.entries))
     }
 
     /// Takes up an application of an earlier daemon, with what that left behind for it.
@@ -381,10 +381,10 @@ final class Resources {
     ) {
         let number = application.number
         // What cannot be brought back, should we not live to do it, is not changed.
-        if !changes.isEmpty, rows[number] != nil,
-            !records.writeResources(of: application, entries ?? planned.entries)
-        {
-            return finish(application)
+        if !changes.isEmpty, rows[number] != nil {
+            let own = entries ?? planned.entries
+            let all = own + slices.entries(for: planned.protectedCgroup)
+            guard records.writeResources(of: application, all) else { return finish(application) }
         }
         keep(planned, of: application)
         var changes = changes

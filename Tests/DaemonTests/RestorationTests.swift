@@ -374,13 +374,17 @@ struct RestorationTests {
     /// A daemon that is killed while it stops an application that is to have SIGKILL. Of that, the main process and one child
     /// stand; another child takes no stop while it waits in vfork(2).
     ///
-    /// - Returns: those that stand.
-    private func killedWhileKilling(_ daemon: TestDaemon) throws -> (app: App, standing: [Int32]) {
+    /// - Returns: those that stand, and one that stood before.
+    private func killedWhileKilling(
+        _ daemon: TestDaemon
+    ) throws -> (app: App, standing: [Int32], stood: Int32) {
         let client = try daemon.client()
         // On a busy machine the daemon may have lost its patience before it is killed.
         for attempt in 0..<10 {
             let app = try App(daemon.bus)
-            let child = try app.make("fork")
+            let (child, stood) = (try app.make("fork"), try app.make("fork"))
+            kill(stood, SIGSTOP)
+            try waitUntilStopped(stood)
             let fifo = daemon.bus.directory + "/fifo-\(attempt)"
             try #require(mkfifo(fifo, 0o600) == 0)
             let successor = try app.make("descend")
@@ -391,7 +395,9 @@ struct RestorationTests {
             let standing = [app.pid, child]
             let isCaught = eventually { standing.allSatisfy { (try? isStopped($0)) ?? true } }
             try daemon.end(SIGKILL)
-            if isCaught, standing.allSatisfy({ (try? isStopped($0)) == true }) { return (app, standing) }
+            if isCaught, standing.allSatisfy({ (try? isStopped($0)) == true }) {
+                return (app, standing, stood)
+            }
             try daemon.start()
         }
         throw TestFailure("the daemon was never killed in time")
@@ -400,23 +406,24 @@ struct RestorationTests {
     @Test("who was stopped to be killed runs again after --release")
     func releasedFromKill() throws {
         let daemon = try TestDaemon()
-        let (app, standing) = try killedWhileKilling(daemon)
+        let (app, standing, stood) = try killedWhileKilling(daemon)
         let release = try Child(
             Programs.built("appstated") ?? "appstated", ["--release"],
             environment: ["RUNTIME_DIRECTORY": daemon.runtimeDirectory])
         #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
         for pid in standing { #expect(try !isStopped(pid)) }
+        #expect(try isStopped(stood))
         withExtendedLifetime(app) {}
     }
 
     @Test("who was stopped to be killed is killed by the next daemon")
     func killedByNext() throws {
         let daemon = try TestDaemon()
-        let (app, standing) = try killedWhileKilling(daemon)
+        let (app, standing, stood) = try killedWhileKilling(daemon)
         try daemon.start()
         let client = try daemon.client()
         #expect(try app.process.waitForExit() == .signalled(SIGKILL))
-        try client.wait("the end of all") { standing.allSatisfy { kill($0, 0) != 0 } }
+        try client.wait("the end of all") { (standing + [stood]).allSatisfy { kill($0, 0) != 0 } }
         try client.wait("no application") { try client.list() == [] }
         #expect(try files(daemon) == [])
     }

@@ -79,20 +79,23 @@ struct SliceProtectionTests {
     @Test("what an earlier daemon has given is taken back, also above what has ended")
     func earlier() throws {
         let tree = try Tree(["u", "u/a", "u/b", "u/b/two"])
+        let slices = try protection(tree)
         let former = 3 * Int(getpagesize())
         for slice in ["u", "u/a"] { try tree.set(slice, "\(former)") }
         try tree.set("u/b", "\(64 << 20)")
-        let entries = [
-            "memory-low 0 3 4711 \(tree.root)/u/a/of two words", "memory-low 0 3 4712 \(tree.root)/u/b/two",
-            "memory-low 0 - 4713 \(tree.root)/u/b/two", "cpu-weight 100 20 4714 \(tree.root)/u/a/one",
-            "memory-low 0 3", "memory-low 0 3 4715 relative",
-        ]
-        let protections = ResourceLedger.protections(in: entries)
-        #expect(protections.map(\.directory) == ["\(tree.root)/u/a/of two words", "\(tree.root)/u/b/two"])
-        #expect(protections.map(\.pages) == [3, 3])
-        let slices = try protection(tree)
-        slices.takeBack(protections)
+        slices.takeBack([
+            "slices 3 \(tree.root)/u/a/of two words", "slices 3 \(tree.root)/u/b/two", "slices 3",
+            "slices x \(tree.root)/u/b/two", "memory-low 0 \(64 << 8) 4711 \(tree.root)/u/b/two",
+        ])
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 64 << 20])
+        // What is written down is what is taken back.
+        slices.protect(two, "\(tree.root)/u/b/two")
+        #expect(try tree.bytes("u") == amount)
+        let next = SliceProtection(
+            hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
+        next.takeBack(slices.entries(for: "\(tree.root)/u/b/two"))
+        #expect(try tree.bytes("u") == 0)
+        #expect(slices.entries(for: nil) == [])
     }
 
     @Test("what is gone, or elsewhere, harms nobody")

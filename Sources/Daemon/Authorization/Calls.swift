@@ -90,11 +90,14 @@ extension Daemon {
         do {
             if try longCalls.holds(message, of: size, from: connection) { return true }
         } catch {
+            gate.forget(message, of: connection)
             refuse(message, error, of: connection)
             return true
         }
         do {
-            if try isIgnored(message, of: connection) { return true }
+            if !gate.isReturning(message, of: connection), try isIgnored(message, of: connection) {
+                return true
+            }
             guard try gate.admits(message, of: connection, { demand(of: message, connection) }) else {
                 return true
             }

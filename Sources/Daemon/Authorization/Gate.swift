@@ -110,6 +110,18 @@ final class Gate {
         return false
     }
 
+    /// Whether a call that has waited for polkit comes again: it was counted before.
+    func isReturning(_ message: borrowing Message, of connection: Connection) -> Bool {
+        managing.contains { $0.verdict != nil && $0.held.message.isSame(as: message) }
+            || lines[connection.name]?.contains { $0.message.isSame(as: message) } == true
+    }
+
+    /// It was refused when it came again, and comes no more.
+    func forget(_ message: borrowing Message, of connection: Connection) {
+        managing.removeAll { $0.verdict != nil && $0.held.message.isSame(as: message) }
+        _ = leavesLine(message, connection)
+    }
+
     /// It may have left with calls that wait.
     func departed(_ name: ConnectionName) {
         lines[name] = nil

@@ -248,8 +248,9 @@ private struct Strangers {
     /// Of one: it must not take the place of the others.
     private static let mostOwnCalls = 128
     private static let mostOwnBytes = 2 << 20
-    /// Who has no more than these finds a place when those who have more have filled all.
+    /// Who has fewer than these finds a place for a small one when others have filled all.
     private static let fewCalls = 4
+    private static let smallCall = 8 << 10
     /// Answers to one while nobody is charged for them.
     private static let mostAnswers = 128
 
@@ -263,7 +264,7 @@ private struct Strangers {
 
     func hasRoom(for size: Int, of name: ConnectionName) -> Bool {
         guard let own = all[name] else { return false }
-        let times = own.calls.count < Self.fewCalls ? 2 : 1
+        let times = own.calls.count < Self.fewCalls && size <= Self.smallCall ? 2 : 1
         return own.calls.count < Self.mostOwnCalls && own.size + size <= Self.mostOwnBytes
             && calls < times * Self.mostCalls && self.size + size <= times * Self.mostBytes
     }

@@ -40,10 +40,23 @@ final class SliceProtection {
         for slice in directory.map(slices) ?? [] { set(slice, amount) }
     }
 
-    /// Gives the slices above these cgroups 0 back, where they still have what an earlier daemon gave them.
-    func takeBack(_ left: [(directory: String, pages: Int32)]) {
-        for (directory, pages) in left {
-            for slice in slices(above: directory) { set(slice, 0, insteadOf: pages) }
+    // MARK: What an earlier daemon has left
+
+    private static let key = "slices"
+
+    /// What is written down of the slices above a cgroup, among what brings back an application's own resources.
+    ///
+    ///     slices 131072 /sys/fs/cgroup/…     pages that each has, and the cgroup
+    func entries(for directory: String?) -> [String] {
+        directory.map { ["\(Self.key) \(amount) \($0)"] } ?? []
+    }
+
+    /// Gives the slices of which an earlier daemon has left such entries 0 back, where they still have what it gave them.
+    func takeBack(_ entries: [String]) {
+        for entry in entries {
+            let words = entry.split(separator: " ", maxSplits: 2)
+            guard words.count == 3, words[0] == Self.key, let pages = Int32(words[1]) else { continue }
+            for slice in slices(above: String(words[2])) { set(slice, 0, insteadOf: pages) }
         }
     }
 

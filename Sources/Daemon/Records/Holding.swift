@@ -51,8 +51,8 @@ struct Holding: Equatable {
                 path: cgroup.path, identifier: try? cgroup.identifier(), user: application.user,
                 main: application.process)
         }
-        if suspender.isBySignal || application.isStoppedForKill {
-            stop = Stop(user: application.user, main: application.process, standing: suspender.standing)
+        if let standing = suspender.isBySignal ? suspender.standing : application.stoodBeforeKill {
+            stop = Stop(user: application.user, main: application.process, standing: standing)
         }
         stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }
     }

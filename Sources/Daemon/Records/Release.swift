@@ -75,7 +75,7 @@ public enum Release {
             }
             let left = entry.left(in: state)
             _ = entry.giveBack(left, proc: proc) { mains.contains($0) }
-            slices.takeBack(ResourceLedger.protections(in: left.entries))
+            slices.takeBack(left.entries)
             if release.failures.isEmpty { state.noteReleased(entry) }
         }
         return status

@@ -83,10 +83,26 @@ final class Kills {
     }
 
     private func prepareStop(of application: Registered) -> Bool {
-        application.isStoppedForKill = true
+        application.stoodBeforeKill = standing(of: application)
         guard !willStop(application) else { return true }
-        application.isStoppedForKill = false
+        application.stoodBeforeKill = nil
         return false
+    }
+
+    /// Those of it that stand and are somebody else's to continue; of an extent that takes longer than an event may, those
+    /// that were found.
+    private func standing(of application: Registered) -> [ProcessIdentity] {
+        let budget = budget
+        var walk = ExtentWalk(from: application.process)
+        _ = walk.proceed(proc, budget, isForeign: table.isForeign)
+        var standing: [ProcessIdentity] = []
+        for process in walk.found {
+            if (try? proc.isStopped(process)) == true, !application.suspender.holds(process) {
+                standing.append(process)
+            }
+            if budget.spend() { break }
+        }
+        return standing
     }
 
     /// Whether somebody of it is still to be killed.
@@ -134,6 +150,7 @@ final class Kills {
             killed = extent.members
         }
         underWay[number] = nil
+        kill.application.stoodBeforeKill = nil
         kill.completion(killed)
         done(number)
         return true

@@ -413,6 +413,8 @@ final class Stops {
     /// All of its processes have SIGKILL, but for those that were out of reach.
     func haveKilled(_ number: ApplicationNumber) {
         if let release = deferred.removeValue(forKey: number) { self.release(release) }
+        // One that was out of reach lives on.
+        records.rewrite(number)
         noteLetGo(number)
     }
 

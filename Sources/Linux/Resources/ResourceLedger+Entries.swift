@@ -68,19 +68,6 @@ extension ResourceLedger {
         }
     }
 
-    /// The cgroups whose memory the writer of these entries had protected, whether they are still there or not.
-    ///
-    /// - Returns: the directory of each, and how many pages it was given.
-    public static func protections(in entries: [String]) -> [(directory: String, pages: Int32)] {
-        entries.compactMap { entry in
-            let words = entry.split(separator: " ", maxSplits: 4)
-            guard words.count == 5, words[0] == ResourceKnob.memoryLow.rawValue, let pages = Int32(words[2]),
-                words[4].hasPrefix("/")
-            else { return nil }
-            return (String(words[4]), pages)
-        }
-    }
-
     private mutating func adoptValue(_ knob: ResourceKnob, _ rest: Substring) {
         let words = rest.split(separator: " ")
         guard words.count == 3, let original = Int32(words[1]) else { return }
