@@ -178,6 +178,9 @@ public final class Daemon {
             relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)
         gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
         connections.willLook = { [longCalls] in longCalls.charge($0) }
+        connections.wasAnswered = { [unread] in
+            _ = unread.admit($1 * UnreadAnswers.sizeOfRefusal, from: $0)
+        }
         connections.left = { [unowned self] in
             gate.departed($0)
             unread.departed($0)

@@ -14,6 +14,8 @@ final class Connections {
     var left: (ConnectionName) -> Void = { _ in }
     /// Called with the user whose new connection is about to be looked at.
     var willLook: (_ user: UInt32) -> Void = { _ in }
+    /// Called with a new connection, and how many of its calls were answered before it was known whom to charge.
+    var wasAnswered: (Connection, _ count: Int) -> Void = { _, _ in }
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: [Slot]] = [:]
     /// One rule for all, once there are more than `ownRules`.
@@ -102,11 +104,13 @@ final class Connections {
     }
 
     private func meet(_ name: ConnectionName, _ credentials: inout Credentials) {
-        let calls = strangers.remove(name)
+        let (calls, answers) = strangers.remove(name)
         if known[name] != nil { return giveBack(calls) }
         willLook(credentials.uid)
         do {
-            known[name] = try Connection(name: name, credentials: &credentials, proc: proc)
+            let connection = try Connection(name: name, credentials: &credentials, proc: proc)
+            known[name] = connection
+            if answers > 0 { wasAnswered(connection, answers) }
             giveBack(calls)
         } catch {
             watches[name] = nil
@@ -115,7 +119,7 @@ final class Connections {
     }
 
     private func isNotMet(_ name: ConnectionName, _ failure: BusFailure) {
-        let calls = strangers.remove(name)
+        let calls = strangers.remove(name).calls
         if known[name] != nil { return giveBack(calls) }
         watches[name] = nil
         if failure.isNobody { return gone.insert(name) }
@@ -285,11 +289,11 @@ private struct Strangers {
         self.size += size
     }
 
-    /// Its calls, in the order in which they came.
-    mutating func remove(_ name: ConnectionName) -> [Call] {
-        guard let stranger = all.removeValue(forKey: name) else { return [] }
+    /// Its calls, in the order in which they came, and how many others were answered.
+    mutating func remove(_ name: ConnectionName) -> (calls: [Call], answers: Int) {
+        guard let stranger = all.removeValue(forKey: name) else { return ([], 0) }
         calls -= stranger.calls.count
         size -= stranger.size
-        return stranger.calls
+        return (stranger.calls, stranger.answers)
     }
 }

@@ -20,13 +20,15 @@ final class Kills {
 
     private struct Kill {
         let application: Registered
-        let means: Means
+        var means: Means
         /// Those that are to have SIGKILL, once that is known: an extent forgets them one by one.
         var victims: [ProcessIdentity]?
         let completion: ([ProcessIdentity]) -> Void
     }
 
     private enum Means {
+        /// It is looked for who stands already: those are somebody else's to continue.
+        case mustered(Muster)
         /// It is stopped first.
         case stopped(StoppedExtent)
         /// It stands.
@@ -59,50 +61,64 @@ final class Kills {
         let number = application.number
         guard underWay[number] == nil else { return }
         let (main, user) = (application.process, application.user)
-        if stands || !prepareStop(of: application) {
-            let extent = SignalledExtent(SIGKILL, to: main, owner: user, proc: proc)
+        if stands {
             underWay[number] = Kill(
-                application: application, means: .signalled(extent), completion: completion)
+                application: application, means: signals(to: application), completion: completion)
             return finish(number)
         }
-        let extent = StoppedExtent(proc: proc, main: main, owner: user)
-        underWay[number] = Kill(application: application, means: .stopped(extent), completion: completion)
-        if extent.stop(within: budget, isForeign: table.isForeign) == .complete { return finish(number) }
+        underWay[number] = Kill(
+            application: application, means: .mustered(Muster(of: main)), completion: completion)
+        if proceed(with: number) == .settled { return }
         retries.work(on: number, of: user, for: Self.patience, atMost: Self.mostPieces) { [weak self] in
-            guard let self else { return .settled }
-            switch extent.proceed(within: budget, isForeign: table.isForeign) {
-            case .complete:
-                finish(number)
-                return .settled
-            case .interrupted: return .soon
-            case .pending: return .later
-            }
+            self?.proceed(with: number) ?? .settled
         } givenUp: { [weak self] in
             self?.finish(number)
         }
     }
 
-    private func prepareStop(of application: Registered) -> Bool {
-        application.stoodBeforeKill = standing(of: application)
+    private func proceed(with number: ApplicationNumber) -> Retries<ApplicationNumber>.Outcome {
+        guard let kill = underWay[number] else { return .settled }
+        let progress: StoppedExtent.Progress
+        switch kill.means {
+        case .signalled: return .settled
+        case .mustered(var muster):
+            guard
+                muster.proceed(
+                    proc, budget, isForeign: table.isForeign,
+                    isPassedOver: kill.application.suspender.holds)
+            else {
+                underWay[number]?.means = .mustered(muster)
+                return .soon
+            }
+            guard prepareStop(of: kill.application, sparing: muster.standing) else {
+                finish(number)
+                return .settled
+            }
+            let extent = StoppedExtent(
+                proc: proc, main: kill.application.process, owner: kill.application.user)
+            underWay[number]?.means = .stopped(extent)
+            progress = extent.stop(within: budget, isForeign: table.isForeign)
+        case .stopped(let extent): progress = extent.proceed(within: budget, isForeign: table.isForeign)
+        }
+        switch progress {
+        case .complete:
+            finish(number)
+            return .settled
+        case .interrupted: return .soon
+        case .pending: return .later
+        }
+    }
+
+    private func signals(to application: Registered) -> Means {
+        .signalled(
+            SignalledExtent(SIGKILL, to: application.process, owner: application.user, proc: proc))
+    }
+
+    private func prepareStop(of application: Registered, sparing standing: [ProcessIdentity]) -> Bool {
+        application.stoodBeforeKill = standing
         guard !willStop(application) else { return true }
         application.stoodBeforeKill = nil
         return false
-    }
-
-    /// Those of it that stand and are somebody else's to continue; of an extent that takes longer than an event may, those
-    /// that were found.
-    private func standing(of application: Registered) -> [ProcessIdentity] {
-        let budget = budget
-        var walk = ExtentWalk(from: application.process)
-        _ = walk.proceed(proc, budget, isForeign: table.isForeign)
-        var standing: [ProcessIdentity] = []
-        for process in walk.found {
-            if (try? proc.isStopped(process)) == true, !application.suspender.holds(process) {
-                standing.append(process)
-            }
-            if budget.spend() { break }
-        }
-        return standing
     }
 
     /// Whether somebody of it is still to be killed.
@@ -136,9 +152,14 @@ final class Kills {
     }
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
-        guard let kill = underWay[number] else { return true }
+        guard var kill = underWay[number] else { return true }
+        if case .mustered = kill.means {
+            kill.means = signals(to: kill.application)
+            underWay[number] = kill
+        }
         let killed: [ProcessIdentity]
         switch kill.means {
+        case .mustered: return true
         case .stopped(let extent):
             killed = kill.victims ?? extent.members
             underWay[number]?.victims = killed

@@ -57,7 +57,7 @@ public final class Suspender {
     /// for whoever stands before the first signal.
     private var search: Search?
     private var verification: CgroupLook?
-    private var muster: (walk: ExtentWalk, next: Int)?
+    private var muster: Muster?
     private var hasBegun = false
     /// When the freezer was chosen, and for how many microseconds nobody asks whether the choice still holds.
     private var chosenAt: UInt64 = 0
@@ -214,23 +214,14 @@ public final class Suspender {
     }
 
     private func useSignals(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        if muster == nil { standing = [] }
-        var muster = muster ?? (ExtentWalk(from: main), 0)
+        var muster = muster ?? Muster(of: main)
         // Held once, so that it is changed in place.
         self.muster = nil
-        guard muster.walk.proceed(proc, budget, isForeign: isForeign) else {
+        guard muster.proceed(proc, budget, isForeign: isForeign, isPassedOver: extent.holds) else {
             self.muster = muster
             return false
         }
-        while muster.next < muster.walk.found.count {
-            let process = muster.walk.found[muster.next]
-            if (try? proc.isStopped(process)) == true, !extent.holds(process) { standing.append(process) }
-            muster.next += 1
-            if budget.spend(), muster.next < muster.walk.found.count {
-                self.muster = muster
-                return false
-            }
-        }
+        standing = muster.standing
         means = .signals
         hasBegun = false
         return true
