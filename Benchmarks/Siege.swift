@@ -12,14 +12,15 @@ import TestSupport
 /// to wait for, everybody has who is on a bus with this attacker: what the daemon adds to that is the daemon's.
 ///
 /// The bus, bystander, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
-/// user's slice, and so has the daemon, whose unit is beside those slices: who computes endlessly takes time from
-/// everybody, whatever daemon there is.
+/// user's slice. The daemon, whose unit is beside those slices, has what that unit asks for. Whoever computes endlessly
+/// takes time from everybody, whatever daemon there is.
 extension Bench {
     /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
     private static let attacker: UInt32 = 5
     /// What MemoryMax= of the unit allows, in KiB.
     private static let memoryLimit = 256 << 10
 
+    /// Prints how long others wait while one user does the worst.
     ///
     /// - Parameter only: these at once and no other, for whoever looks for what they cost; none: each, then all at once.
     static func siege(_ daemon: String, only: [Attack] = []) throws {

@@ -37,10 +37,7 @@ extension Bus {
         try message.append(UInt32(4))
         return try callAsync(message) { reply in
             if let error = reply.error {
-                return answered(
-                    BusFailure(
-                        operation: "request the name", subject: name, errno: EIO, name: error.name,
-                        message: error.message))
+                return answered(BusFailure(error, from: "request the name", to: name))
             }
             // DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER, and ALREADY_OWNER.
             let isOurs = (try? reply.readUInt32()).map { [1, 4].contains($0) } ?? false

@@ -54,10 +54,7 @@ extension Bus {
     ) throws(BusFailure) -> Slot {
         try callAsync(newCredentialsCall(of: connection)) { reply in
             if let error = reply.error {
-                return failed(
-                    BusFailure(
-                        operation: "get the credentials", subject: "of \(connection)", errno: EIO,
-                        name: error.name, message: error.message))
+                return failed(BusFailure(error, from: "get the credentials", to: "of \(connection)"))
             }
             do throws(BusFailure) {
                 var credentials = try Credentials(reading: reply, of: connection)

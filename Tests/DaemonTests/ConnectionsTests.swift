@@ -130,12 +130,14 @@ struct StrangersTests {
         var dispatched: [String] = []
         private var filter: Slot?
 
-        init() throws {
+        /// - Parameter rule: one more of the bus's policy.
+        init(rule: String = "") throws {
             privateBus = try PrivateBus(
                 policy: """
                     <policy context="default">
                       <allow own="\(Self.name)"/>
                       <allow send_destination="\(Self.name)"/>
+                      \(rule)
                     </policy>
                     """)
             bus = try Bus.open(address: privateBus.address)
@@ -231,7 +233,31 @@ struct StrangersTests {
         withExtendedLifetime(call) {}
     }
 
-    @Test("who cannot be asked about is refused")
+    @Test("who cannot be asked about is refused every call, those that waited too")
+    func refusedAfterWait() throws {
+        let scene = try Scene(
+            rule: """
+                <deny send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"
+                  send_member="GetConnectionCredentials"/>
+                """)
+        var refused: [String] = []
+        let calls = try ["One", "Two"].map { member in
+            try scene.stranger.callAsync(scene.newCall(member)) { if $0.isError { refused.append(member) } }
+        }
+        try scene.settle()
+        while try scene.bus.process() {}
+        #expect(refused.isEmpty)
+        try scene.learn()
+        try scene.bus.flush()
+        _ = try scene.bus.id()
+        _ = try scene.stranger.id()
+        while try scene.stranger.process() {}
+        #expect(refused == ["One", "Two"])
+        #expect(scene.dispatched.isEmpty)
+        withExtendedLifetime(calls) {}
+    }
+
+    @Test("a stranger is refused where no question can be sent")
     func refused() throws {
         let scene = try Scene()
         scene.inquiries.close()

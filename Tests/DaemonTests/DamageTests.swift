@@ -193,9 +193,7 @@ struct DamageTests {
     func notReleased() throws {
         let scene = try Scene()
         try scene.daemon.start()
-        let child = try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": scene.daemon.runtimeDirectory])
+        let child = try scene.daemon.release()
         #expect(try child.waitForExit() == .exited(1), "\(child.errors)")
         #expect(child.errors.contains("a daemon that lives has \(scene.daemon.runtimeDirectory)"))
         #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
@@ -204,9 +202,7 @@ struct DamageTests {
     @Test("appstated --release lets all go; the next daemon knows them, without a hold")
     func released() throws {
         let scene = try Scene()
-        let child = try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": scene.daemon.runtimeDirectory])
+        let child = try scene.daemon.release()
         #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
         #expect(try scene.wrong == [])
         #expect(child.errors.contains("thawed \(scene.home.cgroup)"))

@@ -32,9 +32,7 @@ struct RestorationTests {
             try client.application(client.register("org.example.Held", child.pid), "Suspend")
         }
         try daemon.end(SIGKILL)
-        let release = try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": daemon.runtimeDirectory])
+        let release = try daemon.release()
         #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
         try daemon.start()
         #expect(try client.list().filter { $0.contains("suspended") } == [])
@@ -408,9 +406,7 @@ struct RestorationTests {
     func releasedFromKill() throws {
         let daemon = try TestDaemon()
         let (app, standing, stood) = try killedWhileKilling(daemon)
-        let release = try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": daemon.runtimeDirectory])
+        let release = try daemon.release()
         #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
         for pid in standing { #expect(try !isStopped(pid)) }
         for pid in stood { #expect(try isStopped(pid)) }

@@ -152,14 +152,12 @@ final class Kills {
     }
 
     private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
-        guard var kill = underWay[number] else { return true }
-        if case .mustered = kill.means {
-            kill.means = signals(to: kill.application)
-            underWay[number] = kill
-        }
+        guard let kill = underWay[number] else { return true }
         let killed: [ProcessIdentity]
         switch kill.means {
-        case .mustered: return true
+        case .mustered:
+            underWay[number]?.means = signals(to: kill.application)
+            return isFinished(number, budget)
         case .stopped(let extent):
             killed = kill.victims ?? extent.members
             underWay[number]?.victims = killed

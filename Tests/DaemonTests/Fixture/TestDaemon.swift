@@ -129,6 +129,13 @@ final class TestDaemon {
         _ = try process.waitForExit()
     }
 
+    /// Starts `appstated --release` with its files.
+    func release() throws -> Child {
+        try Child(
+            Programs.built("appstated") ?? "appstated", ["--release"],
+            environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
+    }
+
     /// Another one takes its place, on the same bus, with the same files.
     ///
     /// - Parameter descriptors: it may have no more than these (prlimit(1)).
