@@ -1,4 +1,4 @@
-# appstated: make build, make demo, make test; make help tells of the rest.
+# appstated: make build, make demo, make test; make help lists the rest.
 
 SHELL = /bin/sh
 PREFIX ?= /usr/local
@@ -23,22 +23,22 @@ policydir = $(datadir)/dbus-1/system.d
 else
 policydir = /etc/dbus-1/system.d
 endif
-# The polkit of Debian 12 (122) reads no actions below /usr/local: it is then as if there were none.
+# The polkit of Debian 12 (122) reads no actions below /usr/local, so there they have no effect.
 polkitdir = $(datadir)/polkit-1/actions
 
-# GNOME=43: the form of the extension for GNOME 43 and 44; anything newer: the form since 45. Else by
-# the GNOME Shell that is here, and without one the newer form.
+# GNOME=43 selects the form of the extension for GNOME 43 and 44; anything newer selects the form since 45. Without
+# it, the installed GNOME Shell decides; if there is none, the newer form is used.
 GNOME ?=
 
-# WERROR=1: warnings are errors, and so is an import that Package.swift does not declare.
+# WERROR=1 makes errors of warnings, and of imports that Package.swift does not declare.
 SWIFT_FLAGS ?=
 ifeq ($(WERROR),1)
 override SWIFT_FLAGS += -Xswiftc -warnings-as-errors --explicit-target-dependency-import-check error
 endif
 export SWIFT_FLAGS
 
-# The daemon starts faster and stays smaller with Swift's library inside, and needs no
-# toolchain on the machine that runs it, nor a library from where it lies.
+# With Swift's library linked in, the daemon starts faster and stays smaller. It needs no toolchain on the machine that
+# runs it, and loads no library from the directory where it lies.
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
@@ -51,11 +51,11 @@ build:
 
 all: build
 
-# build, on a machine that has what is needed.
+# build, on a machine that has everything it needs.
 release:
 	$(release)
 
-# Debian packages, in .build/deb; scripts/deb -h tells of the version.
+# Debian packages, in .build/deb; scripts/deb -h describes the option for the version.
 deb:
 	@scripts/setup build deb
 	@scripts/deb $(DEB_FLAGS)
@@ -76,12 +76,12 @@ test:
 	@scripts/setup test
 	@scripts/test $(TEST_FLAGS)
 
-# make test-repeat RUNS=10 BUSY=4: all of them so often, the second half beside so many busy processes.
+# make test-repeat RUNS=10 BUSY=4: all tests ten times, the second half beside four busy processes.
 test-repeat:
 	@scripts/setup test
 	@RUNS=$(RUNS) BUSY=$(BUSY) scripts/repeat-tests $(TEST_FLAGS)
 
-# The library beside the address and the thread sanitizer.
+# The library's tests, with the address and the thread sanitizer.
 test-sanitizers:
 	@scripts/setup test
 	@scripts/test-sanitizers
@@ -92,30 +92,31 @@ lint:
 format:
 	swift format --in-place --recursive Sources Tests Benchmarks Examples packaging Package.swift
 
-# Real, unmodified applications, as root; writes docs/applications.md. APPS='firefox gimp' for some.
+# Real, unmodified applications, as root; writes docs/applications.md. APPS='firefox gimp' for some of them.
 test-apps:
 	@scripts/setup apps
 	$(release)
 	@scripts/test-apps $(APPS)
 
-# Their desktop entries, launched; writes the end of that page. CASES='mousepad htop' for some.
+# Launches their desktop entries; writes its section of that page. CASES='mousepad htop' for some of them.
 test-launches:
 	@scripts/setup apps
 	$(release)
 	@scripts/test-apps --launches $(CASES)
 
-# Memory runs short for real, and who has unsaved work is ended last; writes its section of that page.
+# Memory really runs short, and applications with unsaved work are ended last; writes its section of that page.
 test-unsaved:
 	@scripts/setup apps
 	$(release)
 	@scripts/test-apps --unsaved
 
-# The package on real systems, in a container and a virtual machine: SYSTEM_FLAGS='container' for one; scripts/test-system -h tells.
+# The package on real systems, in a container and a virtual machine. SYSTEM_FLAGS='container' for one of them;
+# scripts/test-system -h describes the options.
 test-system: deb
 	@scripts/setup system
 	@scripts/test-system $(SYSTEM_FLAGS)
 
-# What a new user does on a bare Debian 13, with its own compiler: scripts/debian13 -h tells.
+# What a new user does on a bare Debian 13, with its own compiler; scripts/debian13 -h describes it.
 test-debian13:
 	@scripts/setup debian13
 	@scripts/debian13 test
@@ -134,7 +135,7 @@ bench: build
 	done
 	@APPSTATED_APPLICATIONS=$(applications)/release $(products)/appstate-bench
 
-# Each desktop that is here, with the programs as they are shipped.
+# Each installed desktop, with the programs as they are shipped.
 bench-windows: build
 	@scripts/setup test
 	@APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures \
@@ -145,7 +146,7 @@ docs:
 	@scripts/setup build
 	@scripts/docs
 
-# In virtual machines: BENCH_FLAGS='--rounds 1 --scene C --only appstated'; scripts/bench-pressure -h tells.
+# In virtual machines. BENCH_FLAGS='--rounds 1 --scene C --only appstated'; scripts/bench-pressure -h describes them.
 bench-pressure:
 	@scripts/setup vm
 	$(release)
@@ -183,7 +184,7 @@ install:
 	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
-	@# What the administrator wrote there stays.
+	@# Keep what the administrator has written there.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
 	    $(DESTDIR)/etc/appstated/appstated.conf
 	[ -e $(DESTDIR)/etc/appstated/session.conf ] || install -D -m 644 systemd/session.conf \
@@ -213,8 +214,8 @@ install-gnome:
 install-kwin:
 	install -D -m 644 kwin/windows.js $(DESTDIR)$(datadir)/appstated/kwin/windows.js
 
-# The sources of the library, as a package of their own that needs nothing but libsystemd's headers: an application
-# names it by .package(name: "appstated", path: "$(datadir)/appstate/swift").
+# The sources of the library, as a package that needs only libsystemd's headers. An application names it by
+# .package(name: "appstated", path: "$(datadir)/appstate/swift").
 install-library:
 	@for module in AppState AppStateBus AppStateContract CAppState CSystemd; do \
 	    find Sources/$$module -type f | while read -r file; do \
@@ -223,7 +224,7 @@ install-library:
 	done
 	install -D -m 644 packaging/Package.swift $(DESTDIR)$(datadir)/appstate/swift/Package.swift
 
-# The configuration stays.
+# Keeps the configuration.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \

@@ -1,5 +1,5 @@
 // swift-tools-version:6.0
-// The rooms of the house and who may import whom are drawn in docs/architecture.md.
+// docs/architecture.md lists the modules, and which of them may import which.
 
 import PackageDescription
 
@@ -10,8 +10,8 @@ let settings: [SwiftSetting] = [
     .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
-// A million steps of the core take minutes unless it is optimized. Its assertions stay. scripts/test asks for it; a
-// package that depends on this one may have no such flags.
+// A million steps of the core take minutes without optimization. With -O the core's assertions stay. scripts/test
+// requests this; a package that depends on this one may not have such flags.
 let coreSettings =
     Context.environment["APPSTATED_OPTIMIZED_CORE"] == nil
     ? settings : settings + [.unsafeFlags(["-O", "-assert-config", "Debug"])]
@@ -78,7 +78,7 @@ let package = Package(
         .executableTarget(
             name: "appstate-living", dependencies: ["AppState"], path: "Benchmarks/Living",
             swiftSettings: settings),
-        // Scenes of memory running short; scripts/bench-pressure plays them in a virtual machine.
+        // Scenes in which memory runs short. scripts/bench-pressure plays them in a virtual machine.
         .executableTarget(
             name: "appstate-scene", dependencies: ["Linux"], path: "Benchmarks/Pressure",
             exclude: ["round"], swiftSettings: settings),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An application with the whole life cycle, on sd-bus: it counts how often it was in the background, and keeps that.
+// An application with the whole life cycle, on sd-bus. It counts how often it was in the background, and saves the
+// count.
 //
 //     cc application.c -o application $(pkg-config --cflags --libs libsystemd)
 //
@@ -18,7 +19,8 @@ static sd_bus *bus;
 static char path[64];
 static uint8_t count;
 
-// A call whose answer says nothing. Nothing waits for it: the calls of one connection are taken in order.
+// Makes a call whose reply carries nothing. It does not wait, because the daemon handles the calls of one connection in
+// order.
 static void tell(const char *member, const char *types, uint64_t argument) {
     int r = sd_bus_call_method_async(bus, NULL, name, path, interface, member, NULL, NULL, types, argument);
     if (r < 0)
@@ -58,7 +60,7 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
     if (!strcmp(member, "WillFinishLaunching")) {
         load();
     } else if (!strcmp(member, "DidFinishLaunching")) {
-        // Windows would be made here.
+        // An application would make its windows here.
         tell("FinishLaunching", NULL, 0);
     } else if (!strcmp(member, "DidEnterBackground")) {
         count++;
@@ -78,7 +80,7 @@ int main(int argc, char **argv) {
     const char *object = "";
 
     int r = sd_bus_open_system(&bus);
-    // Added before it registers: the first signals follow the answer at once.
+    // Add the filter before registering, because the first signals follow the reply at once.
     if (r >= 0)
         r = sd_bus_add_filter(bus, NULL, on_signal, NULL);
     if (r >= 0)
@@ -89,7 +91,7 @@ int main(int argc, char **argv) {
         r = sd_bus_message_read(reply, "o", &object);
     snprintf(path, sizeof path, "%s", object);
     sd_bus_message_unref(reply);
-    // Until SIGTERM, which follows the acknowledgement of WillTerminate.
+    // Run until SIGTERM, which follows the acknowledgement of WillTerminate.
     while (r >= 0)
         if ((r = sd_bus_process(bus, NULL)) == 0)
             r = sd_bus_wait(bus, UINT64_MAX);

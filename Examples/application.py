@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An application with a delegate: registers itself and prints what it is told.
+"""An application with a delegate. It registers itself and prints the signals that it receives.
 
-Needs python3-gi. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names. To try, from
-elsewhere: the Reporter's SetFocus and SetMinimized with the pid that it prints, then Terminate.
+Needs python3-gi. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names. To try it, call
+from elsewhere the Reporter's SetFocus and SetMinimized with the pid that it prints, then Terminate.
 """
 
 import os
@@ -20,10 +20,10 @@ class Application:
         self.bus = bus
         self.path = None
         self.loop = GLib.MainLoop()
-        # Matched before it registers: the first signals follow the answer at once.
+        # Add the match before registering, because the first signals follow the reply at once.
         flags = Gio.DBusSignalFlags.NONE
         bus.signal_subscribe(NAME, "org.appstate1.Application", None, None, None, flags, self.on_signal)
-        # pid 0 is this process. Its connection becomes the delegate, and suspension is automatic.
+        # pid 0 means this process. Its connection becomes the delegate, and suspension is automatic.
         arguments = GLib.Variant("(sua{sv})", (app_id, 0, {}))
         answer = self.call("/org/appstate1", "org.appstate1.Manager", "Register", arguments, "(o)")
         (self.path,) = answer.unpack()
@@ -48,10 +48,10 @@ class Application:
         print(member, *arguments, flush=True)
         try:
             if member == "DidFinishLaunching":
-                # Windows would be made here. The state is not-running until this is said.
+                # An application would make its windows here. The state is not-running until this call.
                 self.tell("FinishLaunching")
             elif member == "DidEnterBackground":
-                # Documents would be saved here. Done before the deadline, it is suspended earlier.
+                # An application would save documents here. If it is done before the deadline, it is suspended earlier.
                 self.acknowledge(arguments[0])
             elif member == "WillTerminate":
                 # SIGTERM follows the acknowledgement.

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A shell script with a life cycle: it counts, keeps the count, and stops counting where nobody looks.
+# A shell script with a life cycle. It counts, saves the count, and stops counting while it is out of sight.
 # Needs busctl and appstatectl. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names.
 #
-# A shell has no connection of its own that could be a delegate: each busctl is one, and gone again. It
-# registers its process, learns of its edges from appstatectl, and gets SIGTERM where a delegate is
-# told WillTerminate.
+# A shell has no connection of its own that could be a delegate: each busctl has one that ends with it.
+# The script registers its process, gets its edges from appstatectl, and receives SIGTERM where a delegate
+# receives WillTerminate.
 set -eu
 
 id=${1:-org.example.Script}
@@ -17,7 +17,7 @@ tell() { # MEMBER [SIGNATURE ARGUMENT...]
     busctl --system call org.appstate1 "$app" org.appstate1.Application "$@"
 }
 
-# State is bytes: here one, the count.
+# Saved state is bytes: here a single one, the count.
 save() {
     tell SaveState ay 1 "$count" >/dev/null
     echo "saved $count"
@@ -41,7 +41,7 @@ quit() {
 directory=$(mktemp -d)
 mkfifo "$directory/edges" "$directory/said"
 
-# It listens before the script registers, so that no edge is missed.
+# Listen before registering, so that no edge is missed.
 appstatectl monitor --json >"$directory/edges" 2>"$directory/said" &
 monitor=$!
 exec 3<"$directory/edges" 4<"$directory/said"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A GTK 4 application with the whole life cycle, over GDBus: it keeps its text.
+"""A GTK 4 application with the whole life cycle, over GDBus. It saves its text.
 
 Needs python3-gi and gir1.2-gtk-4.0. Uses the system bus, or the one that DBUS_SYSTEM_BUS_ADDRESS names.
 """
@@ -23,14 +23,14 @@ class Application:
         self.loop = GLib.MainLoop()
         self.buffer = Gtk.TextBuffer()
         self.path = None
-        # Matched before it registers: the first signals follow the answer at once.
+        # Add the match before registering, because the first signals follow the reply at once.
         none = Gio.DBusSignalFlags.NONE
         self.bus.signal_subscribe(NAME, INTERFACE, None, None, None, none, self.on_signal)
         arguments = GLib.Variant("(sua{sv})", (app_id, 0, {}))
         (self.path,) = self.call("/org/appstate1", "org.appstate1.Manager", "Register", arguments)
 
     def call(self, path, interface, member, arguments=None):
-        # Three seconds: a daemon that hangs does not hang the window.
+        # Wait at most three seconds, so that a daemon that hangs does not hang the window.
         flags = Gio.DBusCallFlags.NONE
         answer = self.bus.call_sync(NAME, path, interface, member, arguments, None, flags, 3000, None)
         return answer.unpack()
@@ -50,7 +50,7 @@ class Application:
         except GLib.Error as error:
             print(f"gtk.py: {member}: {error.message}", file=sys.stderr)
 
-    # What it does at the turns of its life, by the names of the signals.
+    # Handlers, named after the signals.
 
     def WillFinishLaunching(self, options):
         if options.get("restorable"):
@@ -85,7 +85,7 @@ class Application:
         try:
             self.save()
         finally:
-            # Without the daemon nothing is saved, and the application ends all the same.
+            # Without the daemon nothing is saved, but the application still ends.
             self.loop.quit()
 
 

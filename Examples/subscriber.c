@@ -60,7 +60,7 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
         if (r >= 0)
             printf("%s [%" PRIu32 "] is gone (%s)\n", app_id, pid, reason);
     } else if (sd_bus_message_is_signal(message, manager, "Resync")) {
-        // This process was suspended, or did not read: what it knows is out of date.
+        // This process was suspended, or did not read, so its knowledge is out of date.
         r = list_applications(sd_bus_message_get_bus(message));
     }
     return r < 0 ? r : 0;
@@ -81,8 +81,8 @@ int main(void) {
         refused("match", NULL, r);
         goto end;
     }
-    // Signals are sent to those who subscribed: a match alone hears nothing. Subscribed first and listed
-    // second, so that nothing falls in between.
+    // The daemon sends signals only to subscribers, so a match alone receives nothing. Subscribe first and list
+    // second, so that no change is missed in between.
     r = sd_bus_call_method(bus, name, path, manager, "Subscribe", &error, NULL, NULL);
     if (r < 0) {
         refused("Subscribe", &error, r);

@@ -42,13 +42,13 @@ def on_signal(bus, _sender, _path, _interface, member, parameters):
         _path, app_id, pid, reason = arguments
         show(f"{app_id} [{pid}] is gone ({reason})")
     elif member == "Resync":
-        # This process was suspended, or did not read: what it knows is out of date.
+        # This process was suspended, or did not read, so its knowledge is out of date.
         list_applications(bus)
 
 
 def on_name_appeared(bus, _name, _owner):
-    # Signals are sent to those who subscribed: a match alone hears nothing. Subscribed first and
-    # listed second, so that nothing falls in between.
+    # The daemon sends signals only to subscribers, so a match alone receives nothing. Subscribe first and
+    # list second, so that no change is missed in between.
     try:
         call(bus, "Subscribe")
         list_applications(bus)

@@ -1,5 +1,5 @@
-// What both forms of the extension have in common: GNOME Shell's windows on the session bus, as
-// dbus/org.appstate1.Shell.xml describes it. Gio, GLib, Shell and Main are imported before.
+// The common part of both forms of the extension: it provides GNOME Shell's windows on the session bus, as
+// dbus/org.appstate1.Shell.xml describes. Gio, GLib, Shell and Main are imported before.
 
 const NAME = 'org.appstate1.Shell';
 const PATH = '/org/appstate1/Shell';
@@ -10,7 +10,7 @@ const INTERFACE = `<node><interface name="${NAME}">
 <signal name="Changed"/>
 </interface></node>`;
 
-/** What the session agent reads at most, of windows and of a text. */
+/** The most windows, and the longest text, that the session agent reads. */
 const MOST_WINDOWS = 1024;
 const LONGEST_TEXT = 255;
 
@@ -55,7 +55,7 @@ class WindowReport {
         return new GLib.Variant('(a(tussbbb))', [rows]);
     }
 
-    /** The method: puts windows away; those that are gone are passed over. */
+    /** The method: minimizes windows. It skips those that are gone. */
     Minimize(numbers) {
         for (const window of this._windows) {
             if (numbers.includes(window.get_id()))
@@ -63,7 +63,7 @@ class WindowReport {
         }
     }
 
-    /** The method: brings windows to the front, the last one foremost; those that are gone are passed over. */
+    /** The method: brings windows to the front, the last one foremost. It skips those that are gone. */
     Activate(numbers) {
         for (const number of numbers) {
             for (const window of this._windows) {
@@ -73,7 +73,7 @@ class WindowReport {
         }
     }
 
-    /** The signal is sent once, and again only after somebody has asked: nobody who does not read is flooded. */
+    /** Sends the signal once, and again only after ListWindows: a client that does not read is not flooded. */
     _tell() {
         if (this._isTold)
             return;
@@ -82,7 +82,7 @@ class WindowReport {
     }
 
     _welcome(window) {
-        // Menus, tooltips and the like of X11, which nobody manages.
+        // Menus, tooltips and similar windows of X11, which the window manager does not manage.
         if (window.is_override_redirect() || this._windows.has(window))
             return;
         this._windows.add(window);
@@ -109,13 +109,13 @@ function row(window, workspace) {
         text(applicationOf(window)),
         text(window.get_title()),
         global.display.focus_window === window,
-        // Not in “show desktop” either, nor where a window that it belongs to is minimized.
+        // Also false in “show desktop”, and while a window that it belongs to is minimized.
         window.located_on_workspace(workspace) && window.showing_on_its_workspace(),
         window.minimized,
     ];
 }
 
-/** The id of the desktop file; else what the window says. */
+/** The id of the desktop file, or else the id that the window states. */
 function applicationOf(window) {
     const application = Shell.WindowTracker.get_default().get_window_app(window);
     if (application && !application.is_window_backed())
@@ -124,6 +124,6 @@ function applicationOf(window) {
 }
 
 function text(words) {
-    // Not half of a surrogate pair.
+    // Without half of a surrogate pair at the end.
     return (words ?? '').slice(0, LONGEST_TEXT).replace(/[\uD800-\uDBFF]$/, '');
 }

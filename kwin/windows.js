@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KWin's windows on the session bus, for the session agent where KWin does not let it have
-// org_kde_plasma_window_management. It is loaded by the agent, which puts two lines before it: AGENT, its connection, and
-// SCRIPT, under which KWin knows this script. What it calls, dbus/org.appstate1.Windows.xml describes. For KWin 5.27 and 6.
+// Reports KWin's windows to the session agent on the session bus, where KWin does not grant the agent
+// org_kde_plasma_window_management. The agent loads this script and puts two lines before it: AGENT, its connection,
+// and SCRIPT, the name by which KWin knows this script. dbus/org.appstate1.Windows.xml describes the calls that the
+// script makes. For KWin 5.27 and 6.
 
 const NAME = 'org.appstate1.Windows';
 const PATH = '/org/appstate1/Windows';
 const DRIVER = 'org.freedesktop.DBus';
 
-/** What the agent reads at most, of windows and of a text. */
+/** The most windows, and the longest text, that the agent reads. */
 const MOST_WINDOWS = 1024;
 const LONGEST_TEXT = 255;
 
-/** How long an answer is waited for before the agent is asked whether it is there, doubled each time; in milliseconds. */
+/** How long to wait for an answer before asking whether the agent is there, doubled each time; in milliseconds. */
 const PATIENCE = 5000;
 const LONGEST_PATIENCE = 60000;
 
-// KWin 6 calls windows what KWin 5 called clients, and has desktops where that had their numbers.
+// KWin 5 calls windows clients, and has numbers of desktops where KWin 6 has desktop objects.
 const isSix = typeof workspace.windowList === 'function';
 const list = () => isSix ? workspace.windowList() : workspace.clientList();
 const windowSignals = [
@@ -27,9 +28,9 @@ const windowSignals = [
 let isAwaited = false;
 let isStale = false;
 
-/** All that happens before KWin waits for events again is one change. */
+/** Everything that happens before KWin waits for events again is one change. */
 const soon = timer(0, tell);
-/** An error is not told of, nor that an answer has not come in Qt's time: only what succeeds calls back. */
+/** KWin reports neither errors nor answers that exceed Qt's timeout: only a call that succeeds calls back. */
 const doubt = timer(PATIENCE, ask);
 
 function timer(span, action) {
@@ -45,7 +46,7 @@ function change() {
         soon.start();
 }
 
-/** The next when the agent has taken the last: one that does not read is not flooded. */
+/** Sends the next set when the agent has taken the last one, so an agent that does not read is not flooded. */
 function tell() {
     isStale = isAwaited;
     if (isAwaited)
@@ -64,7 +65,7 @@ function goOn(isOther) {
         tell();
 }
 
-/** An agent that stands still answers when it goes on; of one that was killed nobody else would clear this away. */
+/** A stopped agent answers when it continues. If it was killed, the script unloads itself, as nothing else would. */
 function ask() {
     doubt.interval = Math.min(2 * doubt.interval, LONGEST_PATIENCE);
     doubt.start();
@@ -77,7 +78,7 @@ function ask() {
     });
 }
 
-/** Not menus, tooltips and the like, which nobody manages. */
+/** Excludes menus, tooltips and similar windows, which the window manager does not manage. */
 function isOurs(window) {
     return window.managed && !window.deleted && !window.popupWindow;
 }
@@ -113,7 +114,7 @@ function isHere(window) {
 }
 
 function text(words) {
-    // Not half of a surrogate pair. KWin 5 has bytes here and there.
+    // Without half of a surrogate pair at the end. KWin 5 gives bytes instead of a string in some places.
     return String(words || '').slice(0, LONGEST_TEXT).replace(/[\uD800-\uDBFF]$/, '');
 }
 
@@ -130,5 +131,5 @@ workspace[isSix ? 'windowAdded' : 'clientAdded'].connect(window => {
 workspace[isSix ? 'windowRemoved' : 'clientRemoved'].connect(change);
 workspace[isSix ? 'windowActivated' : 'clientActivated'].connect(change);
 workspace.currentDesktopChanged.connect(change);
-// At once: what has not come when KWin says that this has run does not come.
+// Reports at once: if no report has come when KWin says that the script has run, none will come.
 tell();

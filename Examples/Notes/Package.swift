@@ -1,5 +1,5 @@
 // swift-tools-version:6.0
-// A package of its own, as any application is: what depends on appstated for the library builds none of this.
+// A separate package, like any application: a package that depends on appstated for the library does not build it.
 
 import PackageDescription
 

@@ -1,17 +1,17 @@
 internal import AppStateBus
 internal import AppStateContract
 
-// What is asked of other applications.
+// Requests to other applications.
 extension Application {
-    /// Launches an application through the user's desktop, or brings it to the front where it runs.
+    /// Launches an application through the user's desktop, or brings it to the front if it already runs.
     ///
     /// - Parameters:
-    ///   - id: that of its desktop entry.
-    ///   - urls: what it is to open.
-    ///   - mode: nil: with a window.
-    ///   - reason: what it is launched for; nil: `user`, or `url` with URLs.
-    ///   - payload: for its launch options.
-    ///   - activationToken: the token that the display server gave for this, XDG_ACTIVATION_TOKEN or a startup id.
+    ///   - id: the id of its desktop entry.
+    ///   - urls: the URLs to open.
+    ///   - mode: how it starts; nil: with a window.
+    ///   - reason: why it is launched; nil: `user`, or `url` if there are URLs.
+    ///   - payload: data for its launch options.
+    ///   - activationToken: the display server's token for this launch: XDG_ACTIVATION_TOKEN or a startup id.
     public func launch(
         _ id: String, open urls: [String] = [], mode: LaunchMode? = nil, reason: String? = nil,
         payload: [String: Value] = [:], activationToken: String? = nil
@@ -28,12 +28,12 @@ extension Application {
         }
     }
 
-    /// Has a running application open URLs.
+    /// Asks a running application to open URLs.
     ///
     /// - Parameters:
-    ///   - urls: what to open.
+    ///   - urls: the URLs to open.
     ///   - id: the application's id.
-    ///   - options: for its delegate.
+    ///   - options: options for its delegate.
     public func open(
         _ urls: [String], with id: String, options: [String: Value] = [:]
     ) async throws(ApplicationError) {
@@ -44,11 +44,11 @@ extension Application {
         }
     }
 
-    /// Sends a running application a message.
+    /// Sends a message to a running application.
     ///
     /// - Parameters:
-    ///   - name: what the message is.
-    ///   - payload: what it says.
+    ///   - name: the name of the message.
+    ///   - payload: its content.
     ///   - id: the application's id.
     public func send(
         _ name: String, _ payload: [String: Value] = [:], to id: String
@@ -60,7 +60,7 @@ extension Application {
         }
     }
 
-    /// Has a running application go on with what the user did here.
+    /// Asks a running application to continue what the user did in this one.
     ///
     /// - Parameters:
     ///   - activity: what the user did.
@@ -73,7 +73,8 @@ extension Application {
         }
     }
 
-    /// In microseconds. A launch waits for the session agent twice, for 30 s each, and for a launch that is under way.
+    /// In microseconds. A launch waits for the session agent twice, up to 30 s each time, and for a launch that is
+    /// already under way.
     private static let patience: UInt64 = 120_000_000
 
     private func asked(

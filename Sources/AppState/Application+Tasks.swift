@@ -1,11 +1,11 @@
 internal import AppStateBus
 internal import AppStateContract
 
-/// A background task that runs.
+/// A background task that is running.
 @MainActor
 final class RunningTask {
     let name: String
-    /// appstated's number of it; nil: it does not know of it.
+    /// The number that appstated gave it; nil: appstated does not know it.
     var number: UInt64?
     let cancel: () -> Void
 
@@ -16,19 +16,20 @@ final class RunningTask {
 }
 
 extension Application {
-    /// Runs something to its end although the application goes into the background: while it runs, the application is
+    /// Runs a closure to its end even if the application goes into the background. While it runs, the application is
     /// not suspended, for a limited time.
     ///
-    /// The background task ends when the closure does, whichever way. Shortly before its time is up, the closure's task is
-    /// cancelled: it has a few seconds to return then. The closure runs on the main actor; what it awaits need not.
+    /// The background task ends when the closure returns or throws. Shortly before the time limit, the closure's task
+    /// is cancelled; the closure then has a few seconds to return. The closure runs on the main actor, but the
+    /// functions that it awaits need not.
     ///
     ///     try await application.withBackgroundTask(named: "upload") {
     ///         try await server.upload(note)
     ///     }
     ///
     /// - Parameters:
-    ///   - name: what is being done, for people.
-    ///   - body: what is to be finished.
+    ///   - name: a description of the work, for people.
+    ///   - body: the work to finish.
     /// - Returns: what the closure returns.
     public func withBackgroundTask<Value: Sendable, Failure: Error>(
         named name: String, _ body: @escaping @MainActor () async throws(Failure) -> Value
@@ -55,7 +56,7 @@ extension Application {
         return try result.get()
     }
 
-    /// How long the application may still run in the background; nil: nothing limits it, as in the foreground.
+    /// How long the application may still run in the background; nil: there is no limit, as in the foreground.
     public var backgroundTimeRemaining: Duration? {
         get async {
             guard let life, let path = life.path else { return nil }

@@ -1,33 +1,34 @@
 internal import AppStateBus
 internal import Glibc
 
-/// The application that this process is.
+/// The application that runs in this process.
 @MainActor
 public final class Application {
-    /// The only one.
+    /// The only instance.
     public static let shared = Application()
 
-    /// Where it is in its life, as the delegate was told. Without appstated it is ``ApplicationState/active``.
+    /// Its state, as last announced to the delegate. Without appstated it is ``ApplicationState/active``.
     public internal(set) var state = ApplicationState.notRunning
     /// Why it was launched; nil before launching has begun.
     public internal(set) var launchOptions: LaunchOptions?
-    /// What it does at the turns of its life.
+    /// The object that handles the events of its life.
     public internal(set) var delegate: (any ApplicationDelegate)?
-    /// Its id, which it is registered with.
+    /// The id that it is registered with.
     public internal(set) var id = ""
 
-    /// What the user is doing, for another device or a later time; nil: nothing that could go on.
+    /// What the user is doing, to be continued on another device or later; nil: nothing that can be continued.
     public var userActivity: UserActivity? {
         didSet { if userActivity != oldValue { life?.tellUserActivity() } }
     }
 
-    /// Whether ending the application now would lose something. One that has unsaved changes is ended for its memory
-    /// only when no other that may be ended is left.
+    /// Whether ending the application now would lose something. When memory is short, appstated ends an application
+    /// with unsaved changes only if no other application that may be ended is left.
     public var hasUnsavedChanges = false {
         didSet { if hasUnsavedChanges != oldValue { life?.tellUnsavedChanges() } }
     }
 
-    /// Whether appstated knows of the application. Without it all works but what needs it, and the state is `active`.
+    /// Whether appstated knows the application. If not, only what needs appstated does not work, and the state is
+    /// `active`.
     public var isManaged: Bool { life?.path != nil }
 
     var life: Life?
@@ -40,8 +41,8 @@ public final class Application {
 
     // MARK: Main loops
 
-    /// Runs the application until it ends, on the main thread, which also serves the main queue: tasks of the main
-    /// actor and what is dispatched to `DispatchQueue.main` run. `@main` on a delegate calls this.
+    /// Runs the application on the main thread until it ends. This also serves the main queue: tasks of the main actor
+    /// and work dispatched to `DispatchQueue.main` run. `@main` on a delegate calls this.
     public func run(_ delegate: some ApplicationDelegate) -> Never {
         let connection = begin(delegate) { () throws(BusFailure) in
             try Connection(servesMainQueue: true, runsItself: true)
@@ -54,13 +55,13 @@ public final class Application {
         }
     }
 
-    /// Begins the application's life within another main loop: GLib's, Qt's, a game's.
+    /// Begins the application's life inside another main loop: GLib's, Qt's, a game's.
     ///
     /// - Parameters:
-    ///   - delegate: what the application does at the turns of its life.
-    ///   - servesMainQueue: whether ``Connection/dispatch()`` also serves the main queue, on which tasks of the main actor
-    ///     run. false: somebody else does, such as dispatchMain() or Foundation's run loop.
-    /// - Returns: what that loop has to serve. The application keeps it.
+    ///   - delegate: handles the events of the application's life.
+    ///   - servesMainQueue: whether ``Connection/dispatch()`` also serves the main queue, on which tasks of the main
+    ///     actor run. false: something else serves it, such as dispatchMain() or Foundation's run loop.
+    /// - Returns: the connection that the other loop must serve. The application keeps it.
     public func connect<Delegate: ApplicationDelegate>(
         _ delegate: Delegate, servesMainQueue: Bool = true
     ) -> Connection {
@@ -81,7 +82,7 @@ public final class Application {
             connection.arm()
             return connection
         } catch {
-            // A process that has no descriptors left at its start has nothing to run on.
+            // A process that has no descriptors left at its start cannot run at all.
             Log.say("\(error)")
             exit(1)
         }
@@ -89,10 +90,10 @@ public final class Application {
 
     // MARK: Observers
 
-    /// What the delegate is told, from now on: for any object, and for several at once.
+    /// The events that the delegate receives, from now on. Any object can observe them, and several can at once.
     ///
-    /// Each is sent right before the delegate is told. An observer takes it when the main actor is free, which may be
-    /// after the delegate's callback. appstated does not wait for observers.
+    /// Each notification is sent right before the delegate's callback. An observer receives it when the main actor is
+    /// free, which may be after the callback. appstated does not wait for observers.
     public var notifications: ApplicationNotifications {
         lastObserver += 1
         let number = lastObserver
@@ -114,8 +115,9 @@ public final class Application {
 
     // MARK: The end
 
-    /// Ends the application by itself, as when its last window is closed: the delegate's
-    /// `applicationWillTerminate` is called, state is saved, and the process exits. All of it takes 5 seconds at the most.
+    /// Ends the application on its own initiative, as when its last window is closed. The delegate's
+    /// `applicationWillTerminate` is called, state is saved, and the process exits. All of this takes at most 5
+    /// seconds.
     ///
     /// - Parameter status: its exit status.
     public func terminate(status: Int32 = 0) {

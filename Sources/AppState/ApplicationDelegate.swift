@@ -1,8 +1,8 @@
-/// What an application does at the turns of its life. Every callback has a default that does nothing.
+/// Handles the events of an application's life. Every callback has a default that does nothing.
 ///
-/// Callbacks come one after the other, on the main thread. An `async` callback may take its time: returning from it
-/// tells appstated that it is done, and the next callback waits until then. All of it ends at the deadlines that
-/// appstated sets; an application that does not return in time is suspended or ended without having answered.
+/// Callbacks run one after the other, on the main thread. An `async` callback may take its time: its return tells
+/// appstated that it is done, and the next callback waits until then. appstated sets the deadlines. An application that
+/// does not return in time is suspended or ended without having answered.
 ///
 ///     @main
 ///     final class Notes: ApplicationDelegate {
@@ -10,18 +10,18 @@
 ///     }
 @MainActor
 public protocol ApplicationDelegate: AnyObject {
-    /// What is saved when the application goes into the background or ends, and is there again at the next launch.
+    /// The state that is saved when the application goes into the background or ends, and restored at the next launch.
     associatedtype RestorableState: Codable = Never
 
     init()
 
     /// The id of the application's desktop entry: `[A-Za-z0-9._-]`, up to 255 characters.
     ///
-    /// The default is the name of the program. It has to be the name of the desktop entry's file without `.desktop`: only so
-    /// does an application that appstated has launched take its launch over, and only so do others find it.
+    /// The default is the name of the program. The id must be the name of the desktop entry's file without `.desktop`.
+    /// Otherwise an application that appstated has launched does not take over its launch, and others do not find it.
     static var applicationID: String { get }
 
-    /// How appstated is to treat the application.
+    /// How appstated treats the application.
     static var options: ApplicationOptions { get }
 
     // MARK: Launching
@@ -30,42 +30,42 @@ public protocol ApplicationDelegate: AnyObject {
     func application(
         _ application: Application, willFinishLaunchingWithOptions launchOptions: LaunchOptions)
 
-    /// The launch is nearly over: make windows here. Returning ends the launch.
+    /// The launch is nearly over: create windows here. The launch ends when this returns.
     func application(
         _ application: Application, didFinishLaunchingWithOptions launchOptions: LaunchOptions) async
 
     // MARK: Foreground and background
 
-    /// One of the application's windows has got the focus.
+    /// One of the application's windows has received the focus.
     func applicationDidBecomeActive(_ application: Application)
 
     /// The application is about to lose the focus.
     func applicationWillResignActive(_ application: Application)
 
-    /// No window of the application can be seen any more. Returning says that it may be suspended.
+    /// No window of the application is visible any more. Returning tells appstated that it may suspend the application.
     ///
-    /// The state is asked for and saved after this. More time: ``Application/withBackgroundTask(named:_:)``.
+    /// The state is encoded and saved after this returns. ``Application/withBackgroundTask(named:_:)`` gives more time.
     func applicationDidEnterBackground(_ application: Application) async
 
-    /// A window of the application is about to be seen.
+    /// A window of the application is about to become visible.
     func applicationWillEnterForeground(_ application: Application)
 
     // MARK: The end
 
-    /// The application is about to end. Returning lets it end; the state is asked for and saved before.
+    /// The application is about to end. Returning lets it end, after the state has been encoded and saved.
     ///
-    /// A suspended application that is ended is not told.
+    /// A suspended application that is ended is not notified.
     func applicationWillTerminate(_ application: Application) async
 
     // MARK: The system
 
-    /// Memory is short: give back what can be had again.
+    /// Memory is short: free what can be recreated.
     func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning)
 
-    /// The clock, the time zone or the date is another.
+    /// The clock, the time zone or the date has changed.
     func applicationSignificantTimeChange(_ application: Application, cause: SignificantTimeChange)
 
-    /// The screen was locked: put away what nobody may see. Returning says that it is done.
+    /// The screen was locked: put away data that others must not see. Returning tells appstated that this is done.
     func applicationProtectedDataWillBecomeUnavailable(_ application: Application) async
 
     /// The screen was unlocked.
@@ -73,10 +73,10 @@ public protocol ApplicationDelegate: AnyObject {
 
     // MARK: What others want
 
-    /// Somebody has the application open URLs.
+    /// The user or another program asks the application to open URLs.
     func application(_ application: Application, open urls: [String], options: [String: Value])
 
-    /// Something that the user did elsewhere or before is to go on here.
+    /// The user wants to continue here what they did elsewhere or earlier.
     func application(_ application: Application, continue activity: UserActivity)
 
     /// Another application has sent a message.
@@ -84,15 +84,16 @@ public protocol ApplicationDelegate: AnyObject {
 
     // MARK: State
 
-    /// What is to be there when the application is launched again; nil: nothing is.
+    /// Returns the state to restore at the next launch; nil: there is nothing to restore.
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState?
 
-    /// What was saved in a run before. Called before `didFinishLaunching`, unless appstated comes after the launch.
+    /// Receives what an earlier run saved. Called before `didFinishLaunching`, unless appstated becomes available only
+    /// after the launch.
     func application(_ application: Application, didDecodeRestorableState state: RestorableState)
 }
 
 extension ApplicationDelegate {
-    /// The name of the program, with `-` in place of what an id may not have.
+    /// The name of the program, with `-` in place of each character that an id may not contain.
     public static var applicationID: String { ProgramName.applicationID }
     public static var options: ApplicationOptions { ApplicationOptions() }
 
@@ -119,17 +120,18 @@ extension ApplicationDelegate {
     public func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? { nil }
     public func application(_ application: Application, didDecodeRestorableState state: RestorableState) {}
 
-    /// Makes the delegate and runs the application until it ends: what `@main` calls.
+    /// Creates the delegate and runs the application until it ends. `@main` calls this.
     public static func main() {
         Application.shared.run(Self())
     }
 }
 
 extension ApplicationDelegate {
-    /// Whether it has a state to save at all.
+    /// Whether the delegate has state to save at all.
     private var hasState: Bool { RestorableState.self != Never.self }
 
-    /// Its state as bytes; empty: nothing is to be there. nil: it has none, and what is saved stays as it is.
+    /// The delegate's state as bytes. Empty: there is nothing to restore. nil: it has no state, and what is saved stays
+    /// as it is.
     func encodedState(of application: Application) throws -> [UInt8]? {
         guard hasState else { return nil }
         guard let state = applicationWillEncodeRestorableState(application) else { return [] }

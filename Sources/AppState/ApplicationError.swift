@@ -1,11 +1,11 @@
 internal import AppStateBus
 
-/// What appstated refused, or why it could not be asked.
+/// An error that appstated returned, or the reason why it could not be asked.
 public struct ApplicationError: Error, Hashable, Sendable, CustomStringConvertible {
-    /// The name of the D-Bus error, such as `org.appstate1.Error.NoSuchApplication`; nil: appstated is not there, or does
-    /// not answer.
+    /// The name of the D-Bus error, such as `org.appstate1.Error.NoSuchApplication`; nil: appstated is not available,
+    /// or does not answer.
     public let name: String?
-    /// What was wrong, for a person.
+    /// A description of what was wrong, for people.
     public let message: String
 
     /// Name and message in one line.

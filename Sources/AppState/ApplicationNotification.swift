@@ -1,4 +1,4 @@
-/// What the delegate is told, for anybody else in the application who wants to know: `Application.notifications`.
+/// The events that the delegate receives, for any other part of the application: `Application.notifications`.
 public enum ApplicationNotification: Hashable, Sendable {
     case willFinishLaunching(LaunchOptions)
     case didFinishLaunching(LaunchOptions)
@@ -16,7 +16,7 @@ public enum ApplicationNotification: Hashable, Sendable {
     case didReceiveMessage(ReceivedMessage)
 }
 
-/// Something the user is doing that can go on elsewhere or later.
+/// Something the user is doing that can be continued elsewhere or later.
 public struct UserActivity: Hashable, Sendable {
     /// What kind of activity, such as `org.example.Notes.editing`.
     public var type: String
@@ -32,25 +32,25 @@ public struct UserActivity: Hashable, Sendable {
     }
 }
 
-/// A message of another application.
+/// A message from another application.
 public struct ReceivedMessage: Hashable, Sendable {
-    /// The application that sent it: its id, which is a name and proves no identity.
+    /// The id of the application that sent it. An id is a name and proves no identity.
     public let sender: String
-    /// What the message is.
+    /// The name of the message.
     public let name: String
-    /// What it says.
+    /// Its content.
     public let payload: [String: Value]
 }
 
-/// The notifications of the application from the moment on when this was taken, each once.
+/// The notifications of the application from the moment this sequence was obtained, each once.
 ///
-/// Every sequence has all of them, however many there are. A slow observer keeps the latest 256.
+/// Every sequence receives all notifications, however many sequences there are. A slow observer keeps the latest 256.
 public struct ApplicationNotifications: AsyncSequence, Sendable {
     public typealias Element = ApplicationNotification
 
     let stream: AsyncStream<ApplicationNotification>
 
-    /// Walks through the notifications as they come.
+    /// Iterates over the notifications as they arrive.
     public struct AsyncIterator: AsyncIteratorProtocol {
         var iterator: AsyncStream<ApplicationNotification>.Iterator
 

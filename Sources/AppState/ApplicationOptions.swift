@@ -1,22 +1,22 @@
 internal import AppStateBus
 internal import AppStateContract
 
-/// How appstated is to treat the application: what it registers itself with.
+/// How appstated treats the application: the options that it is registered with.
 public struct ApplicationOptions: Hashable, Sendable {
     /// Whether it may be suspended in the background.
     public var suspension: SuspensionPolicy
     /// Whether it may be ended when memory is short, while it is suspended or in the background.
     public var isReclaimable: Bool
-    /// Reasons to run on in the background, such as `audio`. The administrator's configuration grants them.
+    /// Reasons to keep running in the background, such as `audio`. The administrator's configuration grants them.
     public var backgroundModes: [String]
-    /// Whether it begins with a window. nil: as it is launched, and in the foreground where nobody says.
+    /// Whether it starts with a window. nil: as its launch says, and in the foreground if the launch does not say.
     public var launchMode: LaunchMode?
 
     /// - Parameters:
     ///   - suspension: whether it may be suspended in the background.
     ///   - isReclaimable: whether it may be ended when memory is short.
-    ///   - backgroundModes: reasons to run on in the background.
-    ///   - launchMode: whether it begins with a window.
+    ///   - backgroundModes: reasons to keep running in the background.
+    ///   - launchMode: whether it starts with a window.
     public init(
         suspension: SuspensionPolicy = .automatic, isReclaimable: Bool = true, backgroundModes: [String] = [],
         launchMode: LaunchMode? = nil
@@ -27,7 +27,7 @@ public struct ApplicationOptions: Hashable, Sendable {
         self.launchMode = launchMode
     }
 
-    /// As `Register` takes them; what is the default there is left out.
+    /// The options for `Register`. Values that are the default there are left out.
     var entries: [(String, Variant)] {
         var entries: [(RegisterOption, Variant)] = []
         if suspension != .automatic { entries.append((.suspension, .string(suspension.rawValue))) }

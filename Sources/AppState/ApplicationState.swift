@@ -1,40 +1,40 @@
-/// Where an application is in its life. Spelled as the D-Bus API spells it.
+/// The states of an application, spelled as in the D-Bus API.
 public enum ApplicationState: String, Hashable, Sendable, CaseIterable {
     /// Launching has not finished.
     case notRunning = "not-running"
-    /// A window is visible, none has the focus; passed through on every way to and from `active`.
+    /// A window is visible, but none has the focus. Every path to and from `active` passes through this state.
     case inactive
-    /// One of the application's windows has the focus. Also where nobody tells: no appstated runs.
+    /// One of the application's windows has the focus. Also the state while no appstated runs to report one.
     case active
-    /// No window is visible; code still runs, for a while.
+    /// No window is visible; code still runs for a while.
     case background
 }
 
 /// How short memory is.
 public enum MemoryWarning: String, Hashable, Sendable, CaseIterable {
-    /// Give back what can be had again.
+    /// Free what can be recreated.
     case warning
-    /// Applications are ended from now on, until memory is no longer short.
+    /// appstated ends applications from now on, until memory is no longer short.
     case critical
 }
 
-/// What has changed the time.
+/// What changed the time.
 public enum SignificantTimeChange: String, Hashable, Sendable, CaseIterable {
     /// The machine has slept.
     case resume
-    /// Somebody has set the clock, by a second or more.
+    /// The clock was set, by a second or more.
     case clockSet = "clock-set"
-    /// The local time zone is another.
+    /// The local time zone has changed.
     case timeZone = "time-zone"
     /// Daylight saving time has begun or ended.
     case daylightSaving = "daylight-saving"
-    /// A day has begun in the local time zone.
+    /// A new day has begun in the local time zone.
     case midnight
 }
 
 /// Whether appstated may suspend the application by itself.
 public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
-    /// Suspended after the background grace.
+    /// Suspended after the background grace period.
     case automatic
     /// Suspended only on request, or when memory is short.
     case manual
@@ -42,10 +42,10 @@ public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
     case never
 }
 
-/// How an application begins.
+/// How an application starts.
 public enum LaunchMode: String, Hashable, Sendable, CaseIterable {
-    /// Counts as visible until somebody has told of its windows.
+    /// Counts as visible until a reporter reports its windows.
     case foreground
-    /// Counts as having no window until somebody has told of one.
+    /// Counts as having no window until a reporter reports one.
     case background
 }

@@ -2,10 +2,10 @@ internal import AppStateBus
 internal import CAppState
 internal import Glibc
 
-/// The application's connection to appstated, for a main loop that is not Swift's: GLib's, Qt's, a game's.
+/// The application's connection to appstated, for a main loop other than Swift's: GLib's, Qt's, a game's.
 ///
-/// Wait until `descriptor` can be read, for `timeout` at the most, and call `dispatch()` on the main thread. The
-/// delegate is called from there. The main queue is served, too, so that tasks of the main actor run.
+/// Wait until `descriptor` is readable, for at most `timeout`, then call `dispatch()` on the main thread. The delegate
+/// is called from there. The main queue is served too, so that tasks of the main actor run.
 ///
 ///     let connection = Application.shared.connect(Notes())
 ///     while true {
@@ -19,10 +19,10 @@ public final class Connection {
     private var queue: Source?
     private var wakeUp: Source?
     private let bell: Int32
-    /// Also while `run()` does: nobody else waits for the descriptor.
+    /// Also true while `run()` runs the loop: then nothing else waits for the descriptor.
     private var isDispatching: Bool
 
-    /// So many events are dealt with at once.
+    /// The most events that one `dispatch()` handles.
     private static let mostEvents = 128
 
     init(servesMainQueue: Bool, runsItself: Bool = false) throws(BusFailure) {
@@ -41,17 +41,17 @@ public final class Connection {
         }
     }
 
-    /// Can be read when there is something to `dispatch()`. It stays the same for as long as the application lives.
+    /// Readable when there is something to `dispatch()`. It stays the same for as long as the application lives.
     public var descriptor: Int32 { loop.descriptor }
 
-    /// Milliseconds to wait at the most, as poll(2) takes them: 0 where something is due already, else -1. The
-    /// descriptor tells of everything else, of what is due later, too.
+    /// How long to wait at most, in milliseconds, as poll(2) takes it: 0 if something is due already, else -1. The
+    /// descriptor reports everything else, including what becomes due later.
     public var timeout: Int32 {
         guard !isDispatching, let isDue = try? loop.arm() else { return -1 }
         return isDue ? 0 : -1
     }
 
-    /// Deals with what is there, without waiting. From within a callback it does nothing.
+    /// Handles what is pending, without waiting. From within a callback it does nothing.
     public func dispatch() {
         guard !isDispatching else { return }
         isDispatching = true
@@ -63,14 +63,14 @@ public final class Connection {
         }
     }
 
-    /// Something was asked of the bus: the descriptor has to tell of its answer. For a loop that does not ask for
+    /// Makes the descriptor report the answer to a request that was just sent. This is for a loop that does not read
     /// `timeout` before it waits.
     func arm() {
         guard !isDispatching, let isDue = try? loop.arm(), isDue else { return }
         ring()
     }
 
-    /// Has the descriptor be readable.
+    /// Makes the descriptor readable.
     private func ring() {
         var one: UInt64 = 1
         _ = write(bell, &one, MemoryLayout<UInt64>.size)

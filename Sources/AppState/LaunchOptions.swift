@@ -1,37 +1,39 @@
 internal import AppStateContract
 
-/// Why the application is launched, and what became of the run before.
+/// Why the application is launched, and how the previous run ended.
 public struct LaunchOptions: Hashable, Sendable {
-    /// All of them, by the names of the D-Bus API.
+    /// All options, by their names in the D-Bus API.
     public let values: [String: Value]
 
-    /// Takes options by the names of the D-Bus API.
+    /// Takes options by their names in the D-Bus API.
     public init(_ values: [String: Value] = [:]) {
         self.values = values
     }
 
-    /// What to open; `application(_:open:options:)` is called with it, too, once launching has finished.
+    /// The URLs to open. `application(_:open:options:)` is called with them, too, once launching has finished.
     public var urls: [String] { values["urls"]?.stringsValue ?? [] }
-    /// What it is launched for: `user`, `url`, `activity`, `message`, `transfer`, `time` or `restore`. nil: nobody said.
+    /// Why it is launched: `user`, `url`, `activity`, `message`, `transfer`, `time` or `restore`. nil: the launch did
+    /// not say.
     public var reason: String? { values["reason"]?.stringValue }
-    /// In the background, the application was started without the user, and shows no window of its own accord.
+    /// How it was launched. In `background`, it was started without the user, and shows no window on its own
+    /// initiative.
     public var launchMode: LaunchMode {
         values["launch-mode"]?.stringValue.flatMap(LaunchMode.init) ?? .foreground
     }
-    /// What came with the launch.
+    /// The data that came with the launch.
     public var payload: [String: Value] { values["payload"]?.dictionaryValue ?? [:] }
     /// The application that asked for the launch.
     public var sourceApplication: String? { values["source-app-id"]?.stringValue }
 
-    /// No earlier run of this application is known.
+    /// Whether no earlier run of this application is known.
     public var isFirstLaunch: Bool { values[LaunchOption.firstLaunch.rawValue]?.boolValue ?? false }
-    /// How the run before ended: `exited`, `crashed`, `killed`, `out-of-memory`, `reclaimed`, `terminated`, `force-quit`,
-    /// `unresponsive`, `rebooted` or `unknown`. nil: there was none.
+    /// How the previous run ended: `exited`, `crashed`, `killed`, `out-of-memory`, `reclaimed`, `terminated`,
+    /// `force-quit`, `unresponsive`, `rebooted` or `unknown`. nil: there was none.
     public var exitReason: String? { values[LaunchOption.exitReason.rawValue]?.stringValue }
-    /// The exit status of the run before, or its signal, where it is known.
+    /// The exit status of the previous run, or the signal that ended it, if known.
     public var exitStatus: Int? { values[LaunchOption.exitStatus.rawValue]?.intValue }
-    /// The state in which the run before ended. `suspended` is one of them.
+    /// The state in which the previous run ended. It can be `suspended`.
     public var previousState: String? { values[LaunchOption.previousState.rawValue]?.stringValue }
-    /// There is saved state; it has been restored when the delegate's `didFinishLaunching` is called.
+    /// Whether there is saved state. It has been restored when the delegate's `didFinishLaunching` is called.
     public var isRestorable: Bool { values[LaunchOption.restorable.rawValue]?.boolValue ?? false }
 }

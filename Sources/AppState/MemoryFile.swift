@@ -1,9 +1,9 @@
 internal import CAppState
 internal import Glibc
 
-/// A file in memory, by which large state travels.
+/// A file in memory that carries large state.
 final class MemoryFile {
-    /// Why there is none.
+    /// Why there is no such file.
     struct Failure: Error, CustomStringConvertible {
         let description: String
 
@@ -12,7 +12,7 @@ final class MemoryFile {
 
     let descriptor: Int32
 
-    /// One with these bytes, sealed: nobody changes it any more.
+    /// Creates a file with these bytes and seals it, so that no process can change it any more.
     init(_ bytes: [UInt8]) throws(Failure) {
         descriptor = cappstate_memory_file()
         guard descriptor >= 0 else { throw Failure("memfd_create") }
@@ -28,7 +28,7 @@ final class MemoryFile {
         guard cappstate_seal(descriptor) == 0 else { throw Failure("seal a memory file") }
     }
 
-    /// One that was received; it is closed with this.
+    /// Takes over a descriptor that was received; it is closed with this object.
     init(taking descriptor: Int32) {
         self.descriptor = descriptor
     }
@@ -37,7 +37,7 @@ final class MemoryFile {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// What is in it.
+    /// The content of the file.
     func bytes() throws(Failure) -> [UInt8] {
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { throw Failure("stat a memory file") }

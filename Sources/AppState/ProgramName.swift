@@ -1,8 +1,8 @@
 internal import Glibc
 
-/// What the program that runs is called.
+/// The name of the running program.
 enum ProgramName {
-    /// Its file's name, as an application's id may be: `[A-Za-z0-9._-]`, 255 of them.
+    /// The name of its file, in the form of an application id: up to 255 characters of `[A-Za-z0-9._-]`.
     static var applicationID: String {
         let path = CommandLine.arguments.first ?? ""
         let name = path.split(separator: "/").last.map(String.init) ?? "application"
@@ -20,7 +20,7 @@ enum ProgramName {
     }
 }
 
-/// The application's log: standard error, where systemd's journal and a terminal have it from.
+/// The application's log: standard error, which leads to systemd's journal or a terminal.
 enum Log {
     static func say(_ line: String) {
         let bytes = Array("appstate: \(line)\n".utf8)

@@ -1,9 +1,9 @@
 internal import AppStateBus
 
-/// A value of a dictionary that travels between applications: launch options, payloads, what an activity needs.
+/// A value in a dictionary that is sent between applications: launch options, payloads, the info of an activity.
 ///
-/// The kinds of D-Bus that are missing here arrive as the nearest one: an object path as a string, each integer as a
-/// signed or an unsigned one of 64 bits.
+/// D-Bus types that are missing here arrive as the nearest kind: an object path as a string, each integer as a signed
+/// or an unsigned one of 64 bits.
 public enum Value: Hashable, Sendable {
     case string(String)
     case bool(Bool)
@@ -23,13 +23,13 @@ extension Value {
         return value
     }
 
-    /// The truth value; nil for any other kind.
+    /// The Boolean value; nil for any other kind.
     public var boolValue: Bool? {
         guard case .bool(let value) = self else { return nil }
         return value
     }
 
-    /// The number, signed or not; nil for any other kind, and where it does not fit.
+    /// The number, signed or not; nil for any other kind, and if it does not fit.
     public var intValue: Int? {
         switch self {
         case .int(let value): Int(exactly: value)
@@ -38,7 +38,7 @@ extension Value {
         }
     }
 
-    /// The list of texts, or of values that are texts all; nil for any other kind.
+    /// The list of strings, or of values that are all strings; nil for any other kind.
     public var stringsValue: [String]? {
         switch self {
         case .strings(let value): return value
@@ -65,7 +65,7 @@ extension Value: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, Expres
     public init(floatLiteral value: Double) { self = .double(value) }
     public init(arrayLiteral elements: Value...) { self = .array(elements) }
 
-    /// Of a key that comes twice, the last counts.
+    /// If a key occurs twice, its last value counts.
     public init(dictionaryLiteral elements: (String, Value)...) {
         self = .dictionary(Dictionary(elements) { $1 })
     }
@@ -92,7 +92,7 @@ extension Value {
         case .array(_, let values), .structure(let values): self = .array(values.map(Value.init))
         case .entry(let key, let value): self = .array([Value(key), Value(value)])
         case .variant(let value): self = Value(value)
-        // No descriptor travels in a dictionary.
+        // A dictionary carries no descriptors.
         case .descriptor: self = .string("")
         }
     }
@@ -117,6 +117,6 @@ extension [String: Value] {
         self.init(entries.map { ($0.key, Value($0.value)) }) { $1 }
     }
 
-    /// In an order that is always the same.
+    /// In a fixed order.
     var entries: [(String, Variant)] { sorted { $0.key < $1.key }.map { ($0.key, $0.value.variant) } }
 }

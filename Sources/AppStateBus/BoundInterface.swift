@@ -1,13 +1,13 @@
 import CSystemd
 import Glibc
 
-/// An interface on a bus: its rows as libsystemd wants them, and what they point back at.
+/// An interface on a bus: its rows in the form that libsystemd needs, and the data that callbacks refer to.
 ///
-/// libsystemd reads the vtable and its strings for as long as the slot lives, so the slot owns the registration
-/// and lets it go when libsystemd frees the slot. A callback reaches its row by the offset in the vtable:
-/// userdata is the address of the first row, and libsystemd adds the offset.
+/// libsystemd reads the vtable and its strings for as long as the slot lives, so the slot owns the registration and
+/// releases it when libsystemd frees the slot. A callback finds its row by the offset in the vtable: userdata is the
+/// address of the first row, and libsystemd adds the offset.
 final class BoundInterface {
-    /// What userdata points at in a callback.
+    /// What userdata points to in a callback.
     struct Row {
         let registration: Unmanaged<BoundInterface>
         let index: Int
@@ -31,7 +31,7 @@ final class BoundInterface {
         vtable = .allocate(capacity: count)
         // Unused parts of a row must be zero: sd_bus_add_object_vtable(3).
         memset(vtable, 0, count * MemoryLayout<sd_bus_vtable>.stride)
-        // One more than there are handlers, so that an interface of signals alone has an address too.
+        // One more than there are handlers, so that an interface that has only signals has an address, too.
         let handlers = interface.methods.count + interface.properties.count + 1
         rows = .allocate(capacity: handlers)
         for index in 0..<handlers {
@@ -48,13 +48,13 @@ final class BoundInterface {
         }
     }
 
-    /// The registration behind a userdata that libsystemd gave to a callback.
+    /// The registration behind a userdata that libsystemd passed to a callback.
     static func row(_ userdata: UnsafeMutableRawPointer) -> (registration: BoundInterface, index: Int) {
         let row = userdata.assumingMemoryBound(to: Row.self).pointee
         return (row.registration.takeUnretainedValue(), row.index)
     }
 
-    /// Puts the registration on a bus.
+    /// Adds the registration to a bus.
     ///
     /// - Parameter add: calls libsystemd with the vtable and the userdata.
     consuming func slot(
@@ -110,8 +110,8 @@ final class BoundInterface {
         return UnsafePointer(copy)
     }
 
-    /// Names one after another, each closed by a NUL, and an empty one at the end: strdup(3) would stop at the
-    /// first.
+    /// Names in sequence, each terminated by a NUL, with an empty name at the end. strdup(3) would stop at the first
+    /// NUL.
     private func keep(names: [String]) -> UnsafePointer<CChar>? {
         let bytes = names.map { $0 + "\0" }.joined() + "\0"
         let copy = bytes.withCString { memcpy(malloc(bytes.utf8.count), $0, bytes.utf8.count) }

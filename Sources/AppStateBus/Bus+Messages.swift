@@ -2,13 +2,13 @@ import CSystemd
 import Glibc
 
 extension Bus {
-    /// A signal to fill and `send(_:)`.
+    /// Creates a signal to fill in and pass to `send(_:)`.
     ///
     /// - Parameters:
     ///   - path: the object it comes from.
     ///   - interface: its interface.
     ///   - member: its name.
-    ///   - destination: the one connection it goes to; `nil` for all that match.
+    ///   - destination: the only connection that receives it; `nil` for all that match.
     public func newSignal(
         path: String, interface: String, member: String, to destination: String? = nil
     ) throws(BusFailure) -> Message {
@@ -23,7 +23,7 @@ extension Bus {
         return message
     }
 
-    /// A method call to fill and send, `call(_:timeout:)` or `callAsync(_:timeout:handler:)`.
+    /// Creates a method call to fill in and send with `call(_:timeout:)` or `callAsync(_:timeout:handler:)`.
     ///
     /// - Parameters:
     ///   - destination: the name of the service.
@@ -40,17 +40,17 @@ extension Bus {
         return try Self.taken(made, "make call", member)
     }
 
-    /// Queues a message. No reply is asked for.
+    /// Queues a message without requesting a reply.
     public func send(_ message: borrowing Message) throws(BusFailure) {
         try check(sd_bus_send(pointer, message.pointer, nil), "send", message.subject)
     }
 
-    /// Calls a method and waits for its reply, while other messages queue up.
+    /// Calls a method and waits for its reply. Other messages queue up meanwhile.
     ///
     /// - Parameters:
     ///   - message: from `newCall`.
     ///   - timeout: in microseconds; 0 for libsystemd's default of 25 s.
-    /// - Throws: a failure that carries name and message when the peer answered with an error.
+    /// - Throws: a failure that carries name and message if the peer answered with an error.
     public func call(_ message: borrowing Message, timeout: UInt64 = 0) throws(BusFailure) -> Message {
         var reply: OpaquePointer?
         var error = sd_bus_error()
@@ -62,14 +62,14 @@ extension Bus {
         return try Self.taken(reply, "call", message.subject)
     }
 
-    /// Calls a method and goes on.
+    /// Calls a method without waiting for its reply.
     ///
     /// - Parameters:
     ///   - message: from `newCall`.
     ///   - timeout: in microseconds; 0 for libsystemd's default of 25 s.
-    ///   - handler: gets the reply, or an error: the peer's, or libsystemd's when the time is up, the peer left
+    ///   - handler: receives the reply, or an error: the peer's, or libsystemd's if the call times out, the peer leaves
     ///     or the connection is lost. Called once.
-    /// - Returns: the call under way; letting it go or cancelling it means not to hear the reply.
+    /// - Returns: the pending call. If it is released or cancelled, the reply is not delivered.
     public func callAsync(
         _ message: borrowing Message, timeout: UInt64 = 0, handler: @escaping (borrowing Message) -> Void
     ) throws(BusFailure) -> Slot {
@@ -79,15 +79,15 @@ extension Bus {
         }
     }
 
-    /// Calls `handler` for each message that the rule lets through.
+    /// Calls `handler` for each message that matches a rule.
     ///
-    /// The bus is asked asynchronously; what it is sent before the rule is in force is not seen.
+    /// The bus is asked asynchronously. Messages that it routes before the rule is in force are missed.
     ///
     /// - Parameters:
     ///   - rule: a match rule, as in the D-Bus specification.
-    ///   - failed: called when the bus refuses the rule: nothing will be heard then.
-    ///   - handler: gets the message, with its arguments to read from the first.
-    /// - Returns: the match; it holds for as long as it is kept.
+    ///   - failed: called when the bus refuses the rule; no message is delivered then.
+    ///   - handler: receives the message, ready to be read from its first argument.
+    /// - Returns: the match; it is in force for as long as it is kept.
     public func match(
         _ rule: String, failed: @escaping (MethodError) -> Void,
         handler: @escaping (borrowing Message) -> Void
@@ -100,26 +100,26 @@ extension Bus {
 
     /// Calls `handler` for each message before anything else sees it.
     ///
-    /// - Parameter handler: gets the message, with its arguments to read from the first; returns whether it
-    ///   dealt with it, so that nothing else sees it.
-    /// - Returns: the filter; it holds for as long as it is kept.
+    /// - Parameter handler: receives the message, ready to be read from its first argument; returns whether it has
+    ///   handled the message, so that nothing else sees it.
+    /// - Returns: the filter; it is in force for as long as it is kept.
     public func addFilter(_ handler: @escaping (borrowing Message) -> Bool) throws(BusFailure) -> Slot {
         try Slot.make(owning: FilterContext((handler, isMonitor)), "add", "a filter") { slot, userdata in
             sd_bus_add_filter(pointer, &slot, handleFilter, userdata)
         }
     }
 
-    /// Has a message that came in dispatched once more, filters first, after all that has come since:
+    /// Dispatches an incoming message once more, filters first, after everything that has arrived since:
     /// sd_bus_enqueue_for_read(3).
     public func dispatchAgain(_ message: borrowing Message) throws(BusFailure) {
         try message.rewind()
         try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
     }
 
-    /// Keeps a call that no handler gets to see, to answer it later, once.
+    /// Keeps a call that no handler gets to see, to answer it once, later.
     public func deferred(_ call: borrowing Message) -> PendingCall { PendingCall(call.retained(), complain) }
 
-    /// Answers a call that no handler gets to see.
+    /// Answers a call that no handler gets to see with an error.
     public func refuse(_ call: borrowing Message, _ error: MethodError) { Answer.fail(call, error, complain) }
 
     static func taken(
@@ -130,7 +130,7 @@ extension Bus {
     }
 }
 
-/// Empty once it was called, so that what it captured does not wait for the slot to be let go.
+/// Emptied after the call, so that what the handler captured does not live until the slot is released.
 private typealias ReplyContext = Context<((borrowing Message) -> Void)?>
 private typealias MatchContext = Context<
     (handler: (borrowing Message) -> Void, failed: (MethodError) -> Void)
@@ -176,6 +176,6 @@ private func handleFilter(
     guard let message, let userdata else { return -EINVAL }
     let (handler, isMonitor) = FilterContext.at(userdata).value
     if handler(Message(retaining: message)) { return 1 }
-    // sd_bus_set_monitor(3) does not keep sd-bus from answering a call that nobody deals with.
+    // sd_bus_set_monitor(3) does not keep sd-bus from answering a call that no handler has handled.
     return isMonitor && sd_bus_message_is_method_call(message, nil, nil) > 0 ? 1 : 0
 }

@@ -2,22 +2,22 @@ import CSystemd
 import Glibc
 
 extension Bus {
-    /// Puts an interface on one object.
+    /// Adds an interface to one object.
     ///
-    /// - Returns: the slot; the interface is there for as long as it is kept.
+    /// - Returns: the slot; the interface exists for as long as it is kept.
     public func add(_ interface: Interface, at path: String) throws(BusFailure) -> Slot {
         try BoundInterface(interface, complain).slot(path) { slot, vtable, userdata in
             sd_bus_add_object_vtable(pointer, &slot, path, interface.name, vtable, userdata)
         }
     }
 
-    /// Puts an interface on all objects below a path that `find` knows.
+    /// Adds an interface to all objects below a path that `find` knows.
     ///
     /// - Parameters:
     ///   - interface: the interface; its handlers see the object's path.
     ///   - prefix: the path above the objects.
-    ///   - find: whether there is such an object, for the caller that `currentSender` names. An error thrown
-    ///     becomes the answer; in an enumeration (GetManagedObjects) it becomes the answer to that.
+    ///   - find: whether such an object exists, for the caller that `currentSender` names. A thrown error becomes the
+    ///     answer; in an enumeration (GetManagedObjects) it becomes the answer to the whole enumeration.
     public func addFallback(
         _ interface: Interface, under prefix: String,
         find: @escaping (_ path: String) throws(MethodError) -> Bool
@@ -28,18 +28,18 @@ extension Bus {
         }
     }
 
-    /// Puts org.freedesktop.DBus.ObjectManager on a path.
+    /// Adds org.freedesktop.DBus.ObjectManager to a path.
     public func addObjectManager(at path: String) throws(BusFailure) -> Slot {
         try Slot.make(owning: nil, "add an object manager", "at \(path)") { slot, _ in
             sd_bus_add_object_manager(pointer, &slot, path)
         }
     }
 
-    /// Names the objects below a path, for introspection and GetManagedObjects.
+    /// Lists the objects below a path, for introspection and GetManagedObjects.
     ///
     /// - Parameters:
     ///   - prefix: the path above the objects.
-    ///   - nodes: the full paths below the one given, which is `prefix` or below it, for the caller that
+    ///   - nodes: returns the full paths below the given one, which is `prefix` or a path below it, for the caller that
     ///     `currentSender` names.
     public func addNodes(
         under prefix: String, _ nodes: @escaping (_ path: String) -> [String]
@@ -52,7 +52,7 @@ extension Bus {
 
 private typealias NodesContext = Context<(String) -> [String]>
 
-/// Gives libsystemd an array of strings, both of which it frees with free(3).
+/// Gives libsystemd an array of strings. libsystemd frees the strings and the array with free(3).
 private func enumerateNodes(
     _ bus: OpaquePointer?, _ prefix: UnsafePointer<CChar>?, _ userdata: UnsafeMutableRawPointer?,
     _ result: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?>?,

@@ -1,18 +1,18 @@
 import Glibc
 
 extension Bus {
-    /// The bus itself: where it is called, and who sends what it says.
+    /// The bus itself: the destination of calls to it, and the sender of its signals.
     public static let driver = "org.freedesktop.DBus"
 
-    /// Makes a call of the bus itself.
+    /// Creates a call to the bus itself.
     public func newDriverCall(_ member: String) throws(BusFailure) -> Message {
         try newCall(
             destination: Self.driver, path: "/org/freedesktop/DBus", interface: Self.driver, member: member)
     }
 
-    /// Makes the call after which a bus that was opened with `isMonitor` is shown others' messages.
+    /// Creates the call after which a bus that was opened with `isMonitor` receives the messages of others.
     ///
-    /// - Parameter rules: match rules for what is shown; none: everything.
+    /// - Parameter rules: match rules for the messages to receive; none: all messages.
     public func newMonitorCall(_ rules: [String]) throws(BusFailure) -> Message {
         let message = try newCall(
             destination: Self.driver, path: "/org/freedesktop/DBus",
@@ -22,12 +22,12 @@ extension Bus {
         return message
     }
 
-    /// Asks for a well-known name, and goes on: as `requestName(_:)`.
+    /// Requests a well-known name without waiting; otherwise like `requestName(_:)`.
     ///
     /// - Parameters:
-    ///   - name: well-known.
-    ///   - answered: gets nil once the name is ours, or why it is not.
-    /// - Returns: the question; without it there is no answer.
+    ///   - name: the well-known name.
+    ///   - answered: receives nil once the name is ours, or why it is not.
+    /// - Returns: the pending request; if it is released, there is no answer.
     public func askName(
         _ name: String, answered: @escaping (BusFailure?) -> Void
     ) throws(BusFailure) -> Slot {
@@ -45,14 +45,14 @@ extension Bus {
         }
     }
 
-    /// Gives a well-known name back, and does not wait for it.
+    /// Releases a well-known name, and does not wait for that.
     public func dropName(_ name: String) throws(BusFailure) {
         let message = try newDriverCall("ReleaseName")
         try message.append(name)
         try send(message)
     }
 
-    /// The connection that has a name; nil: nobody has. A round trip to the bus.
+    /// The connection that owns a name; nil: no connection owns it. A round trip to the bus.
     public func owner(of name: String) throws(BusFailure) -> String? {
         let message = try newDriverCall("GetNameOwner")
         try message.append(name)
@@ -64,12 +64,12 @@ extension Bus {
         }
     }
 
-    /// Asks for the process of the connection that has a name.
+    /// Asks for the process of the connection that owns a name.
     ///
     /// - Parameters:
     ///   - name: unique or well-known.
-    ///   - answered: gets its pid; nil: nobody has the name, or the bus does not know the process.
-    /// - Returns: the question; without it there is no answer.
+    ///   - answered: receives its pid; nil: no connection owns the name, or the bus does not know the process.
+    /// - Returns: the pending request; if it is released, there is no answer.
     public func askProcess(
         of name: String, _ answered: @escaping (_ pid: Int32?) -> Void
     ) throws(BusFailure) -> Slot {
@@ -83,15 +83,16 @@ extension Bus {
 
     /// Calls `handler` when a name gets, changes or loses its owner.
     ///
-    /// Only the bus's own word is taken. A match rule does not keep out what anybody addresses to us directly under
-    /// the bus's interface: sd_bus_add_match(3) compares a sender's well-known name with no unique one.
+    /// Only messages from the bus itself count. A match rule does not exclude messages that another connection sends
+    /// directly to us under the bus's interface: sd_bus_add_match(3) cannot compare a sender's well-known name with a
+    /// unique one.
     ///
     /// - Parameters:
     ///   - name: unique or well-known; nil: every name.
-    ///   - onlyLost: only when nobody has it any more.
-    ///   - failed: called when the bus refuses to tell: nothing will be heard then.
-    ///   - handler: gets the name and the unique name of the connection that has it now; nil: nobody has.
-    /// - Returns: the watch; it holds for as long as it is kept.
+    ///   - onlyLost: only when no connection owns the name any more.
+    ///   - failed: called when the bus refuses the watch; nothing is reported then.
+    ///   - handler: receives the name and the unique name of its present owner; nil: no connection owns it.
+    /// - Returns: the watch; it is in force for as long as it is kept.
     public func watchOwner(
         of name: String? = nil, onlyLost: Bool = false, failed: @escaping (MethodError) -> Void,
         handler: @escaping (_ name: String, _ owner: String?) -> Void

@@ -3,7 +3,7 @@ import Glibc
 
 /// A connection to a message bus: sd-bus(3).
 ///
-/// It closes when it is let go; slots and messages that outlive it are harmless and do nothing more.
+/// It closes when it is released. Slots and messages that outlive it are harmless and have no further effect.
 public final class Bus {
     let pointer: OpaquePointer
     let complain: (String) -> Void
@@ -27,8 +27,8 @@ public final class Bus {
 
     /// Connects to the system bus, or to where DBUS_SYSTEM_BUS_ADDRESS says it is.
     ///
-    /// - Parameter complain: gets, as a line for a log, what no caller can be told: a handler that does not answer, or
-    ///   fails after its answer, and an answer that cannot be written or sent.
+    /// - Parameter complain: receives, as a line for a log, what cannot be reported to a caller: a handler that does
+    ///   not answer, or fails after its answer, and an answer that cannot be written or sent.
     public static func system(complain: @escaping (String) -> Void = { _ in }) throws(BusFailure) -> Bus {
         var bus: OpaquePointer?
         try check(sd_bus_open_system_with_description(&bus, "system"), "open", "the system bus")
@@ -39,8 +39,8 @@ public final class Bus {
     /// Connects to the bus at a D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
     ///
     /// - Parameters:
-    ///   - isMonitor: it is about to call BecomeMonitor (D-Bus specification). A filter sees all that comes, and no call is
-    ///     answered: a bus disconnects a monitor that sends anything.
+    ///   - isMonitor: it is about to call BecomeMonitor (D-Bus specification). A filter sees every incoming message,
+    ///     and no call is answered: a bus disconnects a monitor that sends anything.
     ///   - complain: as for `system(complain:)`.
     public static func open(
         address: String, isMonitor: Bool = false, complain: @escaping (String) -> Void = { _ in }
@@ -56,52 +56,52 @@ public final class Bus {
         return bus
     }
 
-    /// Has the loop send, receive and dispatch for this bus. The bus keeps the loop.
+    /// Lets the loop send, receive and dispatch for this bus. The bus keeps a reference to the loop.
     public func attach(to loop: EventLoop) throws(BusFailure) {
         try check(
             sd_bus_attach_event(pointer, loop.pointer, Int32(SD_EVENT_PRIORITY_NORMAL)), "attach",
             "the bus to the event loop")
     }
 
-    /// For a bus that is attached to no loop: can be read when there is something to `process()`. The connection's own,
-    /// and negative when that is lost.
+    /// For a bus that is attached to no loop: readable when there is something to `process()`. This is the connection's
+    /// own descriptor; it is negative if the connection is lost.
     ///
-    /// What is sent while the socket takes no more is not waited for by reading: sd_bus_get_events(3).
+    /// Messages that are queued because the socket is full do not make it readable: sd_bus_get_events(3).
     public var descriptor: Int32 { sd_bus_get_fd(pointer) }
 
-    /// For a bus that is attached to no loop: deals with one message that is there, without waiting.
+    /// For a bus that is attached to no loop: handles one pending message, without waiting.
     ///
-    /// - Returns: false when there was nothing.
+    /// - Returns: false if there was none.
     public func process() throws(BusFailure) -> Bool {
         try check(sd_bus_process(pointer, nil), "process", "the bus") > 0
     }
 
-    /// Whether messages were read that are not dispatched yet: what a call that waited for its answer found before that
-    /// (sd_bus_get_n_queued_read(3)), and what is dispatched again.
+    /// Whether messages have been read but not dispatched: those that a waiting call found before its reply
+    /// (sd_bus_get_n_queued_read(3)), and those that are dispatched again.
     public var hasQueued: Bool {
         var count: UInt64 = 0
         return sd_bus_get_n_queued_read(pointer, &count) >= 0 && count > 0
     }
 
-    /// Takes a well-known name, at once or not at all: it fails with EEXIST when another connection has it. A
-    /// round trip to the bus.
+    /// Requests a well-known name without queueing for it: fails with EEXIST if another connection owns it. A round
+    /// trip to the bus.
     public func requestName(_ name: String) throws(BusFailure) {
         try check(sd_bus_request_name(pointer, name, 0), "request the name", name)
     }
 
-    /// What tells this bus from any other, also from the next at its address: `GetId` of the bus driver.
+    /// Distinguishes this bus from any other, including the next one at the same address: `GetId` of the bus driver.
     ///
     /// - Parameter timeout: in microseconds; 0 for libsystemd's default of 25 s.
     public func id(timeout: UInt64 = 0) throws(BusFailure) -> String {
         try call(try newDriverCall("GetId"), timeout: timeout).readString()
     }
 
-    /// Gives a well-known name back. A round trip to the bus.
+    /// Releases a well-known name. A round trip to the bus.
     public func releaseName(_ name: String) throws(BusFailure) {
         try check(sd_bus_release_name(pointer, name), "release the name", name)
     }
 
-    /// The name the bus gave this connection, such as `:1.7`. Waits until the bus has given it; empty when the
+    /// The name that the bus gave this connection, such as `:1.7`. Waits until the bus has given it; empty if the
     /// connection is gone.
     public var uniqueName: String {
         var name: UnsafePointer<CChar>?
@@ -109,10 +109,10 @@ public final class Bus {
         return String(cString: name)
     }
 
-    /// Whether the connection is up, or coming up.
+    /// Whether the connection is open, or being opened.
     public var isOpen: Bool { sd_bus_is_open(pointer) > 0 }
 
-    /// The sender of the message being dispatched; none outside of a handler.
+    /// The sender of the message that is being dispatched; nil outside of a handler.
     public var currentSender: String? {
         guard let message = sd_bus_get_current_message(pointer) else { return nil }
         return sd_bus_message_get_sender(message).map { String(cString: $0) }
@@ -126,11 +126,11 @@ public final class Bus {
             type='signal',sender='org.freedesktop.DBus.Local',path='/org/freedesktop/DBus/Local',\
             interface='org.freedesktop.DBus.Local',member='Disconnected'
             """,
-            // libsystemd tells of it by itself: no bus is asked, and none refuses.
+            // libsystemd generates this signal itself: no bus is asked, so none refuses.
             failed: { _ in }, handler: { _ in handler() })
     }
 
-    /// How many messages wait until the bus takes them.
+    /// How many messages wait for the bus to accept them.
     public var queuedMessages: UInt64 {
         var count: UInt64 = 0
         return sd_bus_get_n_queued_write(pointer, &count) >= 0 ? count : 0
@@ -141,7 +141,7 @@ public final class Bus {
         try check(sd_bus_flush(pointer), "flush", "the bus")
     }
 
-    /// Closes the connection without waiting; what is queued is lost.
+    /// Closes the connection without waiting; queued messages are lost.
     public func close() {
         sd_bus_close(pointer)
     }

@@ -1,7 +1,7 @@
 import CSystemd
 import Glibc
 
-/// A failure of libsystemd, of the system below it, or of the peer that was asked.
+/// A failure of libsystemd, of the system below it, or of the peer that was called.
 public struct BusFailure: Error, Equatable, CustomStringConvertible {
     /// What was attempted, in words: `call`, `append s`, `open the system bus`.
     public let operation: String
@@ -9,11 +9,11 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
     public let subject: String
     /// The positive error number, as in errno(3).
     public let errno: Int32
-    /// The D-Bus error name, when a peer answered with an error.
+    /// The D-Bus error name, if a peer answered with an error.
     public let name: String?
-    /// The D-Bus error message, when a peer answered with an error.
+    /// The D-Bus error message, if a peer answered with an error.
     public let message: String?
-    /// Whether a message did not hold what the reader asked for: in a method handler, the caller's mistake.
+    /// Whether a message did not contain what the reader asked for. In a method handler, this is the caller's mistake.
     public let isArgument: Bool
 
     /// - Parameters:
@@ -22,7 +22,7 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
     ///   - errno: the positive error number.
     ///   - name: the D-Bus error name of a peer's answer.
     ///   - message: the D-Bus error message of a peer's answer.
-    ///   - isArgument: whether reading a message failed because of what the message holds.
+    ///   - isArgument: whether reading a message failed because of its content.
     public init(
         operation: String, subject: String, errno: Int32, name: String? = nil, message: String? = nil,
         isArgument: Bool = false
@@ -35,10 +35,10 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
         self.isArgument = isArgument
     }
 
-    /// Whether the bus answered that nobody has the name that was asked about.
+    /// Whether the bus answered that the name in question has no owner.
     public var isNobody: Bool { name == "org.freedesktop.DBus.Error.NameHasNoOwner" }
 
-    /// One line: operation, subject, and the peer's words or the system's.
+    /// One line: operation, subject, and the peer's message or the system's.
     public var description: String {
         if let name {
             return "\(operation) \(subject): \(name)" + (message.map { ": \($0)" } ?? "")
@@ -54,7 +54,7 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
 public struct MethodError: Error, Equatable, CustomStringConvertible {
     /// The D-Bus error name, such as `org.freedesktop.DBus.Error.InvalidArgs`.
     public let name: String
-    /// What was wrong, with the value that was, for a person.
+    /// What was wrong, including the offending value, for people.
     public let message: String
 
     /// - Parameters:
@@ -65,7 +65,7 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
         self.message = message
     }
 
-    /// Whether there was no answer in time, which sd_bus_call(3) waits 25 s for by itself.
+    /// Whether no answer came in time. By default sd_bus_call(3) waits 25 s.
     public var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
 
     /// `org.freedesktop.DBus.Error.InvalidArgs`: the caller's arguments are wrong.
@@ -73,7 +73,7 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
         MethodError("org.freedesktop.DBus.Error.InvalidArgs", message)
     }
 
-    /// `org.freedesktop.DBus.Error.Failed`: we are at fault.
+    /// `org.freedesktop.DBus.Error.Failed`: the fault is ours.
     public static func failed(_ message: String) -> MethodError {
         MethodError("org.freedesktop.DBus.Error.Failed", message)
     }
@@ -81,8 +81,8 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
     /// Name and message in one line.
     public var description: String { "\(name): \(message)" }
 
-    /// What a caller is told of a failure in a handler: unreadable arguments are the caller's
-    /// (`InvalidArgs`), a peer's error is passed on, anything else is ours (`Failed`).
+    /// The error that a caller gets for a failure in a handler: unreadable arguments are the caller's mistake
+    /// (`InvalidArgs`), a peer's error is passed on, anything else is our fault (`Failed`).
     public init(_ failure: BusFailure) {
         if failure.isArgument {
             self = .invalidArgs("\(failure.subject): \(failure.message ?? failure.operation)")
@@ -94,7 +94,7 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// Throws when `result`, a return value of libsystemd, is a negative error number.
+/// Throws if `result`, a return value of libsystemd, is a negative error number.
 @discardableResult
 func check(
     _ result: Int32, _ operation: @autoclosure () -> String, _ subject: @autoclosure () -> String
@@ -104,8 +104,8 @@ func check(
 }
 
 extension BusFailure {
-    /// What a closure threw, as a failure that passes through `Message`: a failure as it is, a method's error
-    /// with its name and message.
+    /// What a closure threw, as a failure that passes through `Message`: a failure unchanged, a method's error with its
+    /// name and message.
     init(_ error: any Error, from operation: String, to subject: String) {
         switch error {
         case let failure as BusFailure:
@@ -118,7 +118,7 @@ extension BusFailure {
         }
     }
 
-    /// The failure that `error` describes, or the bare error number when it is empty.
+    /// The failure that `error` describes, or the bare error number if `error` is empty.
     init(operation: String, subject: String, result: Int32, error: sd_bus_error) {
         self.init(
             operation: operation, subject: subject, errno: -result,

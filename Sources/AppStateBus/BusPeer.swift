@@ -1,7 +1,7 @@
-/// A service on the bus: the one place that knows who has its name, so that nobody else's signals are taken for its
-/// own.
+/// A service on the bus. This is the only place that knows who owns its name, so that no other connection's signals are
+/// taken for its own.
 ///
-/// Nothing waits for it: it may be away, come back, or never answer.
+/// Nothing waits for the service: it may be away, come back, or never answer.
 public final class BusPeer {
     /// Its well-known name.
     public let name: String
@@ -10,22 +10,22 @@ public final class BusPeer {
     private var slots: [Slot] = []
     private var question: Slot?
     private var ownerHandlers: [() -> Void] = []
-    /// The connection that has the name; nil: nobody has it, or it is not known yet.
+    /// The connection that owns the name; nil: no connection owns it, or the owner is not known yet.
     public private(set) var owner: String?
 
-    /// - Parameter failed: called when the bus does not tell of it.
+    /// - Parameter failed: called when the bus does not report the owner or the signals.
     public init(_ name: String, bus: Bus, failed: @escaping (MethodError) -> Void) {
         self.name = name
         self.bus = bus
         self.failed = failed
     }
 
-    /// Watches the name, and asks who has it.
+    /// Watches the name, and asks who owns it.
     public func start() throws(BusFailure) {
         slots.append(
-            // A rule that the bus refuses would close the connection where nobody takes the error.
+            // If the bus refuses a rule and nothing takes the error, the connection is closed.
             try bus.watchOwner(of: name, failed: failed) { [weak self] _, owner in
-                // It is newer than the answer that is under way.
+                // This is newer than the answer that is on its way.
                 self?.question = nil
                 self?.owned(by: owner)
             })
@@ -42,11 +42,11 @@ public final class BusPeer {
         for handler in ownerHandlers { handler() }
     }
 
-    /// Calls `handler`, after those that were given before, when another connection has the name, or none; at first when it
-    /// is known who has it.
+    /// Calls `handler`, after the handlers that were added before it, when another connection owns the name or none
+    /// does, and for the first time when the owner is known.
     public func onOwnerChange(_ handler: @escaping () -> Void) { ownerHandlers.append(handler) }
 
-    /// Calls `handler` for its own signals of this kind.
+    /// Calls `handler` for the service's own signals of this kind.
     ///
     /// - Parameter rule: the rest of the match rule, after type and sender.
     public func onSignal(
@@ -54,18 +54,19 @@ public final class BusPeer {
     ) throws(BusFailure) {
         slots.append(
             try bus.match("type='signal',sender='\(name)',\(rule)", failed: failed) { [weak self] message in
-                // The rule decides what the bus sends on; anybody may address a signal to us directly.
+                // The rule decides what the bus forwards, but any connection can address a signal to us directly.
                 guard let self, let owner, message.sender == owner else { return }
                 handler(message)
             })
     }
 
-    /// Calls a method and goes on. Does not have the bus start the service: that would call off whoever stops it.
+    /// Calls a method without waiting. Does not let the bus start the service: that would cancel a stop of it in
+    /// progress.
     ///
     /// - Parameters:
-    ///   - argument: the only one, of type `s`; nil: there is none.
+    ///   - argument: the only argument, of type `s`; nil: there is none.
     ///   - timeout: in microseconds; 0 for libsystemd's default of 25 s.
-    ///   - handler: gets the reply, or an error after that time.
+    ///   - handler: receives the reply, or an error after that time.
     public func call(
         _ path: String, _ interface: String, _ member: String, _ argument: String? = nil, timeout: UInt64 = 0,
         handler: @escaping (borrowing Message) -> Void

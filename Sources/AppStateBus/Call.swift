@@ -1,15 +1,15 @@
 import CSystemd
 import Glibc
 
-/// One method call, lent to its handler. It must be answered with `reply`, `fail`, a thrown error, or later
+/// One method call, lent to its handler. The handler must answer it with `reply`, `fail` or a thrown error, or later
 /// through `deferred()`.
 public struct Call: ~Copyable {
-    /// The call itself, with its arguments to read.
+    /// The call itself, with its arguments to be read.
     public let message: Message
     private let answered: UnsafeMutablePointer<Bool>
     private let complain: (String) -> Void
 
-    /// - Parameter answered: where to note that the call was answered; outlives the call.
+    /// - Parameter answered: where to record that the call was answered; outlives the call.
     init(
         _ message: consuming Message, answered: UnsafeMutablePointer<Bool>,
         _ complain: @escaping (String) -> Void
@@ -26,8 +26,8 @@ public struct Call: ~Copyable {
     /// The method's name.
     public var member: String { message.member ?? "" }
 
-    /// Reads arguments: what does not read as asked is the caller's mistake, `InvalidArgs`. A `MethodError` from
-    /// `body` passes as it is.
+    /// Reads arguments. If they do not have the expected types, that is the caller's mistake, `InvalidArgs`. A
+    /// `MethodError` from `body` is passed on unchanged.
     public borrowing func read<Value, Failure: Error>(
         _ body: (borrowing Message) throws(Failure) -> Value
     ) throws(MethodError) -> Value {
@@ -43,8 +43,8 @@ public struct Call: ~Copyable {
         try reply { _ in }
     }
 
-    /// Answers with what `body` appends. Where that fails, or the reply cannot be sent, nothing is answered yet
-    /// and the error thrown is what to answer: a `MethodError` from `body` as it is, else `Failed`.
+    /// Answers with what `body` appends. If that fails, or the reply cannot be sent, the call is not answered yet, and
+    /// the error thrown is the one to answer with: a `MethodError` from `body` unchanged, otherwise `Failed`.
     public borrowing func reply<Failure: Error>(
         _ body: (borrowing Message) throws(Failure) -> Void
     ) throws(MethodError) {
@@ -62,15 +62,15 @@ public struct Call: ~Copyable {
         answered.pointee = true
     }
 
-    /// Keeps the call to answer it later, once.
+    /// Keeps the call, to answer it once, later.
     public borrowing func deferred() -> PendingCall {
         answered.pointee = true
         return PendingCall(message.retained(), complain)
     }
 }
 
-/// A method call that is answered after its handler returned. Let go without an answer, it answers `Failed`, so
-/// that the caller does not wait for nothing.
+/// A method call that is answered after its handler has returned. If it is released without an answer, it answers
+/// `Failed`, so that the caller does not wait in vain.
 public final class PendingCall {
     /// The call itself.
     public let message: Message
@@ -101,8 +101,8 @@ public final class PendingCall {
         reply { _ in }
     }
 
-    /// Answers with what `body` appends; where that fails the caller gets `Failed`. A caller that has left is
-    /// not a failure. A second answer is ignored.
+    /// Answers with what `body` appends; if that fails, the caller gets `Failed`. It is not a failure if the caller has
+    /// left. A second answer is ignored.
     public func reply<Failure: Error>(_ body: (borrowing Message) throws(Failure) -> Void) {
         guard !isAnswered else { return }
         isAnswered = true
@@ -113,10 +113,10 @@ public final class PendingCall {
         }
     }
 
-    /// A reply to fill over several turns of the loop, for `send(_:)`.
+    /// Creates a reply to fill in over several turns of the loop and pass to `send(_:)`.
     public func newReply() throws(BusFailure) -> Message { try Answer.newReply(to: message) }
 
-    /// Answers with what `newReply` gave. A caller that has left is not a failure. A second answer is ignored.
+    /// Answers with a reply from `newReply`. It is not a failure if the caller has left. A second answer is ignored.
     public func send(_ reply: borrowing Message) {
         guard !isAnswered else { return }
         isAnswered = true
@@ -167,7 +167,7 @@ enum Answer {
             sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
     }
 
-    /// A connection that is closing takes no answers, and nobody waits for one there.
+    /// A connection that is closing accepts no answers, and no caller waits for one there.
     static func fail(_ call: borrowing Message, _ error: MethodError, _ complain: (String) -> Void) {
         guard call.expectsReply else { return }
         let result = error.name.withCString { name in
@@ -185,7 +185,7 @@ enum Answer {
         errno == ENOTCONN || errno == ECONNRESET
     }
 
-    /// The error to answer for whatever a handler threw.
+    /// The error to answer with for whatever a handler threw.
     static func error(for failure: any Error) -> MethodError {
         switch failure {
         case let error as MethodError: error

@@ -1,14 +1,14 @@
 import Glibc
 
-/// Who a connection belongs to, as the bus learned from the kernel when it connected.
+/// Who a connection belongs to, as the bus learned it from the kernel when the connection was made.
 public struct Credentials: ~Copyable {
     /// The user.
     public let uid: UInt32
     /// The process, by its number in the bus's PID namespace. It may have ended since.
     public let pid: Int32
-    /// The label of the Linux security module, where there is one.
+    /// The label of the Linux security module, if there is one.
     public let securityLabel: String?
-    /// A pidfd of the process, where the bus gives one (dbus 1.15.8 and later); closed with the credentials.
+    /// A pidfd of the process, if the bus provides one (dbus 1.15.8 and later); closed with the credentials.
     public private(set) var pidDescriptor: Int32?
 
     deinit {
@@ -17,7 +17,7 @@ public struct Credentials: ~Copyable {
         }
     }
 
-    /// The pidfd, which is the caller's to close from then on.
+    /// Takes the pidfd. The caller must close it.
     public mutating func takePidDescriptor() -> Int32? {
         defer { pidDescriptor = nil }
         return pidDescriptor
@@ -25,12 +25,12 @@ public struct Credentials: ~Copyable {
 }
 
 extension Bus {
-    /// Asks the bus who a connection belongs to: GetConnectionCredentials. A round trip to the bus driver,
-    /// which answers at once; nothing is read from /proc.
+    /// Asks the bus who a connection belongs to: GetConnectionCredentials. A round trip to the bus driver, which
+    /// answers at once; nothing is read from /proc.
     ///
     /// - Parameter connection: a unique name, or a well-known one.
-    /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` when it has left; ENODATA when the bus does not
-    ///   know user or process.
+    /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` if it has left; ENODATA if the bus does not know the user
+    ///   or the process.
     public func credentials(of connection: String) throws(BusFailure) -> Credentials {
         try Credentials(reading: try call(newCredentialsCall(of: connection)), of: connection)
     }
@@ -41,13 +41,13 @@ extension Bus {
         return request
     }
 
-    /// Asks the bus who a connection belongs to, and goes on: as `credentials(of:)`.
+    /// Asks the bus who a connection belongs to, without waiting; otherwise like `credentials(of:)`.
     ///
     /// - Parameters:
     ///   - connection: a unique name, or a well-known one.
-    ///   - found: gets the credentials, and may take the pidfd.
-    ///   - failed: gets why there are none: what `credentials(of:)` throws, or that no answer came.
-    /// - Returns: the question; without it there is no answer.
+    ///   - found: receives the credentials, and may take the pidfd.
+    ///   - failed: receives why there are none: what `credentials(of:)` throws, or that no answer came.
+    /// - Returns: the pending request; if it is released, there is no answer.
     public func askCredentials(
         of connection: String, found: @escaping (inout Credentials) -> Void,
         failed: @escaping (BusFailure) -> Void
@@ -72,7 +72,7 @@ extension Credentials {
         var user: UInt32?
         var process: UInt32?
         var label: String?
-        // Owned from here, so that a failure further on closes it.
+        // Owned from here on, so that a later failure closes the pidfd.
         var descriptor = Credentials(uid: 0, pid: 0, securityLabel: nil, pidDescriptor: nil)
         guard try reply.enter(.array, "{sv}") else { throw reply.mismatch("a{sv}", 0) }
         while try reply.enter(.dictEntry, "sv") {
@@ -116,13 +116,13 @@ extension Credentials {
 }
 
 extension Bus {
-    /// Asks for the process of the connection that has a name, and a descriptor that holds it.
+    /// Asks for the process of the connection that owns a name, and for a descriptor that pins it.
     ///
     /// - Parameters:
     ///   - name: unique or well-known.
-    ///   - answered: gets its pid, and the pidfd where the bus gives one, which is the taker's to close; nil: nobody has
-    ///     the name, or the bus does not know the process.
-    /// - Returns: the question; without it there is no answer.
+    ///   - answered: receives its pid, and the pidfd if the bus provides one, which the receiver must close; nil: no
+    ///     connection owns the name, or the bus does not know the process.
+    /// - Returns: the pending request; if it is released, there is no answer.
     public func askHeldProcess(
         of name: String, _ answered: @escaping (_ process: (pid: Int32, descriptor: Int32?)?) -> Void
     ) throws(BusFailure) -> Slot {

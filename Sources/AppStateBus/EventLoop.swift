@@ -5,23 +5,23 @@ import Glibc
 public final class EventLoop {
     let pointer: OpaquePointer
 
-    /// An event that kept the others waiting for longer than `longest`: for how long, in microseconds, and whose it was,
-    /// the file that made the source, or the bus.
+    /// Called for an event that kept the others waiting for longer than `longest`: how long it took, in microseconds,
+    /// and whose it was, which is the file that created the source, or the bus.
     public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
-    /// Called after each event, with the microseconds that it took.
+    /// Called after each event, with the time that it took in microseconds.
     public var dispatched: ((_ microseconds: UInt64) -> Void)?
-    /// Called after each event, in turn, again and again for a moment: each for as long as it answers that it has dealt
-    /// with something more.
+    /// Called in turn after each event, repeatedly for a short time. Each is called again for as long as it answers
+    /// that it has handled something more.
     public var more: [() -> Bool] = []
-    /// How long, in microseconds.
+    /// That time, in microseconds.
     private static let longestSequel: UInt64 = 300
-    /// So long may one event take, in microseconds, before `overran` is called.
+    /// How long one event may take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
     private var isEnding = false
-    /// Whose event is dispatched; nil: the bus's.
+    /// Whose event is being dispatched; nil: the bus's.
     fileprivate var place: StaticString?
 
-    /// A new loop, not the thread's default one.
+    /// Creates a new loop, not the thread's default one.
     public init() throws(BusFailure) {
         var event: OpaquePointer?
         try check(sd_event_new(&event), "make", "an event loop")
@@ -35,7 +35,7 @@ public final class EventLoop {
         sd_event_unref(pointer)
     }
 
-    /// Dispatches events until `exit(code:)` and gives its code. A loop runs once.
+    /// Dispatches events until `exit(code:)` and returns its code. A loop runs once.
     public func run() throws(BusFailure) -> Int32 {
         while sd_event_get_state(pointer) != Int32(SD_EVENT_FINISHED) { try turn(timeout: UInt64.max) }
         var code: Int32 = 0
@@ -43,7 +43,7 @@ public final class EventLoop {
         return code
     }
 
-    /// As sd_event_run(3), with a look at the clock after the event.
+    /// Like sd_event_run(3), but reads the clock after the event.
     @discardableResult
     private func turn(timeout: UInt64) throws(BusFailure) -> Bool {
         var result = sd_event_prepare(pointer)
@@ -53,7 +53,7 @@ public final class EventLoop {
         var begin = now
         try check(sd_event_dispatch(pointer), "run", "the event loop")
         let first = note(since: begin)
-        // Each turn of the loop costs more system calls than a message takes.
+        // `more` runs here because each turn of the loop costs more system calls than a message takes.
         var busy = isEnding ? [] : more
         while !busy.isEmpty {
             for index in busy.indices.reversed() {
@@ -68,7 +68,7 @@ public final class EventLoop {
         return true
     }
 
-    /// Tells how long an event took.
+    /// Reports how long an event took.
     ///
     /// - Returns: when it ended.
     @discardableResult
@@ -88,7 +88,7 @@ public final class EventLoop {
 
     /// Waits for one event and dispatches it.
     ///
-    /// - Parameter timeout: how long to wait, in microseconds; `nil` for ever, 0 not at all.
+    /// - Parameter timeout: how long to wait, in microseconds; `nil`: forever; 0: not at all.
     /// - Returns: whether something was dispatched.
     @discardableResult
     public func runOnce(timeout: UInt64?) throws(BusFailure) -> Bool {
@@ -98,13 +98,13 @@ public final class EventLoop {
     // MARK: Inside another loop
 
     /// For a loop that runs inside another one: readable when `dispatchPending()` has something to do, provided that
-    /// `arm()` was called since.
+    /// `arm()` was called after the last use of this loop.
     public var descriptor: Int32 { sd_event_get_fd(pointer) }
 
     /// Dispatches what is due, without waiting, and arms the descriptor again.
     ///
-    /// - Parameter limit: so many events at the most, that the loop around it comes to its own.
-    /// - Returns: whether something is left that the descriptor does not tell of.
+    /// - Parameter limit: the most events to dispatch, so that the loop around it gets its turn.
+    /// - Returns: whether something is left that the descriptor does not report.
     public func dispatchPending(limit: Int) throws(BusFailure) -> Bool {
         var left = limit
         while left > 0 {
@@ -115,16 +115,16 @@ public final class EventLoop {
         return try arm()
     }
 
-    /// Has the descriptor tell of all that was asked of this loop and its buses since.
+    /// Makes the descriptor report everything that was requested of this loop and its buses since the last call.
     ///
-    /// - Returns: whether something is due that the descriptor does not tell of.
+    /// - Returns: whether something is due that the descriptor does not report.
     public func arm() throws(BusFailure) -> Bool {
         guard sd_event_get_state(pointer) != Int32(SD_EVENT_RUNNING) else { return false }
         if try isDue() { return true }
         return try check(sd_event_prepare(pointer), "prepare", "the event loop") > 0
     }
 
-    /// Leaves the loop pending, or as it was made.
+    /// Leaves the loop either pending or in its initial state.
     private func isDue() throws(BusFailure) -> Bool {
         var result: Int32
         switch UInt32(sd_event_get_state(pointer)) {
@@ -137,13 +137,13 @@ public final class EventLoop {
         return try check(result, "wait", "the event loop") > 0
     }
 
-    /// Ends `run()` after the present handler.
+    /// Ends `run()` after the current handler.
     public func exit(code: Int32) {
         isEnding = true
         sd_event_exit(pointer, code)
     }
 
-    /// When the present turn of the loop woke up, CLOCK_MONOTONIC, in microseconds.
+    /// When the current turn of the loop woke up, CLOCK_MONOTONIC, in microseconds.
     public var now: UInt64 {
         var usec: UInt64 = 0
         sd_event_now(pointer, CLOCK_MONOTONIC, &usec)
@@ -152,14 +152,14 @@ public final class EventLoop {
 
     /// Calls `handler` whenever `descriptor` is ready.
     ///
-    /// The descriptor stays the caller's and must stay open until the source is cancelled: epoll(7) may go on
-    /// reporting what was closed before, which libsystemd takes for a broken program and aborts.
+    /// The caller keeps the descriptor and must leave it open until the source is cancelled. epoll(7) may go on
+    /// reporting a descriptor that was closed before; libsystemd takes that for a broken program and aborts.
     ///
     /// - Parameters:
     ///   - descriptor: a descriptor that epoll(7) accepts.
     ///   - readiness: what to wait for; errors and hang-ups are reported in any case.
-    ///   - place: who is said to have kept the others waiting (`overran`).
-    ///   - handler: gets what was found.
+    ///   - place: the name under which `overran` reports that the handler kept the others waiting.
+    ///   - handler: receives the readiness that was found.
     /// - Returns: the source; it watches for as long as it is kept.
     public func watch(
         _ descriptor: Int32, for readiness: Readiness = .readable, in place: StaticString = #fileID,
@@ -174,11 +174,11 @@ public final class EventLoop {
         }
     }
 
-    /// A timer that is not armed. It fires within a microsecond of its time, as the kernel allows. Of several that
-    /// come due before the loop turns, any may be first.
+    /// Creates a timer that is not armed. It fires within a microsecond of its time, as the kernel allows. If several
+    /// become due before the loop turns, any of them may be first.
     ///
     /// - Parameters:
-    ///   - place: who is said to have kept the others waiting (`overran`).
+    ///   - place: the name under which `overran` reports that the handler kept the others waiting.
     ///   - handler: called once for each time the timer was armed and came due.
     public func timer(
         in place: StaticString = #fileID, _ handler: @escaping () -> Void
@@ -196,8 +196,8 @@ public final class EventLoop {
         return timer
     }
 
-    /// Calls `handler` whenever the signal arrives. The signal is blocked first on the calling thread, as
-    /// signalfd(2) needs; call it before other threads are made.
+    /// Calls `handler` whenever the signal arrives. This first blocks the signal on the calling thread, as signalfd(2)
+    /// requires; call it before other threads are created.
     ///
     /// - Parameter signal: a signal number.
     public func onSignal(_ signal: Int32, _ handler: @escaping () -> Void) throws(BusFailure) -> Source {
@@ -211,7 +211,7 @@ public final class EventLoop {
         }
     }
 
-    /// Has the loop send WATCHDOG=1 in time, where the service manager asked for it: sd_event_set_watchdog(3).
+    /// Makes the loop send WATCHDOG=1 in time, if the service manager asked for it: sd_event_set_watchdog(3).
     public func watchdog(enabled: Bool) throws(BusFailure) {
         try check(sd_event_set_watchdog(pointer, enabled ? 1 : 0), "set", "the watchdog")
     }

@@ -2,19 +2,19 @@
 public struct Method {
     /// The member.
     public let name: String
-    /// Name and type of each argument.
+    /// The name and the type of each argument.
     public let arguments: [(name: String, type: String)]
-    /// Name and type of each result.
+    /// The name and the type of each result.
     public let results: [(name: String, type: String)]
     let handler: (borrowing Call) throws -> Void
 
     /// - Parameters:
     ///   - name: the member.
-    ///   - arguments: name and one complete type of each argument, for introspection; calls with another
-    ///     signature are answered with `InvalidArgs` and do not come here.
+    ///   - arguments: name and one complete type of each argument, for introspection; a call with another signature is
+    ///     answered with `InvalidArgs` and does not reach the handler.
     ///   - results: name and one complete type of each result.
-    ///   - handler: answers the call, keeps it with `deferred()`, or throws. A `MethodError` becomes the
-    ///     answer; a `BusFailure` becomes `InvalidArgs` when it comes from reading, else `Failed`.
+    ///   - handler: answers the call, keeps it with `deferred()`, or throws. A `MethodError` becomes the answer; a
+    ///     `BusFailure` becomes `InvalidArgs` if it comes from reading, otherwise `Failed`.
     public init(
         _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
         _ handler: @escaping (borrowing Call) throws -> Void
@@ -26,10 +26,9 @@ public struct Method {
     }
 }
 
-/// A property of an interface that can be read, not written.
+/// A property of an interface that can be read but not written.
 public struct Property {
-    /// What peers are told when the value changes: the annotation
-    /// org.freedesktop.DBus.Property.EmitsChangedSignal.
+    /// What peers are sent when the value changes: the annotation org.freedesktop.DBus.Property.EmitsChangedSignal.
     public enum Changes: Sendable {
         /// PropertiesChanged with the new value.
         case change
@@ -37,7 +36,7 @@ public struct Property {
         case invalidation
         /// The value never changes.
         case const
-        /// Nothing is said.
+        /// No signal is sent.
         case none
     }
 
@@ -45,16 +44,16 @@ public struct Property {
     public let name: String
     /// Its signature.
     public let type: String
-    /// What peers are told when it changes.
+    /// What peers are sent when it changes.
     public let changes: Changes
     let value: (borrowing Message, String) throws -> Void
 
     /// - Parameters:
     ///   - name: the property.
     ///   - type: its signature, one complete type.
-    ///   - changes: what peers are told when it changes.
-    ///   - value: appends the value, one complete type, to the message for the object at the path. A
-    ///     `MethodError` it throws becomes the answer.
+    ///   - changes: what peers are sent when it changes.
+    ///   - value: appends the value, one complete type, to the message for the object at the path. If it throws a
+    ///     `MethodError`, that becomes the answer.
     public init(
         _ name: String, _ type: String, emits changes: Changes = .none,
         _ value: @escaping (_ message: borrowing Message, _ path: String) throws -> Void
@@ -70,7 +69,7 @@ public struct Property {
 public struct Signal {
     /// The member.
     public let name: String
-    /// Name and type of each argument.
+    /// The name and the type of each argument.
     public let arguments: [(name: String, type: String)]
 
     /// - Parameters:
@@ -82,22 +81,22 @@ public struct Signal {
     }
 }
 
-/// A D-Bus interface and what it does. It can be put on any number of objects.
+/// A D-Bus interface and its handlers. It can be added to any number of objects.
 public final class Interface {
     /// The interface's name.
     public let name: String
-    /// What can be called.
+    /// The methods that can be called.
     public let methods: [Method]
-    /// What can be read.
+    /// The properties that can be read.
     public let properties: [Property]
-    /// What may be sent.
+    /// The signals that may be sent.
     public let signals: [Signal]
 
     /// - Parameters:
     ///   - name: the interface.
-    ///   - methods: what can be called.
-    ///   - properties: what can be read.
-    ///   - signals: what may be sent.
+    ///   - methods: the methods that can be called.
+    ///   - properties: the properties that can be read.
+    ///   - signals: the signals that may be sent.
     public init(
         _ name: String, methods: [Method] = [], properties: [Property] = [], signals: [Signal] = []
     ) {
@@ -109,13 +108,13 @@ public final class Interface {
 }
 
 extension Interface {
-    /// Appends name and value (`a{sv}`) of properties of one object, for the messages that the program composes
-    /// itself: PropertiesChanged, InterfacesAdded.
+    /// Appends name and value (`a{sv}`) of properties of one object, for messages that the program composes itself:
+    /// PropertiesChanged, InterfacesAdded.
     ///
     /// - Parameters:
     ///   - message: the message to append to.
     ///   - path: the object.
-    ///   - names: which properties, those it does not have are left out; `nil` for all.
+    ///   - names: which properties; those that the interface does not have are left out; `nil` for all.
     public func appendProperties(
         to message: borrowing Message, path: String, only names: [String]? = nil
     ) throws(MethodError) {

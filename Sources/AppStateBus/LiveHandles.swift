@@ -2,13 +2,12 @@ import Glibc
 
 /// How many references to libsystemd's objects this layer holds on the calling thread.
 ///
-/// A thread counts its own because everything of a bus stays on one thread; so the counts need no lock, and
-/// several threads with a bus each do not disturb one another. For tests: what a scenario took it must give
-/// back.
+/// Each thread counts its own, because everything of a bus stays on one thread. So the counts need no lock, and several
+/// threads with a bus each do not disturb one another. For tests: a scenario must give back what it took.
 package enum LiveHandles {
     package struct Counts: Equatable {
         package var messages = 0
-        /// Objects, matches, filters, calls under way, each until libsystemd frees it.
+        /// Objects, matches, filters and pending calls, each until libsystemd frees it.
         package var slots = 0
         /// Event sources, each until libsystemd frees it.
         package var sources = 0

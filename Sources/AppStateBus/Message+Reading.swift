@@ -67,7 +67,7 @@ extension Message {
         return numbers
     }
 
-    /// Reads `h`: a duplicate, closed on exec, that the caller owns.
+    /// Reads `h`. The result is a duplicate, closed on exec, that the caller owns.
     public borrowing func readDescriptor() throws(BusFailure) -> Int32 {
         let borrowed: Int32 = try read("h", -1)
         let owned = fcntl(borrowed, F_DUPFD_CLOEXEC, 3)
@@ -77,19 +77,19 @@ extension Message {
         return owned
     }
 
-    /// Enters a container; `exit()` leaves it, when all of it is read or skipped.
+    /// Enters a container; `exit()` leaves it once all of it has been read or skipped.
     ///
     /// - Parameters:
-    ///   - kind: which container.
+    ///   - kind: the kind of container.
     ///   - contents: its signature without the container itself.
-    /// - Returns: false at the end of the message, or of the container around it.
+    /// - Returns: false at the end of the message or of the enclosing container.
     public borrowing func enter(_ kind: Container, _ contents: String) throws(BusFailure) -> Bool {
         let result = sd_bus_message_enter_container(pointer, CChar(kind.rawValue), contents)
         guard result >= 0 else { throw mismatch(kind.signature(of: contents), result) }
         return result > 0
     }
 
-    /// Leaves the container entered last; all of it must have been read or skipped.
+    /// Leaves the container that was entered last; all of it must have been read or skipped.
     public borrowing func exit() throws(BusFailure) {
         let result = sd_bus_message_exit_container(pointer)
         guard result >= 0 else {
@@ -101,8 +101,8 @@ extension Message {
 
     /// Reads a container that must be there.
     ///
-    /// - Parameter body: reads all of the contents from this message. What it throws is passed on (a
-    ///   `MethodError` as the name and message of the failure).
+    /// - Parameter body: reads all of the contents from this message. What it throws is passed on (a `MethodError` as
+    ///   the name and message of the failure).
     public borrowing func withEntered<Value, Failure: Error>(
         _ kind: Container, _ contents: String, _ body: () throws(Failure) -> Value
     ) throws(BusFailure) -> Value {
@@ -117,10 +117,10 @@ extension Message {
         return value
     }
 
-    /// Whether the message, or the container entered last, has nothing more to read.
+    /// Whether nothing is left to read in the message, or in the container that was entered last.
     public var atEnd: Bool { sd_bus_message_at_end(pointer, 0) != 0 }
 
-    /// What comes next: its type, and for a container the signature of its contents. None at the end.
+    /// The next type, and for a container the signature of its contents. nil at the end.
     public borrowing func peek() throws(BusFailure) -> (type: Character, contents: String?)? {
         var type: CChar = 0
         var contents: UnsafePointer<CChar>?
@@ -151,7 +151,7 @@ extension Message {
         return value
     }
 
-    /// The failure of a read that gave `result`: 0 where nothing was left, else a negative error number.
+    /// The failure of a read that returned `result`: 0 if nothing was left, otherwise a negative error number.
     borrowing func mismatch(_ expected: String, _ result: Int32) -> BusFailure {
         var type: CChar = 0
         var contents: UnsafePointer<CChar>?

@@ -2,19 +2,20 @@ import CSystemd
 import Glibc
 
 extension Message {
-    /// Has the bus answer a call whose service does not run, instead of starting it: sd_bus_message_set_auto_start(3).
+    /// Makes the bus answer a call to a service that does not run, instead of starting it:
+    /// sd_bus_message_set_auto_start(3).
     public borrowing func forbidStart() throws(BusFailure) {
         try check(sd_bus_message_set_auto_start(pointer, 0), "forbid the start for", subject)
     }
 
-    /// Agrees that the service has somebody authenticate before it answers the call: the flag
+    /// Allows the service to ask a user to authenticate before it answers the call: the flag
     /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
     public borrowing func allowInteraction() throws(BusFailure) {
         try check(
             sd_bus_message_set_allow_interactive_authorization(pointer, 1), "allow interaction for", subject)
     }
 
-    /// Appends `s`. A string with a NUL inside is refused: D-Bus has none.
+    /// Appends `s`. A string that contains a NUL is refused, because D-Bus does not allow it.
     public borrowing func append(_ value: String) throws(BusFailure) {
         try append(text: value, type: "s")
     }
@@ -58,7 +59,7 @@ extension Message {
     /// Appends `d`.
     public borrowing func append(_ value: Double) throws(BusFailure) { try append(basic: value, type: "d") }
 
-    /// Appends `h`: a duplicate travels, the descriptor stays the caller's.
+    /// Appends `h`: a duplicate is sent, and the caller keeps the descriptor.
     public borrowing func append(descriptor value: Int32) throws(BusFailure) {
         try append(basic: value, type: "h")
     }
@@ -87,13 +88,13 @@ extension Message {
         try close()
     }
 
-    /// Appends a container and what `body` appends to it.
+    /// Appends a container with the contents that `body` appends.
     ///
     /// - Parameters:
-    ///   - kind: which container.
+    ///   - kind: the kind of container.
     ///   - contents: its signature without the container itself: `{sv}` for `a{sv}`, `su` for `(su)`.
-    ///   - body: appends the contents to this message. What it throws is passed on (a
-    ///     `MethodError` as the name and message of the failure); the message is not fit to be sent then.
+    ///   - body: appends the contents to this message. What it throws is passed on (a `MethodError` as the name and
+    ///     message of the failure); the message must not be sent then.
     public borrowing func withContainer<Failure: Error>(
         _ kind: Container, _ contents: String, _ body: () throws(Failure) -> Void
     ) throws(BusFailure) {
@@ -118,7 +119,7 @@ extension Message {
         try close()
     }
 
-    /// Opens a container that is filled over several turns of the loop, until `close()`. `withContainer` is for all else.
+    /// Opens a container that is filled over several turns of the loop, until `close()`. Otherwise use `withContainer`.
     public borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
         try check(
             sd_bus_message_open_container(pointer, CChar(kind.rawValue), contents),

@@ -1,10 +1,10 @@
 import CSystemd
 import Glibc
 
-/// A D-Bus message: owns one reference to it.
+/// A D-Bus message. Owns one reference to it.
 ///
-/// Writing appends to a message that was made here and not sent yet; reading goes through one that came in,
-/// from its first argument on. See sd_bus_message_append(3) and sd_bus_message_read(3).
+/// Writing appends to a message that was created here and not yet sent. Reading goes through a received message,
+/// beginning with its first argument. See sd_bus_message_append(3) and sd_bus_message_read(3).
 public struct Message: ~Copyable {
     let pointer: OpaquePointer
 
@@ -14,7 +14,7 @@ public struct Message: ~Copyable {
         LiveHandles.counts.pointee.messages += 1
     }
 
-    /// Adds a reference to a message that libsystemd lends for the length of a callback.
+    /// Adds a reference to a message that libsystemd lends for the duration of a callback.
     init(retaining pointer: OpaquePointer) {
         self.init(owning: sd_bus_message_ref(pointer))
     }
@@ -29,19 +29,19 @@ public struct Message: ~Copyable {
         Message(retaining: pointer)
     }
 
-    /// The member: a method's or a signal's name.
+    /// The member: the name of a method or a signal.
     public var member: String? { text(sd_bus_message_get_member(pointer)) }
     /// The interface.
     public var interface: String? { text(sd_bus_message_get_interface(pointer)) }
     /// The object path.
     public var path: String? { text(sd_bus_message_get_path(pointer)) }
-    /// The unique name of the connection that sent it; set by the bus, cannot be forged.
+    /// The unique name of the connection that sent it. The bus sets it, so it cannot be forged.
     public var sender: String? { text(sd_bus_message_get_sender(pointer)) }
-    /// The connection or name it is addressed to; none for a broadcast.
+    /// The connection or name it is addressed to; nil for a broadcast.
     public var destination: String? { text(sd_bus_message_get_destination(pointer)) }
     /// The signature of all arguments.
     public var signature: String { text(sd_bus_message_get_signature(pointer, 1)) ?? "" }
-    /// The sender's number of this message; none before it is sent.
+    /// The number that the sender gave this message; nil before it is sent.
     public var serial: UInt64? {
         var value: UInt64 = 0
         return sd_bus_message_get_cookie(pointer, &value) >= 0 ? value : nil
@@ -55,19 +55,19 @@ public struct Message: ~Copyable {
     /// Whether the sender of this call waits for an answer.
     public var expectsReply: Bool { sd_bus_message_get_expect_reply(pointer) > 0 }
 
-    /// Whether the sender of this call agrees to wait until somebody has authenticated: the flag
+    /// Whether the sender of this call agrees to wait until a user has authenticated: the flag
     /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
     public var allowsInteraction: Bool {
         sd_bus_message_get_allow_interactive_authorization(pointer) > 0
     }
 
-    /// The error that answers a call; none for any other message.
+    /// The error that answers a call; nil for any other message.
     public var error: MethodError? {
         guard isError, let error = sd_bus_message_get_error(pointer)?.pointee else { return nil }
         return MethodError(text(error.name) ?? "", text(error.message) ?? "")
     }
 
-    /// Whether the other is a reference to this very message.
+    /// Whether the other is a reference to the same message.
     public borrowing func isSame(as other: borrowing Message) -> Bool { pointer == other.pointer }
 
     /// Begins reading from the first argument again.
@@ -75,20 +75,20 @@ public struct Message: ~Copyable {
         try check(sd_bus_message_rewind(pointer, 1), "rewind", subject)
     }
 
-    /// Whether it is for an object whose path has more than so many bytes; nothing is made of the path.
+    /// Whether it is for an object whose path is longer than this many bytes. The path itself is not copied.
     public borrowing func hasPath(longerThan limit: Int) -> Bool {
         sd_bus_message_get_path(pointer).map { strnlen($0, limit + 1) > limit } ?? false
     }
 
-    /// How many bytes the arguments are, about as they lie on the wire; nil: more than `limit`, or the message cannot be
-    /// walked over.
+    /// The size of the arguments in bytes, roughly as on the wire; nil: it exceeds `limit`, or the message cannot be
+    /// traversed.
     public borrowing func size(atMost limit: Int) -> Int? {
         var left = limit
         let result = csystemd_message_weigh(pointer, &left)
         return sd_bus_message_rewind(pointer, 1) < 0 || result != 0 ? nil : limit - left
     }
 
-    /// What failures name: the member, or what kind of message it is.
+    /// How failures name it: the member, or else the kind of message.
     var subject: String {
         member ?? (isError ? "an error" : "a reply")
     }
@@ -102,9 +102,9 @@ public struct Message: ~Copyable {
 public enum Container: UInt8, Sendable {
     /// `a`: any number of one type.
     case array = 0x61
-    /// `v`: one value with its type.
+    /// `v`: one value together with its type.
     case variant = 0x76
-    /// `()`: a fixed row of types.
+    /// `()`: a fixed sequence of types.
     case `struct` = 0x72
     /// `{}`: key and value, inside an array.
     case dictEntry = 0x65

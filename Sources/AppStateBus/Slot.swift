@@ -1,14 +1,14 @@
 import CSystemd
 
-/// Something that a bus was told to keep: an object, a match, a filter, a call under way. It ends with
-/// `cancel()` or when it is let go, also from within its own handler.
+/// Something that a bus keeps for us: an object, a match, a filter, a pending call. It ends with `cancel()` or when it
+/// is released, even from within its own handler.
 ///
-/// The slot keeps its handlers: one that holds on to the owner of its slot keeps both, until `cancel()`.
+/// The slot keeps its handlers. A handler that retains the owner of its slot keeps both alive until `cancel()`.
 public final class Slot {
     private var pointer: OpaquePointer?
 
-    /// Takes over the one reference to `pointer`, and has `destroy` called with its userdata when libsystemd
-    /// frees it, which is after the handler that removed it has returned.
+    /// Takes over the only reference to `pointer`. libsystemd calls `destroy` with its userdata when it frees the slot,
+    /// which is after the handler that removed it has returned.
     init(_ pointer: OpaquePointer, destroy: @escaping sd_bus_destroy_t) {
         self.pointer = pointer
         sd_bus_slot_set_destroy_callback(pointer, destroy)
@@ -19,14 +19,14 @@ public final class Slot {
         cancel()
     }
 
-    /// Takes it off the bus; its handler is not called again.
+    /// Removes it from the bus; its handler is not called again.
     public func cancel() {
         guard let pointer else { return }
         self.pointer = nil
         sd_bus_slot_unref(pointer)
     }
 
-    /// Makes a slot whose userdata is `context`, which it owns from then on.
+    /// Creates a slot whose userdata is `context`. The slot owns `context` from then on.
     static func make(
         owning context: AnyObject?, _ operation: String, _ subject: @autoclosure () -> String,
         _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
@@ -39,7 +39,7 @@ public final class Slot {
     }
 }
 
-/// What libsystemd has made, whose userdata is `context`. It is to let that go when it is freed itself.
+/// An object that libsystemd has created with `context` as its userdata. It must release `context` when it is freed.
 func made(
     owning context: AnyObject?, _ operation: String, _ subject: @autoclosure () -> String,
     _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
@@ -54,7 +54,7 @@ func made(
     return made
 }
 
-/// What a callback finds behind its userdata: libsystemd's object keeps it.
+/// What a callback finds behind its userdata. libsystemd's object keeps it alive.
 final class Context<Value> {
     var value: Value
 

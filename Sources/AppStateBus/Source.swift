@@ -21,10 +21,13 @@ public struct Readiness: OptionSet, Sendable {
     public static let error = Readiness(rawValue: 0x008)
     /// The other side is gone; always reported (EPOLLHUP).
     public static let hangUp = Readiness(rawValue: 0x010)
+    /// Only to be asked for, with others: the handler is called once for each arrival of data, not as long as there is
+    /// data (EPOLLET, sd_event_add_io(3)).
+    public static let edgeTriggered = Readiness(rawValue: 1 << 31)
 }
 
-/// A watch on a descriptor or a signal. It ends with `cancel()` or when it is let go, also from within its own
-/// handler. It keeps its handler: one that holds on to the owner of the source keeps both, until `cancel()`.
+/// A watch on a descriptor or a signal. It ends with `cancel()` or when it is released, even from within its own
+/// handler. It keeps its handler: a handler that retains the owner of the source keeps both alive until `cancel()`.
 public final class Source {
     fileprivate private(set) var pointer: OpaquePointer?
 
@@ -36,7 +39,7 @@ public final class Source {
         cancel()
     }
 
-    /// Calls the handler no more, or again. What becomes ready while it is off is reported once it is on.
+    /// Stops or resumes calling the handler. What becomes ready while it is off is reported once it is on.
     public func turn(on isOn: Bool) {
         guard let pointer else { return }
         sd_event_source_set_enabled(pointer, Int32(isOn ? SD_EVENT_ON : SD_EVENT_OFF))
@@ -50,7 +53,7 @@ public final class Source {
     }
 }
 
-/// A timer on CLOCK_MONOTONIC. It ends with `cancel()` or when it is let go, also from within its own handler.
+/// A timer on CLOCK_MONOTONIC. It ends with `cancel()` or when it is released, even from within its own handler.
 public final class Timer {
     private let source: Source
 
@@ -58,21 +61,21 @@ public final class Timer {
         self.source = source
     }
 
-    /// Has the handler called once, at the time given, or at once where that has passed. Replaces what it was
-    /// armed for.
+    /// Calls the handler once, at the given time, or at once if that has passed. Replaces the time for which it was
+    /// armed before.
     ///
     /// - Parameter time: CLOCK_MONOTONIC, in microseconds.
     public func arm(at time: UInt64) {
         guard let pointer = source.pointer else { return }
         let moved = sd_event_source_set_time(pointer, time)
         let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
-        // ESTALE: the loop has ended, and nothing comes due any more.
+        // ESTALE: the loop has ended, so nothing becomes due any more.
         precondition(
             (moved >= 0 && enabled >= 0) || moved == -ESTALE,
             "a timer of a living loop cannot refuse to be armed")
     }
 
-    /// Takes the appointment back; the timer can be armed again.
+    /// Cancels the pending call; the timer can be armed again.
     public func disarm() { source.turn(on: false) }
 
     /// Ends the timer for good.
@@ -82,8 +85,8 @@ public final class Timer {
 typealias SourceContext = Context<(Readiness) -> Void>
 
 extension Source {
-    /// Makes a source whose userdata is the handler's context, which it owns from then on: it is let go when libsystemd
-    /// frees the source, which is after the handler that removed it has returned.
+    /// Creates a source whose userdata is the handler's context. The source owns the context from then on: it is
+    /// released when libsystemd frees the source, which is after the handler that removed it has returned.
     static func make(
         _ operation: String, _ handler: @escaping (Readiness) -> Void,
         _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32

@@ -1,11 +1,11 @@
 extension Variant {
-    /// The deepest value that is appended to a message. The bus takes 64 containers, one in the other, counts an array,
-    /// its dictionary entry and the variant in it as three, and disconnects whoever sends more. The rest is for what a
-    /// message wraps around a value: seven in `a{oa{sa{sv}}}`.
+    /// The greatest depth of a value that may be appended to a message. The bus accepts 64 nested containers, counts an
+    /// array, its dictionary entry and the variant in it as three, and disconnects a sender that exceeds the limit. The
+    /// rest is for what a message wraps around a value: seven in `a{oa{sa{sv}}}`.
     public static let greatestDepth = 16
 
     /// How deep it is nested: 0 for a plain value. A dictionary, an array, a structure, and a variant directly inside
-    /// another are a level each.
+    /// another one each count as a level.
     public var depth: Int {
         switch self {
         case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64,
@@ -22,7 +22,7 @@ extension Variant {
         }
     }
 
-    /// How many values it holds, itself included.
+    /// How many values it contains, including itself.
     public var valueCount: Int {
         switch self {
         case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64,
@@ -36,7 +36,7 @@ extension Variant {
         }
     }
 
-    /// The elements of an array that is empty are as deep as their type says.
+    /// For an empty array, the depth of its elements follows from their type.
     private static func depth(ofSignature signature: String) -> Int {
         var (deepest, level, arrays) = (0, 0, 0)
         var enclosing: [Int] = []
@@ -46,7 +46,7 @@ extension Variant {
                 arrays += 1
                 continue
             case UInt8(ascii: "("), UInt8(ascii: "{"):
-                // A dictionary's entry is no level of its own.
+                // A dictionary's entry is not a level of its own.
                 enclosing.append(arrays + (byte == UInt8(ascii: "(") ? 1 : 0))
                 level += enclosing.last ?? 0
                 deepest = max(deepest, level)

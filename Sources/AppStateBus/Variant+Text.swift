@@ -1,12 +1,12 @@
 extension Variant {
-    /// The value as texts that `init(texts:)` reads again: its type's letter, then what is in it, one after the other.
-    /// nil for a descriptor, which no text can keep.
+    /// The value as texts that `init(texts:)` can read again: the letter of its type, then its contents, one after the
+    /// other. nil for a descriptor, which no text can represent.
     public var texts: [String]? {
         var texts: [String] = []
         return write(to: &texts) ? texts : nil
     }
 
-    /// Reads what `texts` gave, and leaves what follows it; nil for anything else.
+    /// Reads what `texts` returned, and leaves what follows it; nil for anything else.
     public init?(texts: inout ArraySlice<String>) {
         guard let value = Self.read(&texts, depth: 0) else { return nil }
         self = value
@@ -60,7 +60,7 @@ extension Variant {
         func number<Number: FixedWidthInteger>(_ texts: inout ArraySlice<String>) -> Number? {
             texts.popFirst().flatMap { Number($0) }
         }
-        // Each takes at least one text.
+        // Each element takes at least one text.
         func list<Element>(
             _ texts: inout ArraySlice<String>, _ read: (inout ArraySlice<String>) -> Element?
         ) -> [Element]? {
@@ -111,7 +111,7 @@ extension Variant {
 
     private static let digits = Array("0123456789abcdef".utf8)
 
-    // Clients choose how long these are: nothing is looked up or made for each byte.
+    // Clients choose how long these are, so nothing is looked up or allocated for each byte.
 
     private static func hexadecimal(_ bytes: [UInt8]) -> String {
         String(unsafeUninitializedCapacity: 2 * bytes.count) { text in

@@ -30,11 +30,11 @@ public indirect enum Variant: Equatable {
     case bytes([UInt8])
     /// `as`.
     case strings([String])
-    /// `a{sv}`; written in the order of the keys, and of two entries with one key the last is read.
+    /// `a{sv}`. Written in the order of the keys. If two entries have the same key, the last one is read.
     case dictionary([String: Variant])
-    /// A descriptor was here: it is never taken from inside a variant, nor written.
+    /// The place of a descriptor. Descriptors inside a variant are neither taken out nor written.
     case descriptor
-    /// Any other array: the signature of an element, and the elements.
+    /// Any other array: the signature of an element, then the elements.
     case array(String, [Variant])
     /// `(…)`, with at least one member.
     case structure([Variant])
@@ -71,7 +71,7 @@ public indirect enum Variant: Equatable {
 }
 
 extension Message {
-    /// Appends `v`. A descriptor inside is refused, and so is what is nested deeper than `Variant.greatestDepth`.
+    /// Appends `v`. Refuses a descriptor inside, and a value that is nested deeper than `Variant.greatestDepth`.
     public borrowing func append(_ value: Variant) throws(BusFailure) {
         guard value.depth <= Variant.greatestDepth else {
             throw BusFailure(
@@ -87,7 +87,7 @@ extension Message {
         try close()
     }
 
-    /// Reads `v`. A descriptor inside is left where it is and reported as `.descriptor`.
+    /// Reads `v`. A descriptor inside is left in the message and reported as `.descriptor`.
     public borrowing func readVariant() throws(BusFailure) -> Variant {
         guard case (type: "v", contents: let signature?)? = try peek() else { throw mismatch("v", 0) }
         guard try enter(.variant, signature) else { throw mismatch("v", 0) }
@@ -96,7 +96,7 @@ extension Message {
         return value
     }
 
-    /// Reads `a{sv}`, in the order it came, keys that come twice included.
+    /// Reads `a{sv}` in the order of the message, including keys that occur twice.
     public borrowing func readDictionary() throws(BusFailure) -> [(key: String, value: Variant)] {
         guard try enter(.array, "{sv}") else { throw mismatch("a{sv}", 0) }
         var entries: [(key: String, value: Variant)] = []

@@ -1,4 +1,4 @@
-/// A desktop entry's id, as `Register` takes it. A name, not an identity.
+/// A desktop entry's id, as `Register` takes it. It is a name, not an identity.
 public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     public let rawValue: String
 

@@ -9,8 +9,8 @@ public enum RegisterOption: String, Sendable, CaseIterable {
     case adopted
 }
 
-/// The launch options that the daemon itself gives: what became of the run before. A client's own of these names are not
-/// kept.
+/// The launch options that the daemon itself sets: how the previous run ended. Options of these names that a client
+/// passes are not kept.
 public enum LaunchOption: String, Sendable, CaseIterable {
     case previousState = "previous-state"
     case exitReason = "exit-reason"
@@ -19,19 +19,19 @@ public enum LaunchOption: String, Sendable, CaseIterable {
     case restorable
 }
 
-/// The keys that `Launch` takes in its options. All but the last are launch options of the application, too.
+/// The keys that `Launch` takes in its options. All but the last are also launch options of the application.
 public enum LaunchKey: String, Sendable, CaseIterable {
     case urls
     case launchMode = "launch-mode"
     case reason
     case payload
-    /// What the desktop knows the user's wish by: an XDG activation token or a startup notification id.
+    /// What identifies the user's wish to the desktop: an XDG activation token or a startup notification id.
     case activationToken = "activation-token"
 }
 
-/// What else the daemon says to whom it hands on what somebody sent.
+/// What the daemon adds when it passes on what another application sent.
 public enum SenderKey {
-    /// The id of the application that has sent it: the daemon's word, and not there where the sender is none.
+    /// The id of the application that sent it, as the daemon knows it; absent if the sender is no application.
     public static let application = "source-app-id"
 }
 

@@ -9,7 +9,7 @@ public enum BusNames {
     public static let manager = "org.appstate1.Manager"
     public static let reporter = "org.appstate1.Reporter"
     public static let application = "org.appstate1.Application"
-    /// The interface that the session agent has for the daemon, on the system bus.
+    /// The interface that the session agent exports for the daemon, on the system bus.
     public static let agent = "org.appstate1.Agent"
     /// Its object.
     public static let agentPath = "/org/appstate1/Agent"
@@ -19,7 +19,7 @@ public enum BusNames {
     public static let shell = "org.appstate1.Shell"
     /// Its object.
     public static let shellPath = "/org/appstate1/Shell"
-    /// The interface that the session agent has for its script in KWin, on the session bus.
+    /// The interface that the session agent exports for its script in KWin, on the session bus.
     public static let windows = "org.appstate1.Windows"
     /// Its object.
     public static let windowsPath = "/org/appstate1/Windows"

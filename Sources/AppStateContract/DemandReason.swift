@@ -1,17 +1,17 @@
-/// Why the session agent says that somebody needs an application. Other reporters may have reasons of their own.
+/// Why the session agent reports that an application is needed. Other reporters may have reasons of their own.
 public enum DemandReason: String, Sendable, CaseIterable {
-    /// Somebody calls it on the session bus.
+    /// Another process calls it on the session bus.
     case call
-    /// Its program was started once more.
+    /// Its program was started again.
     case start
-    /// Somebody connects to a local socket on which it listens.
+    /// Another process connects to a local socket on which it listens.
     case connection
-    /// Somebody asks the window manager to close a window of it.
+    /// The window manager was asked to close one of its windows.
     case close
-    /// Somebody asks the window manager to bring a window of it to the front.
+    /// The window manager was asked to bring one of its windows to the front.
     case activate
     /// The session manager asks whether the session may end.
     case sessionEnd = "session-end"
-    /// The X server answers nobody: this one may have it to itself.
+    /// The X server answers no client: this application may have grabbed it.
     case grab
 }

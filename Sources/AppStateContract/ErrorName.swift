@@ -1,4 +1,4 @@
-/// The error names of the D-Bus API, and the standard ones it uses.
+/// The error names of the D-Bus API, and the standard ones that it uses.
 public enum ErrorName: String, Sendable, CaseIterable {
     case noSuchApplication = "org.appstate1.Error.NoSuchApplication"
     case noSuchProcess = "org.appstate1.Error.NoSuchProcess"

@@ -1,23 +1,23 @@
 /// The kinds of lines that the daemon writes to the journal about applications, by their MESSAGE_ID
-/// (systemd.journal-fields(7)): what programs look for, and systemd/appstated.catalog explains.
+/// (systemd.journal-fields(7)). Programs search for these, and systemd/appstated.catalog explains them.
 public enum JournalMessage: String, Sendable, CaseIterable {
     /// A process was registered.
     case applicationAdded = "2e67953a568e44558c0ea2c1950f37f4"
-    /// An application ended, or was given up.
+    /// An application ended, or was unregistered.
     case applicationRemoved = "05ba81b3c9494fd2ab7691f34b014142"
-    /// One edge.
+    /// The state changed along one edge.
     case stateChanged = "6ecbee2ded9142fdadeeea7665d96d67"
-    /// Policy or pressure wanted it suspended, and something spoke against it.
+    /// Policy or pressure wanted to suspend it, and something prevented that.
     case notSuspended = "8287c0a5c97340a0a31e14c77f6b6ba9"
     /// `Mode=observe`: it would have been suspended.
     case wouldSuspend = "e0fb313f4fd5400eabb3a7b8016a9b47"
-    /// Somebody else continued it again and again.
+    /// Another process continued it again and again.
     case holdsGivenUp = "dd4f9e789cd6420b8a61089bb7f22cdf"
-    /// What was frozen, or was to be, runs again: its cgroup would not do.
+    /// It was frozen, or about to be, and runs again because its cgroup could not be used.
     case thawed = "d1060b34a24641beabe557bafac40aef"
-    /// Somebody needed what policy or pressure had suspended.
+    /// An application that policy or pressure had suspended was needed.
     case needed = "3b0c27a5d3f84c1d9f0e7c4a1f6d25e8"
-    /// It has not answered what it promised to answer.
+    /// It did not give an answer in time that it owed.
     case unresponsive = "b5a1f18317af45649cc9e8a78ec5e767"
     /// Ended because memory was short.
     case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
@@ -25,27 +25,27 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case wouldReclaim = "955a1ac2ffbe47c0b2159d7b12231f78"
     /// It is ended because memory is short, although its end loses unsaved changes.
     case losesUnsaved = "972ed3d13dd541179a8e78f6154f064e"
-    /// It was to be ended because memory was short, and was not, or not yet.
+    /// It was to be ended because memory was short, but was not, or not yet.
     case notReclaimed = "5ed61fa5213c432084c9f1c2c6960cbd"
-    /// It was ended for its memory, and is not started again.
+    /// It was ended because memory was short, and is not started again.
     case notRelaunched = "4f1d8a0c7be94d6e8d0a53c6b7e2f914"
-    /// Its memory went to swap, or did not.
+    /// Its memory was pushed out to swap, or was not.
     case pushedOut = "c27686cf5f5249f8837ad054f08edfd3"
-    /// The system refused a step that was to be taken.
+    /// The system refused a step that the daemon tried.
     case stepFailed = "47dbbcd6204140f4b16a6bf7c1e43dce"
-    /// `Mode=observe`: what it would have had of the machine in its state.
+    /// `Mode=observe`: the resources that it would have been given in its state.
     case resources = "90c4d2f869e1484893a368f2ae14b90c"
-    /// A resource of its processes is somebody else's to set.
+    /// A resource setting of its processes belongs to another program.
     case leftAlone = "b0df04c258a0468286b64b14af260142"
     /// The level of memory pressure changed.
     case memoryPressure = "9c2ae69e6bea42eb941a43eca07488b0"
-    /// polkit let a user manage what is another's.
+    /// polkit allowed a user to manage what belongs to another user.
     case managementAllowed = "c794a8cec6d249f3abdc46718e9d77fa"
-    /// polkit did not.
+    /// polkit did not allow it.
     case managementRefused = "f6b7f11feb864b53af761c69f8410bc3"
 }
 
-/// The journal's fields of our own, all about one application but for the last two.
+/// Our own journal fields. All but the last two are about one application.
 public enum JournalField: String, Sendable, CaseIterable {
     /// The N of its object path.
     case application = "APPSTATE_APP"
@@ -54,20 +54,20 @@ public enum JournalField: String, Sendable, CaseIterable {
     /// Its main process, and its user.
     case pid = "APPSTATE_PID"
     case user = "APPSTATE_UID"
-    /// logind's session and systemd's unit of the process at registration, where it has them.
+    /// logind's session and systemd's unit of the process at registration, if it has them.
     case session = "APPSTATE_SESSION"
     case unit = "APPSTATE_UNIT"
-    /// An edge: the states at its ends.
+    /// An edge: its start and its end.
     case from = "APPSTATE_FROM"
     case to = "APPSTATE_TO"
-    /// Why: an edge's reason, an exit reason, what spoke against a suspension or an end.
+    /// The reason: an edge's reason, an exit reason, or what prevented a suspension or an end.
     case reason = "APPSTATE_REASON"
-    /// How much memory was concerned, and how long it took.
+    /// How much memory was involved, and how long it took.
     case bytes = "APPSTATE_BYTES"
     case microseconds = "APPSTATE_USEC"
     /// The level of memory pressure.
     case level = "APPSTATE_LEVEL"
-    /// Who called, where that is not the application's user.
+    /// The caller, if that is not the application's user.
     case callerUser = "APPSTATE_CALLER_UID"
     case callerPID = "APPSTATE_CALLER_PID"
 }

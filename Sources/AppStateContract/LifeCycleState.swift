@@ -1,8 +1,8 @@
-/// The five states of an application, spelled as the D-Bus API spells them (docs/lifecycle, § 1).
+/// The five states of an application, spelled as in the D-Bus API (docs/lifecycle, § 1).
 public enum LifeCycleState: String, Hashable, Sendable, CaseIterable {
     /// Launching has not finished, or the process has ended.
     case notRunning = "not-running"
-    /// A window is visible, none has the focus; passed through on every way to and from `active`.
+    /// A window is visible, but none has the focus. Every path to and from `active` passes through this state.
     case inactive
     /// One of its windows has the focus, in a session that is in front and unlocked.
     case active
@@ -17,7 +17,7 @@ public struct Edge: Hashable, Sendable, CustomStringConvertible {
     public let from: LifeCycleState
     public let to: LifeCycleState
 
-    /// Takes the two ends as they are, whether the contract has such an edge or not.
+    /// Takes the two ends as they are, whether or not the contract has such an edge.
     public init(_ from: LifeCycleState, _ to: LifeCycleState) {
         self.from = from
         self.to = to
@@ -32,19 +32,19 @@ public enum StateChangeReason: String, Hashable, Sendable, CaseIterable {
     case launch
     /// `LaunchTimeoutSec` passed without `FinishLaunching`.
     case launchTimeout = "launch-timeout"
-    /// A window reporter told of focus.
+    /// A window reporter reported the focus.
     case focus
-    /// A window reporter told of windows: shown, hidden, minimized, gone.
+    /// A window reporter reported windows: shown, hidden, minimized, gone.
     case windows
     /// The login session came to the front, left it, was locked or unlocked.
     case session
-    /// Somebody else stopped or continued the process.
+    /// Another process stopped or continued the process.
     case signal
-    /// A client asked, by `Suspend`, `Resume` or `Terminate`.
+    /// A client requested it, by `Suspend`, `Resume` or `Terminate`.
     case request
-    /// The daemon's own policy: the background grace has passed.
+    /// The daemon's own policy: the background grace period has passed.
     case policy
-    /// Somebody needs it: a suspension that nobody asked for ends.
+    /// The application is needed: a suspension that no client requested ends.
     case demand
     /// Memory is short.
     case pressure
@@ -59,7 +59,7 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
     case exited
     case crashed
     case killed
-    /// The kernel's killer chose it when there was no memory left.
+    /// The kernel's out-of-memory killer chose it when no memory was left.
     case outOfMemory = "out-of-memory"
     /// Ended by appstated, because memory was short.
     case reclaimed
@@ -68,25 +68,25 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
     case unresponsive
     case rebooted
     case unknown
-    /// The application was given up with `Unregister`; its process lives on.
+    /// The application was removed with `Unregister`; its process lives on.
     case unregistered
 }
 
-/// Who wants an application suspended: the first part of an entry of `SuspendHolds`.
+/// Why an application is to be suspended: the first part of an entry of `SuspendHolds`.
 public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case policy
     case request
     case signal
-    /// Asked for, until it gets the focus.
+    /// Requested, until the application gets the focus.
     case toggle
 
-    /// The daemon's own decision, which gives way to focus and to whatever speaks against it (§ 2).
+    /// The daemon's own decision, which yields to focus and to anything that speaks against it (§ 2).
     public var isDecision: Bool { self == .policy }
 }
 
 /// Whether the daemon may suspend an application by itself.
 public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
-    /// Suspended after the background grace.
+    /// Suspended after the background grace period.
     case automatic
     /// Suspended only on request, or under pressure.
     case manual
@@ -96,21 +96,21 @@ public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
 
 /// In which state the daemon may suspend an application by itself.
 public enum SuspendWhen: String, Hashable, Sendable, CaseIterable {
-    /// None of its windows can be seen.
+    /// None of its windows is visible.
     case background
-    /// None of them has the focus, though some may be seen.
+    /// None of its windows has the focus, though some may be visible.
     case inactive
 }
 
-/// How an application begins.
+/// How an application starts.
 public enum LaunchMode: String, Hashable, Sendable, CaseIterable {
-    /// Counts as visible until a reporter has told of it.
+    /// Counts as visible until a reporter reports its windows.
     case foreground
-    /// Counts as having no window until a reporter has told of one.
+    /// Counts as having no window until a reporter reports one.
     case background
 }
 
-/// How stops made by somebody else are found just now: the property `StopDetection`.
+/// How stops made by other processes are currently detected: the property `StopDetection`.
 public enum StopDetection: String, Hashable, Sendable, CaseIterable {
     case events
     case polling

@@ -1,6 +1,6 @@
-/// The methods of one interface, by their names on the bus.
+/// The methods of one interface, with their names on the bus.
 public protocol MethodName: RawRepresentable<String>, Sendable {
-    /// The interface that has them.
+    /// The interface that they belong to.
     static var interface: String { get }
 }
 
@@ -39,7 +39,7 @@ public enum ManagerSignal: String, Sendable, CaseIterable {
     case applicationReclaimed = "ApplicationReclaimed"
     case resync = "Resync"
 
-    /// Its arguments: their names and types.
+    /// The names and types of its arguments.
     public var arguments: [(name: String, type: String)] {
         let subject: [(name: String, type: String)] = [("application", "o"), ("app_id", "s"), ("pid", "u")]
         return switch self {
@@ -67,11 +67,11 @@ public enum ReporterMethod: String, MethodName {
     public static var interface: String { BusNames.reporter }
 }
 
-/// The signals of `org.appstate1.Reporter`, each to one reporter.
+/// The signals of `org.appstate1.Reporter`, each sent to one reporter.
 public enum ReporterSignal: String, Sendable, CaseIterable {
     case minimizeRequested = "MinimizeRequested"
 
-    /// Its arguments: their names and types.
+    /// The names and types of its arguments.
     public var arguments: [(name: String, type: String)] {
         switch self {
         case .minimizeRequested: [("windows", "at")]
@@ -108,7 +108,7 @@ public enum ApplicationMethod: String, MethodName {
     public static var interface: String { BusNames.application }
 }
 
-/// What the session agent has for the daemon: `org.appstate1.Agent`.
+/// What the session agent exports for the daemon: `org.appstate1.Agent`.
 public enum AgentMethod: String, MethodName {
     case start = "Start"
     case proceed = "Proceed"
@@ -164,7 +164,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case didBecomeUnresponsive = "DidBecomeUnresponsive"
     case stateChanged = "StateChanged"
 
-    /// Its arguments: their names and types.
+    /// The names and types of its arguments.
     public var arguments: [(name: String, type: String)] {
         switch self {
         case .willFinishLaunching: [("options", "a{sv}")]
@@ -186,7 +186,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     }
 }
 
-/// What GNOME Shell's extension has on the session bus: `org.appstate1.Shell`.
+/// What GNOME Shell's extension exports on the session bus: `org.appstate1.Shell`.
 public enum ShellMember: String, Sendable {
     case listWindows = "ListWindows"
     case minimize = "Minimize"
@@ -194,7 +194,7 @@ public enum ShellMember: String, Sendable {
     case changed = "Changed"
 }
 
-/// What the session agent has for its script in KWin: `org.appstate1.Windows`.
+/// What the session agent exports for its script in KWin: `org.appstate1.Windows`.
 public enum WindowsMember: String, Sendable {
     case replaceWindows = "ReplaceWindows"
 }

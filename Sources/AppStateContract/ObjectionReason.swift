@@ -1,10 +1,10 @@
-/// Work in progress of an application that policy does not suspend: what `KeepWhile=` and `keep-while` name beside the
-/// reported reasons (`ExemptionReason`).
+/// Work in progress that keeps policy from suspending an application. `KeepWhile=` and `keep-while` use these names
+/// beside the reported reasons (`ExemptionReason`).
 public enum ObjectionReason: String, Sendable, CaseIterable {
     /// It transfers more than `NetworkRate=` over TCP.
     case network
     /// A command runs in the foreground of its terminal.
     case terminalJob = "terminal-job"
-    /// It has an inhibitor of systemd-logind against sleep, shutdown or idleness.
+    /// It holds an inhibitor of systemd-logind against sleep, shutdown or idleness.
     case inhibitor
 }

@@ -1,4 +1,4 @@
-/// What the programs say of themselves.
+/// What the programs report about themselves.
 public enum Product {
     public static let version = "0.1.0"
 }

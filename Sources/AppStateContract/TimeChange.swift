@@ -1,13 +1,13 @@
-/// What has changed the time: the argument of `SignificantTimeChange`.
+/// What changed the time: the argument of `SignificantTimeChange`.
 public enum TimeChange: String, Hashable, Sendable, CaseIterable {
     /// The machine has slept.
     case resume
-    /// Somebody has set the clock, by a second or more.
+    /// The clock was set, by a second or more.
     case clockSet = "clock-set"
-    /// The local time zone is another.
+    /// The local time zone has changed.
     case timeZone = "time-zone"
     /// Daylight saving time has begun or ended.
     case daylightSaving = "daylight-saving"
-    /// A day has begun in the local time zone.
+    /// A new day has begun in the local time zone.
     case midnight
 }

@@ -1,4 +1,4 @@
-/// What an application has promised to answer, and has not in time.
+/// An answer that an application owed and did not give in time.
 public enum UnresponsiveEvent: String, Hashable, Sendable, CaseIterable {
     /// `FinishLaunching`, within `LaunchTimeoutSec`.
     case launch
@@ -8,15 +8,15 @@ public enum UnresponsiveEvent: String, Hashable, Sendable, CaseIterable {
     case termination
 }
 
-/// What becomes of an application that does not answer: `UnresponsiveAction=`.
+/// What is done with an application that does not answer: `UnresponsiveAction=`.
 public enum UnresponsiveAction: String, Hashable, Sendable, CaseIterable {
-    /// Subscribers are told.
+    /// Subscribers are notified.
     case report
-    /// And it is killed.
+    /// Subscribers are notified, and the application is killed.
     case terminate
 }
 
-/// What becomes of a launch that takes longer than `LaunchTimeoutSec`: `LaunchTimeoutAction=`.
+/// What is done about a launch that takes longer than `LaunchTimeoutSec`: `LaunchTimeoutAction=`.
 public enum LaunchTimeoutAction: String, Hashable, Sendable, CaseIterable {
     /// It counts as launched.
     case `continue`

@@ -5,13 +5,13 @@
 #include <unistd.h>
 #include <sys/syscall.h>
 
-// libdispatch's main queue for a loop that is not its own. dispatchMain() would leave the main thread and serve the
-// queue on another one, where no toolkit expects its calls. These two are what Foundation's run loop uses on Linux,
-// exported by libdispatch and declared in none of its public headers.
+// libdispatch's main queue for a loop other than its own. dispatchMain() would leave the main thread and serve the
+// queue on another thread, where no toolkit expects its calls. Foundation's run loop on Linux uses these two functions.
+// libdispatch exports them, but declares them in none of its public headers.
 
 // An eventfd: readable when the main queue has something to run.
 extern int _dispatch_get_main_queue_handle_4CF(void);
-// Runs what is in the main queue.
+// Runs what is queued in the main queue.
 extern void _dispatch_main_queue_callback_4CF(void *ignored);
 
 static inline int cappstate_main_queue_descriptor(void) { return _dispatch_get_main_queue_handle_4CF(); }
@@ -25,5 +25,5 @@ static inline int cappstate_seal(int file) { return fcntl(file, 1033, 1 | 2 | 4 
 // Glibc's module lacks eventfd(2), too.
 static inline int cappstate_bell(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
-// This process, whatever number it has for others. 434: pidfd_open(2),.
+// This process, whatever pid it has for other processes. 434: pidfd_open(2).
 static inline int cappstate_own_descriptor(void) { return (int) syscall(434, getpid(), 0); }

@@ -4,8 +4,8 @@
 #ifndef CLINUX_H
 #define CLINUX_H
 
-// Only the kernel's own headers: what a header of the C library declares would belong to this module as well
-// as to Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
+// Only the kernel's own headers: what a header of the C library declares would belong to this module as well as to
+// Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
 #include <asm/unistd.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -54,17 +54,17 @@ static inline int clinux_result(long result) {
     return result < 0 ? -*clinux_errno() : (int)result;
 }
 
-// Since Linux 5.3; glibc wraps it only since 2.36, in a header outside its module map.
+// Since Linux 5.3; glibc has a wrapper only since 2.36, in a header outside its module map.
 static inline int clinux_pidfd_open(int pid, unsigned int flags) {
     return clinux_result(clinux_syscall(__NR_pidfd_open, pid, flags));
 }
 
-// Since Linux 5.9; the C library declares it for _GNU_SOURCE alone.
+// Since Linux 5.9; the C library declares it only for _GNU_SOURCE.
 static inline int clinux_close_range(unsigned int first) {
     return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
 }
 
-// fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and read as any other.
+// fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {
     return clinux_result(clinux_syscall(__NR_fcntl, file, CLINUX_F_GET_SEALS));
@@ -85,7 +85,7 @@ static inline int clinux_pidfd_getfd(int pidfd, int number) {
     return clinux_result(clinux_syscall(__NR_pidfd_getfd, pidfd, number, 0));
 }
 
-// CLOCK_REALTIME; `flags` of open(2).
+// Uses CLOCK_REALTIME; `flags` are those of open(2).
 static inline int clinux_timerfd_create(int flags) {
     return clinux_result(clinux_syscall(__NR_timerfd_create, 0, flags));
 }
@@ -93,26 +93,26 @@ static inline int clinux_timerfd_create(int flags) {
 // TFD_TIMER_ABSTIME and TFD_TIMER_CANCEL_ON_SET: <linux/timerfd.h> brings the flags of open(2), which are Glibc's.
 #define CLINUX_TIMERFD_FLAGS 3
 
-// For a moment, in seconds since 1970, and for each time that the clock is set.
+// Arms the timer for a moment, in seconds since 1970, and for each time that the clock is set.
 static inline int clinux_timerfd_arm(int timer, long seconds) {
     long value[4] = {0, 0, seconds, 0};
     return clinux_result(clinux_syscall(
         __NR_timerfd_settime, timer, CLINUX_TIMERFD_FLAGS, value, 0));
 }
 
-// To a thread of a process; signal 0 asks whether it is one.
+// Signals a thread of a process; signal 0 checks whether it is one.
 static inline int clinux_tgkill(int process, int thread, int signal) {
     return clinux_result(clinux_syscall(__NR_tgkill, process, thread, signal));
 }
 
-// Since Linux 5.1; without a siginfo the kernel fills one as kill(2) does.
+// Since Linux 5.1; without a siginfo the kernel fills one in, as kill(2) does.
 static inline int clinux_pidfd_send_signal(int pidfd, int signal) {
     return clinux_result(clinux_syscall(__NR_pidfd_send_signal, pidfd, signal, (void *)0, 0));
 }
 
-// struct pidfd_info of Linux 6.13 in its first size, defined here because Debian 12's headers (6.1) lack it:
-// the kernel takes every size from this one on. exit_code was spare until 6.15, and says nothing unless
-// CLINUX_PIDFD_INFO_EXIT is set in the mask that comes back.
+// struct pidfd_info of Linux 6.13 in its first size, defined here because Debian 12's headers (6.1) lack it: the kernel
+// accepts every size from this one on. exit_code was spare until 6.15, and has a meaning only if CLINUX_PIDFD_INFO_EXIT
+// is set in the mask that comes back.
 struct clinux_pidfd_info {
     __u64 mask;
     __u64 cgroupid;
@@ -127,7 +127,7 @@ _Static_assert(sizeof(struct clinux_pidfd_info) == 64, "PIDFD_INFO_SIZE_VER0");
 #define CLINUX_PIDFD_INFO_EXIT ((__u64)1 << 3)
 #define CLINUX_PIDFD_GET_INFO _IOWR(0xFF, 11, struct clinux_pidfd_info)
 
-// Functions, because Swift imports no macro that computes.
+// Functions, because Swift does not import macros that compute.
 static inline __u64 clinux_pidfd_info_credentials(void) {
     return CLINUX_PIDFD_INFO_CREDS;
 }
@@ -151,7 +151,7 @@ static inline int clinux_ioprio_set(int thread, int priority) {
     return clinux_result(clinux_syscall(__NR_ioprio_set, 1, thread, priority));
 }
 
-// The kernel's getpriority(2) returns 20 - nice, so that no value looks like a failure; 0 is PRIO_PROCESS,
+// The kernel's getpriority(2) returns 20 - nice, so that no value looks like a failure; 0 is PRIO_PROCESS, which means
 // a thread here too.
 static inline int clinux_getpriority(int thread) {
     return clinux_result(clinux_syscall(__NR_getpriority, 0, thread));
@@ -161,8 +161,8 @@ static inline int clinux_setpriority(int thread, int nice) {
     return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
 }
 
-// sched_setattr(2) of the calling thread under SCHED_OTHER; the first version of its structure, which the C library has
-// only since 2.41. A time slice has a meaning since Linux 6.12.
+// sched_setattr(2) for the calling thread under SCHED_OTHER, with the first version of its structure, which the C
+// library has only since 2.41. A time slice has a meaning since Linux 6.12.
 static inline int clinux_set_own_scheduling(int nice, __u64 slice_nanoseconds) {
     struct {
         __u32 size;
@@ -177,8 +177,8 @@ static inline int clinux_set_own_scheduling(int nice, __u64 slice_nanoseconds) {
     return clinux_result(clinux_syscall(__NR_sched_setattr, 0, &attr, 0));
 }
 
-// perf_event_attr is a wall of bit fields and unions: filled in here. One tracepoint on one CPU, every
-// process; each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
+// perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;
+// each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
 static inline int clinux_open_tracepoint(__u64 id, int cpu) {
     struct perf_event_attr attr;
     __builtin_memset(&attr, 0, sizeof(attr));
@@ -192,7 +192,7 @@ static inline int clinux_open_tracepoint(__u64 id, int cpu) {
     return clinux_result(clinux_syscall(__NR_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
-// Puts one of the permitted capabilities of this thread in force, or out of it: whether it was, or a negative errno.
+// Makes a permitted capability of this thread effective or not. Returns whether it was effective, or a negative errno.
 static inline int clinux_set_effective(__u32 number, int wanted) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];
@@ -209,7 +209,7 @@ static inline int clinux_set_effective(__u32 number, int wanted) {
     return result < 0 ? result : was;
 }
 
-// Page faults of all processes on one CPU, a record for every `period` of them; off.
+// Page faults of all processes on one CPU, with a record for every `period` of them; disabled.
 static inline int clinux_open_page_faults(__u64 period, int cpu) {
     struct perf_event_attr attr;
     __builtin_memset(&attr, 0, sizeof attr);
@@ -231,7 +231,7 @@ static inline int clinux_perf_set_filter(int event, const char *filter) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_FILTER, filter));
 }
 
-// The other event's ring must be mapped; readable is then the other alone.
+// The other event's ring must be mapped; only the other is readable then.
 static inline int clinux_perf_set_output(int event, int other) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_OUTPUT, other));
 }
@@ -294,9 +294,9 @@ struct clinux_inet_diag_request {
 
 _Static_assert(sizeof(struct clinux_inet_diag_request) == 72, "no padding between the parts");
 
-// Has a socket of NETLINK_KOBJECT_UEVENT hear from the kernel that a CPU is online, and nothing else. A message begins
-// with `online@/devices/system/cpu/`: seven words, loaded as the network has them. The numbers of the options are given:
-// their header is the C library's too.
+// Makes a socket of NETLINK_KOBJECT_UEVENT receive the kernel's messages that a CPU is online, and nothing else. A
+// message begins with `online@/devices/system/cpu/`: seven words, loaded in network byte order. The numbers of the
+// options are parameters, because their header is the C library's too.
 static inline int clinux_hear_of_cpus(int socket, int level, int attach_filter, __u16 family) {
     struct sock_filter code[] = {
         {0x20, 0, 0, 0},  {0x15, 0, 13, 0x6f6e6c69}, // onli
@@ -317,8 +317,8 @@ static inline int clinux_hear_of_cpus(int socket, int level, int attach_filter, 
     return clinux_result(clinux_syscall(__NR_bind, socket, &address, sizeof(address)));
 }
 
-// epoll(7) is outside of Glibc's module map, and the kernel's header for it brings the O_ constants along,
-// which are Glibc's. The structure is packed on x86-64 alone.
+// epoll(7) is outside of Glibc's module map, and the kernel's header for it brings the O_ constants along, which are
+// Glibc's. The structure is packed only on x86-64.
 struct clinux_epoll_event {
     __u32 events;
     __u64 data;
@@ -356,8 +356,8 @@ static inline int clinux_epoll_next(int epoll, __u64 *number) {
     return count;
 }
 
-// Since Linux 5.10; ranges are struct iovec of the C library, and the result is bytes: at most 2 GiB less a
-// page, more is advised by further calls.
+// Since Linux 5.10; ranges are struct iovec of the C library, and the result is in bytes: at most 2 GiB less a page.
+// More needs further calls.
 static inline int clinux_process_madvise(int pidfd, const void *ranges, unsigned long count, int advice) {
     return clinux_result(clinux_syscall(__NR_process_madvise, pidfd, ranges, count, advice, 0));
 }
@@ -377,13 +377,14 @@ static inline int clinux_eventfd(int flags) {
     return clinux_result(clinux_syscall(__NR_eventfd2, 0, flags));
 }
 
-// setns(2) and the affinity calls are declared for _GNU_SOURCE alone, and so outside of Glibc's module map. 0x40000000 is
-// CLONE_NEWNET.
+// setns(2) and the affinity calls are declared only for _GNU_SOURCE, and so outside of Glibc's module map. 0x40000000
+// is CLONE_NEWNET.
 static inline int clinux_enter_network_namespace(int descriptor) {
     return clinux_result(clinux_syscall(__NR_setns, descriptor, 0x40000000));
 }
 
-// Of the calling thread; the mask is of words of unsigned long, one bit a CPU. The first returns how many bytes it wrote.
+// For the calling thread; the mask has words of unsigned long, one bit a CPU. The first returns how many bytes it
+// wrote.
 static inline int clinux_get_affinity(unsigned long bytes, unsigned long *mask) {
     return clinux_result(clinux_syscall(__NR_sched_getaffinity, 0, bytes, mask));
 }

@@ -9,18 +9,18 @@
 #include <systemd/sd-journal.h>
 #include <systemd/sd-login.h>
 
-// The rows of a vtable are written through the macros of sd-bus-vtable.h: Swift imports neither macros that
-// expand to initializers nor the bit fields behind them, and the layout is the header's to choose.
+// The rows of a vtable are written with the macros of sd-bus-vtable.h. Swift imports neither macros that expand to
+// initializers nor the bit fields behind them, and the layout is defined by the header.
 
-// The start row must carry the address of libsystemd's own sd_bus_object_vtable_format, which is how the
-// library knows that the rows have argument names; Swift would hand over a copy's address.
+// The start row must carry the address of libsystemd's own sd_bus_object_vtable_format: from it the library knows that
+// the rows have argument names. Swift would pass the address of a copy.
 static inline void csystemd_vtable_start(sd_bus_vtable *row) {
     *row = (sd_bus_vtable) SD_BUS_VTABLE_START(0);
 }
 
-// names: the names of all arguments, in and out, each closed by a NUL, and one more NUL. The macro joins two
-// literals; here they come joined. Unprivileged, because who may call what is decided by the handler: without
-// the flag libsystemd asks for CAP_SYS_ADMIN.
+// names: the names of all arguments, in and out, each terminated by a NUL, and one more NUL. The macro joins two
+// literals; here they are passed joined. The method is unprivileged because its handler decides who may call it:
+// without the flag libsystemd requires CAP_SYS_ADMIN.
 static inline void csystemd_vtable_method(
     sd_bus_vtable *row, const char *member, const char *in, const char *out, const char *names,
     sd_bus_message_handler_t handler, size_t offset) {
@@ -28,8 +28,8 @@ static inline void csystemd_vtable_method(
         member, in, names, out, , handler, offset, SD_BUS_VTABLE_UNPRIVILEGED);
 }
 
-// flags: one of the SD_BUS_VTABLE_PROPERTY_ constants, or 0; they are 64-bit enumerators, which Swift imports
-// with changing types.
+// flags: one of the SD_BUS_VTABLE_PROPERTY_ constants, or 0. They are 64-bit enumerators, which Swift imports with
+// varying types.
 static inline void csystemd_vtable_property(
     sd_bus_vtable *row, const char *member, const char *signature, sd_bus_property_get_t get, size_t offset,
     uint64_t flags) {
@@ -46,16 +46,17 @@ static inline void csystemd_vtable_end(sd_bus_vtable *row) {
     *row = (sd_bus_vtable) SD_BUS_VTABLE_END;
 }
 
-// Constants as functions: enumerators above 32 bits are imported differently from compiler to compiler.
+// Constants as functions: compilers differ in how they import enumerators above 32 bits.
 static inline uint64_t csystemd_property_const(void) { return SD_BUS_VTABLE_PROPERTY_CONST; }
 static inline uint64_t csystemd_property_change(void) { return SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE; }
 static inline uint64_t csystemd_property_invalidation(void) {
     return SD_BUS_VTABLE_PROPERTY_EMITS_INVALIDATION;
 }
 
-// How much a message carries, given up as soon as it is more than *left: text by its length, all else by eight
-// bytes. libsystemd tells no size, and to read a stranger's message in order to measure it is what is to be
-// avoided; nothing is made of what is walked over. 1: more; 0: not; negative: the message is broken.
+// Measures what a message carries, and stops as soon as it is more than *left: a string counts by its length,
+// everything else as eight bytes. libsystemd does not report a size, and a message from an untrusted sender should not
+// be read in full just to measure it; nothing is created from what is traversed. 1: more; 0: not more; negative: the
+// message is broken.
 static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left) {
     for (;;) {
         char type;

@@ -3,7 +3,7 @@
 #include <wayland-client.h>
 
 // zwlr_foreign_toplevel_manager_v1 and zwlr_foreign_toplevel_handle_v1, version 3: the windows of a compositor, for
-// taskbars. The handle's messages from set_maximized on are what a taskbar asks.
+// taskbars. The handle's requests from set_maximized on are those of a taskbar.
 
 enum cwayland_toplevel_manager_event {
     CWAYLAND_TOPLEVEL_MANAGER_TOPLEVEL = 0,

@@ -2,9 +2,9 @@
 
 #include <wayland-client.h>
 
-// org_kde_plasma_window_management and org_kde_plasma_window, version 16, and org_kde_plasma_virtual_desktop_management,
-// version 2: what KWin tells and is asked, as far as windows' states go. Requests that follow the last one named here are
-// left out, since nobody makes them.
+// org_kde_plasma_window_management and org_kde_plasma_window, version 16, and
+// org_kde_plasma_virtual_desktop_management, version 2: what KWin reports and what it can be asked, as far as the
+// states of windows go. Requests after the last one named here are left out, because nothing sends them.
 
 enum cwayland_plasma_management_request {
     CWAYLAND_PLASMA_SHOW_DESKTOP = 0,

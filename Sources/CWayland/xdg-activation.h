@@ -2,8 +2,8 @@
 
 #include <wayland-client.h>
 
-// xdg_activation_v1 and xdg_activation_token_v1, version 1: a token of the compositor's that goes with what somebody
-// starts, by which its window may come to the front.
+// xdg_activation_v1 and xdg_activation_token_v1, version 1: a token of the compositor that accompanies a program that
+// is started, and by which its window may come to the front.
 
 enum cwayland_activation_request {
     CWAYLAND_ACTIVATION_DESTROY = 0,

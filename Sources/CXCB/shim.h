@@ -6,18 +6,18 @@
 #include <xcb/xcbext.h>
 #include <xcb/xfixes.h>
 
-// xcb_res_id is a variable that libxcb writes to: Swift takes it for shared state that nobody guards.
+// xcb_res_id is a variable that libxcb writes to: Swift takes it for unguarded shared state.
 static inline const xcb_query_extension_reply_t *cxcb_res_extension(xcb_connection_t *connection) {
     return xcb_get_extension_data(connection, &xcb_res_id);
 }
 
-// The same with xcb_xfixes_id.
+// The same for xcb_xfixes_id.
 static inline const xcb_query_extension_reply_t *cxcb_xfixes_extension(xcb_connection_t *connection) {
     return xcb_get_extension_data(connection, &xcb_xfixes_id);
 }
 
-// A union of C that Swift reads only through pointers to its parts: the event by its response type.
+// The response type of an event, which is a C union that Swift reads only through pointers to its parts.
 static inline uint8_t cxcb_event_type(const xcb_generic_event_t *event) {
-    // The highest bit says that another client made it with SendEvent.
+    // The highest bit says that another client sent the event with SendEvent.
     return event->response_type & 0x7f;
 }

@@ -2,10 +2,10 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// The registered applications, by how each is reached. Only the executor changes it.
+/// The registered applications, by number and by process. Only the executor changes it.
 final class ApplicationTable {
     private var applications: [ApplicationNumber: Registered] = [:]
-    /// Processes at which an extent ends: those that are applications of their own, and our own.
+    /// Processes at which an extent ends: the registered processes and the daemon itself.
     private(set) var foreign: Set<ProcessIdentity> = []
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
 
@@ -17,7 +17,7 @@ final class ApplicationTable {
 
     subscript(number: ApplicationNumber) -> Registered? { applications[number] }
 
-    /// The application that begins with this process.
+    /// The application whose main process this is.
     subscript(process: ProcessIdentity) -> Registered? { numbers[process].flatMap { applications[$0] } }
 
     /// Whether an extent ends at this process.
@@ -31,7 +31,7 @@ final class ApplicationTable {
 
     func remove(_ number: ApplicationNumber) -> Registered? {
         guard let application = applications.removeValue(forKey: number) else { return nil }
-        // Its process may have registered itself in its place.
+        // The process may have registered itself in place of this application.
         if numbers[application.process] == number {
             numbers[application.process] = nil
             foreign.remove(application.process)
@@ -41,7 +41,7 @@ final class ApplicationTable {
 }
 
 extension ApplicationTable {
-    /// How long the texts are that it brought with it, in its launch options and its properties.
+    /// The length of the texts that the application brought with it, in its launch options and its properties.
     func textBytes(of application: Application) -> Int {
         application.textBytes + (self[application.number]?.keptBytes ?? 0)
     }
@@ -50,7 +50,7 @@ extension ApplicationTable {
 // MARK: Their cgroups
 
 extension ApplicationTable {
-    /// The application's own cgroup, if it has one and that can be told within the budget.
+    /// The application's own cgroup; nil if it has none, or if the budget ends before it is found.
     func ownCgroup(of application: Registered, within budget: Budget) -> Cgroup? {
         if case .found(let cgroup) = application.suspender.ownCgroup(within: budget, isForeign) {
             return cgroup
@@ -58,8 +58,8 @@ extension ApplicationTable {
         return nil
     }
 
-    /// The directories of a cgroup that is this application's own, where it has weights, and where its memory can be
-    /// protected. Weights stand for the whole extent. nil: ask again, in another event.
+    /// The directory of the application's own cgroup, for its weights and for the protection of its memory; each is nil
+    /// where the cgroup does not offer it. Weights apply to the whole extent. nil: ask again, in another event.
     func ownControllers(
         of application: Registered, within budget: Budget
     ) -> (weights: String?, memory: String?)? {

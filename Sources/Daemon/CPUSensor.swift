@@ -3,8 +3,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Hears that a CPU has come online. The kernel tells (CPUWatch); where its socket cannot be had, the list of CPUs is
-/// read once a minute.
+/// Notices that a CPU has come online. The kernel announces it (CPUWatch); where its socket is not available, the list
+/// of CPUs is read once a minute.
 final class CPUSensor {
     private static let pause: Microseconds = 60_000_000
 

@@ -1,13 +1,13 @@
 import AppStateContract
 import LifeCycle
 
-/// The life cycle and the facts that wait for it: what the drivers at the rim know of the daemon.
+/// The life cycle and the facts that wait for it. This is what the drivers at the rim know of the daemon.
 final class Core {
     /// Only the daemon's step changes it.
     var machine: Machine
     /// Facts in the order in which they were reported.
     var facts: [Fact] = []
-    /// What is to be launched once the step is over.
+    /// Applications to be launched once the step is over.
     var relaunches: [Relaunch] = []
     /// Called after a fact was reported.
     var wake: () -> Void = {}

@@ -7,12 +7,12 @@ public import Systemd
 
 /// The daemon: one thread, one event loop, one step.
 ///
-/// A step takes one fact or request to the life cycle, tells it the time, and carries out what it
-/// answers, written down first. Facts that come of that wait in a queue until the step is over.
+/// A step passes one fact or request and the time to the life cycle, writes the resulting effects down and carries them
+/// out. Facts that result from that wait in a queue until the step is over.
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
-    /// For questions to the bus that are waited for. Nobody calls it.
+    /// For questions to the bus whose answers are waited for. No client calls it.
     private let inquiries: Bus
     let journal: Journal
     let proc = Proc()
@@ -40,9 +40,9 @@ public final class Daemon {
     let unread: UnreadAnswers
     let agents: Agents
     let launches = Launches()
-    /// Processes that have ended, and whose agents were asked how.
+    /// Processes that have ended, and whose agents were asked how they ended.
     var exits: [ProcessID: Slot] = [:]
-    /// Of the bus that we are on.
+    /// The id of the bus that the daemon is on.
     private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
@@ -51,9 +51,9 @@ public final class Daemon {
     let turn: Turn
     let background: Background
     private var isStepping = false
-    /// Calls that are answered when their application has come to rest.
+    /// Calls that are answered when their application is at rest.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
-    /// How many calls of each user wait until processes have been looked at.
+    /// The number of each user's calls that wait until processes have been examined.
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
     private(set) lazy var listings = Listings(
@@ -62,7 +62,7 @@ public final class Daemon {
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
-    /// A new start, for the kernel's events.
+    /// Restarts the daemon for the kernel's events.
     private var renewal: Timer?
     private let began = Daemon.now
     private var sources: [Source] = []
@@ -70,19 +70,19 @@ public final class Daemon {
 
     var machine: Machine { core.machine }
 
-    /// Between two lines about an event that kept others waiting.
+    /// The pause between two lines about an event that kept others waiting.
     private static let leastPauseOfComplaints: Microseconds = 1_000_000
 
-    /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer all the same.
+    /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer anyway.
     private static let longestWait: Microseconds = 500_000
 
     /// Puts everything together; nothing is on the bus yet.
     ///
     /// - Parameters:
-    ///   - runtimeDirectory: where what must survive a killed daemon is written down; nil: nothing is.
-    ///   - stateDirectory: where what is to survive a boot is kept; nil: nothing is.
-    ///   - stored: what the service manager kept of the daemon before.
-    ///   - handed: what was opened for us with more rights than ours.
+    ///   - runtimeDirectory: where the daemon writes down what must survive when it is killed; nil: nowhere.
+    ///   - stateDirectory: where the daemon keeps what must survive a reboot; nil: nowhere.
+    ///   - stored: what the service manager kept from the previous daemon.
+    ///   - handed: what was opened for the daemon with more rights than its own.
     public init(
         loop: EventLoop, bus: Bus, inquiries: Bus, configuration source: Configuration.Source,
         runtimeDirectory: String?, stateDirectory: String?,
@@ -100,7 +100,7 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
-        // Whoever runs appstated --release by hand lets nobody go under our hands.
+        // So that an appstated --release that is run by hand releases nothing that this daemon holds.
         _ = state?.lock(alone: false)
         keeper = try Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
@@ -206,9 +206,9 @@ public final class Daemon {
         complain(configuration)
     }
 
-    /// Puts the objects on the bus, takes the name and watches what there is to watch.
+    /// Puts the objects on the bus, takes the name and begins to watch what must be watched.
     public func start() throws(BusFailure) {
-        // Before what it watches over.
+        // Before the events that this watches over are opened.
         watchCPUs()
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         watchKills()
@@ -240,14 +240,15 @@ public final class Daemon {
         }
         try sessions.start()
         logind.onOwnerChange { [unowned self] in
-            // What another logind has said of a shutdown is void.
+            // What the previous logind said about a shutdown is void.
             if logind.owner != nil { core.report(.shutdownPrepared(false)) }
         }
         try logind.start()
         try polkit.start()
         try bus.attach(to: loop)
-        // Whoever floods us must not have the bus's queue grow with what comes for us: others wait behind it.
-        // Anybody may send a signal to any connection, and behind those may come who a stranger is.
+        // A client that floods the daemon must not make the bus's queue for the daemon grow, because others wait in
+        // that queue. Any process may send a signal to any connection, and the answer about who a stranger is may come
+        // behind such signals.
         loop.more = [bus, inquiries].map { bus in { (try? bus.process()) == true } }
         do {
             try bus.requestName(BusNames.service)
@@ -256,10 +257,10 @@ public final class Daemon {
                 operation: "take the name", subject: BusNames.service, errno: EEXIST,
                 message: "another appstated has it")
         }
-        // Whoever has the name has the files too. Calls wait until the loop runs.
+        // The owner of the name also owns the files. Calls wait until the loop runs.
         keeper?.open()
         if let state {
-            // What is reported of one application waits until all are there.
+            // Facts about one application wait until all applications are restored.
             isStepping = true
             let restored = restore(from: state, stored)
             isStepping = false
@@ -273,7 +274,7 @@ public final class Daemon {
         try loop.watchdog(enabled: true)
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
-            // Nobody would end its wait for us.
+            // Nothing would end the service manager's wait for the daemon.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
     }
@@ -284,7 +285,7 @@ public final class Daemon {
         journal.attempt(.info, "the kernel's out-of-memory kills are not told from others") {
             let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
             processes.wasChosen = { [core] process, answer in
-                // Of one that is being ended anyway it is known why.
+                // The reason is already known for an application that is being ended.
                 if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
                 killer.wasChosen(process.pid, answer)
             }
@@ -297,7 +298,7 @@ public final class Daemon {
         }
     }
 
-    /// Perf events hear nothing of a CPU that comes online after them.
+    /// Perf events do not cover a CPU that comes online after they were opened.
     private func watchCPUs() {
         journal.attempt(.warning, "CPUs that come online are not seen") {
             cpus = try CPUSensor(
@@ -317,17 +318,17 @@ public final class Daemon {
         sensor.rescan()
     }
 
-    /// systemd freezes sessions for the sleep and thaws them after it, and with them what we had frozen
-    /// ourselves: that is put back.
+    /// systemd freezes sessions for system sleep and thaws them after it. That also thaws what the daemon had frozen,
+    /// which is frozen again here.
     private func slept(_ message: borrowing Message) {
         guard (try? message.readBool()) == false else { return }
         if sensor.isDeaf { renewEvents() }
         sensor.rescan()
     }
 
-    /// The kernel's events are deaf on some CPU: one that was off when they were opened, or has been off since, as while
-    /// the machine slept. What was handed over at the start only a new start hands over again: not more often than
-    /// the service manager bears, and until then stops are found by polling.
+    /// The kernel's events are deaf on some CPU: it was offline when they were opened, or has been since, for example
+    /// while the machine slept. Only a new start hands over again what was handed over at startup. The daemon does not
+    /// restart more often than the service manager tolerates, and until then finds stops by polling.
     private func renewEvents() {
         if handed.names.isEmpty {
             journal.attempt(.notice, "stops are found by polling") { try sensor.renewTrace() }
@@ -348,13 +349,13 @@ public final class Daemon {
         if Service.isSupervised { renewal?.arm(at: earliest) }
     }
 
-    /// A fifth of the starts that the unit's limit allows (StartLimitIntervalSec=, StartLimitBurst=).
+    /// Uses a fifth of the starts that the unit's limit allows (StartLimitIntervalSec=, StartLimitBurst=).
     private static let leastUptime: Microseconds = 150_000_000
 
     /// EX_TEMPFAIL of sysexits.h: a failure to Restart=on-failure of systemd.service(5).
     private static let temporaryFailure: Int32 = 75
 
-    /// Ends in good order: what we suspended runs on, with the resources it had of its own.
+    /// Ends in good order: what the daemon suspended runs on, with its own resource values.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
         objections.close()
@@ -376,7 +377,7 @@ public final class Daemon {
         }
     }
 
-    /// Ends for the next daemon, which is about to be started: it takes all up as it is written down (§ 5).
+    /// Ends for the next daemon, which is about to be started and takes everything up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
         records.writeDelayed()
@@ -386,14 +387,15 @@ public final class Daemon {
         loop.exit(code: code)
     }
 
-    /// What the loop ends with when the program is to be run anew, in the same process.
+    /// The loop's exit code when the program is to be run again in the same process.
     public static let anew: Int32 = 256
-    /// Whoever hangs is as good as gone. In microseconds.
+    /// A bus that hangs counts as gone. In microseconds.
     private static let patienceWithBus: UInt64 = 1_000_000
 
-    /// A bus that disconnects us and goes on, because of a message that it does not like, say, is no reason to give up
-    /// anything: the next connection takes all up as it is written down. It is no start to the service manager, which
-    /// would give us up after a few. With the bus itself goes whoever could resume what is suspended.
+    /// If the bus disconnects the daemon and goes on, for example because of a message that it rejects, nothing needs
+    /// to be given up: the next connection takes everything up as it is written down. This is not a start to the
+    /// service manager, which would give up after a few. If the bus itself is gone, so is every client that could
+    /// resume what is suspended.
     private func lostBus() {
         let isThere = (try? Bus.system())?.isThere(busID, within: Self.patienceWithBus) ?? false
         guard state != nil, isThere else {
@@ -431,11 +433,11 @@ public final class Daemon {
 
     // MARK: The step
 
-    /// The only clock of the daemon.
+    /// The daemon's only clock.
     static var now: Microseconds { Clock.monotonicMicroseconds }
 
-    /// Takes a request to the life cycle. What follows is written down, then `answered` is called, then the
-    /// effects are carried out: the caller has its answer before the signals, and a fact that nobody forgets.
+    /// Takes a request to the life cycle. The effects are written down, then `answered` is called, then they are
+    /// carried out: the caller has its answer before the signals, and the answer is about what is already written down.
     ///
     /// - Parameter enroll: called before anything is written down.
     func perform(
@@ -491,15 +493,15 @@ public final class Daemon {
     private struct Waiting {
         let call: PendingCall
         let until: Microseconds
-        /// It was to suspend: that it could not be is an error.
+        /// The call asked for a suspension: if that was impossible, it fails.
         let wantsHold: Bool
         let reply: (borrowing Message) throws -> Void
     }
 
-    /// Those that wait for one application are few: none waits for longer than `longestWait`.
+    /// Few calls wait for one application, because none waits for longer than `longestWait`.
     private static let mostWaiting = 256
 
-    /// Before anything is ordered whose end a call would wait for.
+    /// Must be called before anything is ordered whose end a call would wait for.
     func checkRoomToWait(for number: ApplicationNumber) throws(MethodError) {
         guard (waiting[number]?.count ?? 0) < Self.mostWaiting else {
             throw MethodError(
@@ -507,7 +509,7 @@ public final class Daemon {
         }
     }
 
-    /// Answers the call once the stop or continuation that was ordered has been seen.
+    /// Answers the call once the ordered stop or continuation has been observed.
     func answer(
         _ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool,
         _ reply: @escaping (borrowing Message) throws -> Void = { _ in }
@@ -523,7 +525,7 @@ public final class Daemon {
         let now = Self.now
         for (number, calls) in waiting {
             let isAtRest = machine.applications[number]?.isPending != true
-            // The first has waited longest.
+            // The first call has waited longest.
             guard isAtRest || calls.first.map({ $0.until <= now }) == true else { continue }
             let ready = calls.filter { isAtRest || $0.until <= now }
             let rest = calls.filter { !isAtRest && $0.until > now }
@@ -551,8 +553,8 @@ public final class Daemon {
             ?? session(ofProcess: connection.pid, user: connection.user)
     }
 
-    /// Its own where that is its user's, else its user's display session. A process that runs as another user
-    /// than the one whose session it is in (su(1)) has no say there; root's may be shown anywhere.
+    /// The process's own session where that belongs to its user, else its user's display session. A process that runs
+    /// as another user than its session's (su(1)) has no say in that session. Root's windows may be shown anywhere.
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
         if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
             owner == user || user == 0
@@ -570,11 +572,11 @@ public final class Daemon {
         return true
     }
 
-    /// A description that names more would keep everybody waiting; ListApplications names them all.
+    /// A description with more nodes would keep all callers waiting; ListApplications names every application.
     private static let mostNodes = 2_048
 
     private func visiblePaths(below path: String) -> [String] {
-        // An application has nothing below it.
+        // An application has no nodes below it.
         guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
         return visibleNumbers(to: connection).prefix(Self.mostNodes)
             .map { BusNames.path(ofApplication: $0.rawValue) }
@@ -604,7 +606,7 @@ public final class Daemon {
 }
 
 extension Bus {
-    /// Whether it is the one with this id.
+    /// Whether this is the bus with that id.
     fileprivate func isThere(_ id: String?, within patience: UInt64) -> Bool {
         guard let id else { return false }
         return (try? self.id(timeout: patience)) == id

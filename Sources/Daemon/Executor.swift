@@ -4,7 +4,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Carries out what the life cycle decided. Decides nothing; what comes of it is reported as a fact.
+/// Carries out what the life cycle decided. It decides nothing itself, and reports results as facts.
 final class Executor {
     private let proc: Proc
     private let processes: Processes
@@ -21,9 +21,9 @@ final class Executor {
     private let keeper: Keeper?
     private let report: (Fact) -> Void
     private let relaunch: (Relaunch) -> Void
-    /// Of memory pressure, as it was announced last.
+    /// The memory pressure that was announced last.
     private var level = MemoryPressure.normal
-    /// What has changed and is still to be announced, and whose it is in the order in which it did.
+    /// Changes that are still to be announced, and the applications they belong to in the order of their first change.
     private var changes: [ApplicationNumber: Set<ApplicationProperty>] = [:]
     private var changed: [ApplicationNumber] = []
 
@@ -51,9 +51,10 @@ final class Executor {
         self.journal = journal
     }
 
-    /// Takes note of how an application is reached; before the effects of its registration.
+    /// Records how an application is reached; before the effects of its registration.
     ///
-    /// - Parameter entries: what an earlier daemon left to bring back what it had of its own; nil: it is new.
+    /// - Parameter entries: what an earlier daemon left to restore the application's own values; nil: the application
+    ///   is new.
     func enroll(_ application: Registered, adopting entries: [String]? = nil) {
         table.add(application)
         sensor.watch(application.number, application.process)
@@ -66,16 +67,18 @@ final class Executor {
         pressure.noteUser(application.user)
     }
 
-    /// Carries out what a step has decided, written down first: should we be killed in between, the next daemon knows what
-    /// was under way.
+    /// Carries out what a step has decided, after writing it down: if the daemon is killed in between, the next one
+    /// knows what was under way.
     ///
     /// - Parameters:
-    ///   - isLazy: what nobody is told of may be written a little later.
-    ///   - written: called in between: whoever asked has the answer before the signals, and for a fact that nobody forgets.
+    ///   - isLazy: changes that no client is notified of may be written a little later.
+    ///   - written: called in between, so that a caller has its answer before the signals, and only for what is written
+    ///     down.
     func carryOut(_ effects: [Effect], isLazy: Bool = false, written: () -> Void = {}) {
         for case .stop(let number) in effects { stops.prepare(number) }
         let failures = records.writeChanges(isLazy: isLazy && effects.isEmpty)
-        // After those: whoever takes another's place is known as one of the two at each moment.
+        // After the changes: a process that takes another application's place is known as one of the two at each
+        // moment.
         for case .removed(let number, _) in effects { records.leave(number) }
         written()
         for effect in effects {
@@ -83,7 +86,7 @@ final class Executor {
                 let application = table[number],
                 !records.haveHolding(of: application)
             {
-                // What could not be written down is not done.
+                // A stop that could not be written down is not carried out.
                 stops.refuse(number, failure)
             } else {
                 carryOut(effect)
@@ -143,7 +146,7 @@ final class Executor {
         case .measureMemory(let numbers):
             reclaimer.measure(numbers, pressure.parts)
         case .memoryPressureChanged(let level):
-            // On a machine that works, warnings come and go.
+            // Warnings come and go on a machine that is at work.
             let isNotable = level == .critical || self.level == .critical
             self.level = level
             journal.log(
@@ -165,8 +168,8 @@ final class Executor {
         }
     }
 
-    /// Announces which properties have changed since this was called last: once for all edges of a walk, and for a hold
-    /// together with what comes of it.
+    /// Announces the properties that have changed since the last call: once for all edges of a walk, and for a hold
+    /// together with its consequences.
     func announceChanges() {
         for number in changed {
             guard let properties = changes[number], let application = table[number] else { continue }
@@ -183,7 +186,7 @@ final class Executor {
 
     // MARK: The end
 
-    /// Whoever is being debugged answers when the debugger lets it.
+    /// An application that is being debugged answers when the debugger lets it, so it is spared.
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         if (try? proc.status(application.process.pid))?.tracer ?? 0 != 0 {
@@ -196,7 +199,7 @@ final class Executor {
         if let application = table[number] { signal(SIGTERM, application) }
     }
 
-    /// To the main process, if it is still its user's.
+    /// Sends a signal to the main process, if that still belongs to its user.
     private func signal(_ signal: Int32, _ application: Registered) {
         do {
             let status = try proc.status(application.process.pid)
@@ -206,7 +209,7 @@ final class Executor {
             }
             try processes.send(signal, to: ProcessID(application.process))
         } catch let failure as KernelFailure where failure.isNoSuchProcess || failure.isNoSuchFile {
-            // It has ended; its pidfd says so in a moment.
+            // The process has ended; its pidfd reports that in a moment.
             return
         } catch {
             journal.log(.warning, failure: "\(error)", of: application)

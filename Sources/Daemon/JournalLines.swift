@@ -2,17 +2,19 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// What a machine's journal keeps, and how it can be searched: each line of an application has its kind and fields of
-/// its own. Every edge would be a line for each change of the focus, and is for who asks for it (SYSTEMD_LOG_LEVEL=debug).
+/// What a machine's journal keeps, and how it can be searched: each line about an application has its kind and its own
+/// fields. Edges would add a line for each change of the focus, so they are logged on request only
+/// (SYSTEMD_LOG_LEVEL=debug).
 extension Journal {
     /// A line about one application: `application N (id): what`.
     func log(
         _ priority: Priority, _ what: @autoclosure () -> String, about application: Registered,
         as message: JournalMessage, _ fields: @autoclosure () -> [(JournalField, String)] = []
     ) {
-        // An edge is one for each change of the focus, and seldom wanted.
+        // There is an edge for each change of the focus, and its line is seldom wanted.
         guard logs(priority) else { return }
-        // journald adds unit, session and command line of this process; but its number may be another's by now.
+        // journald adds the unit, session and command line of this process. By now its number may belong to another
+        // process.
         let object = message.isOfTheEnd ? [] : [("OBJECT_PID", String(application.pid))]
         log(
             priority, "application \(application.number) (\(application.id)): \(what())", as: message,
@@ -29,17 +31,17 @@ extension Journal {
             [("MESSAGE_ID", message.rawValue)] + fields.map { ($0.0.rawValue, $0.1) } + others)
     }
 
-    /// The system refused a step.
+    /// A line about a step that the system refused.
     func log(_ priority: Priority, failure: String, of application: Registered) {
         log(priority, failure, about: application, as: .stepFailed, [(.reason, failure)])
     }
 
-    /// Does what can fail and be done without: then `what` is said, and why.
+    /// Does something that can fail and is not essential. If it fails, logs `what` and the reason.
     func attempt(_ priority: Priority, _ what: @autoclosure () -> String, _ body: () throws -> Void) {
         do { try body() } catch { log(priority, "\(what()): \(error)") }
     }
 
-    /// What the life cycle has to say of an application.
+    /// A line about what the life cycle reports of an application.
     func log(_ notice: Notice, about application: Registered) {
         let (priority, message): (Priority, JournalMessage) =
             switch notice {
@@ -67,11 +69,11 @@ extension Journal {
 }
 
 extension ExitReason {
-    /// An end that nobody asked for is worth more attention.
+    /// An end that was not requested deserves more attention.
     var priority: Journal.Priority {
         switch self {
         case .crashed, .outOfMemory, .reclaimed, .unresponsive: .notice
-        // Whoever likes registers and unregisters as often as they like.
+        // Any client may register and unregister as often as it likes.
         case .unregistered: .debug
         case .exited, .killed, .terminated, .forceQuit, .rebooted, .unknown: .info
         }
@@ -79,12 +81,12 @@ extension ExitReason {
 }
 
 extension JournalMessage {
-    /// The process may be no more.
+    /// The process may no longer exist.
     fileprivate var isOfTheEnd: Bool { self == .applicationRemoved || self == .reclaimed }
 }
 
 extension Registered {
-    /// Which application a line is about.
+    /// The fields that say which application a line is about.
     fileprivate var fields: [(JournalField, String)] {
         let known: [(JournalField, String)] = [
             (.application, number.description), (.applicationID, id.rawValue), (.pid, String(pid)),

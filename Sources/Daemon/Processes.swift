@@ -5,8 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// The processes that matter, each held by a pidfd, so that its end is seen at once and no later process
-/// with the same number is taken for it.
+/// The processes that matter. Each is held by a pidfd, so that its end is seen at once and no later process with the
+/// same number is mistaken for it.
 final class Processes {
     private final class Tracked {
         let descriptor: PidFD
@@ -25,10 +25,10 @@ final class Processes {
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
     private var stored: Set<ProcessID> = []
-    /// Says whether the kernel's out-of-memory killer has chosen this process, which may take it a moment.
+    /// Determines whether the kernel's out-of-memory killer has chosen this process. The answer may take a moment.
     var wasChosen: (ProcessID, @escaping (Bool) -> Void) -> Void = { $1(false) }
 
-    /// Says how a process has ended of which the kernel does not tell, which may take a moment.
+    /// Determines how a process has ended if the kernel does not report it. The answer may take a moment.
     var howEnded: (ProcessID, @escaping (ExitStatus) -> Void) -> Void = { $1(.unknown) }
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
@@ -49,14 +49,14 @@ final class Processes {
         processes[entry.number] = process
     }
 
-    /// Has the service manager keep its pidfd for the daemon after this one.
+    /// Has the service manager keep the pidfd for the next daemon.
     func store(_ process: ProcessID) {
         guard let entry = tracked[process], !stored.contains(process) else { return }
         Service.store(entry.descriptor.rawValue, as: Self.storedName(process))
         stored.insert(process)
     }
 
-    /// The service manager keeps none of them any more.
+    /// Has the service manager drop all of them.
     func dropStored() {
         for process in stored { Service.dropStored(Self.storedName(process)) }
         stored = []
@@ -71,7 +71,7 @@ final class Processes {
         processes[entry.number] = nil
     }
 
-    /// Sends a signal to the very process that was registered.
+    /// Sends a signal to exactly the process that was registered.
     func send(_ signal: Int32, to process: ProcessID) throws(KernelFailure) {
         guard let entry = tracked[process] else {
             throw KernelFailure(operation: "pidfd_send_signal", subject: process.description, errno: ESRCH)
@@ -79,7 +79,7 @@ final class Processes {
         try entry.descriptor.send(signal)
     }
 
-    /// One a turn: the bus is read in between, however many end at once.
+    /// Handles one exit in each turn: the bus is read in between, however many processes end at once.
     private func takeExit() {
         guard let number = watch.next(), let process = processes[number], let entry = tracked[process] else {
             return
@@ -104,7 +104,7 @@ final class Processes {
 }
 
 extension ExitStatus {
-    /// The exit status, or the number of the signal; nil where the kernel does not tell.
+    /// The exit status, or the number of the signal; nil if the kernel does not report it.
     var number: Int32? {
         switch self {
         case .exited(let status): status
@@ -115,7 +115,7 @@ extension ExitStatus {
 }
 
 extension ExitReason {
-    /// What a process's end says of itself (wait(2); signal(7) for the signals that dump core).
+    /// The reason that follows from a process's exit status (wait(2); signal(7) for the signals that dump core).
     init(_ status: ExitStatus) {
         switch status {
         case .exited: self = .exited

@@ -3,37 +3,37 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// What the world, not the life cycle, needs to know of an application: how it is named on the bus and
-/// how its processes are reached.
+/// What is needed of an application outside the life cycle: how it is named on the bus and how its processes are
+/// reached.
 final class Registered {
     let number: ApplicationNumber
     let id: ApplicationID
     let process: ProcessIdentity
     let user: UInt32
-    /// logind's session and systemd's unit of the process at registration; empty where there is none.
+    /// logind's session and systemd's unit of the process at registration; empty if there is none.
     let session: String
     let unit: String
-    /// What becomes of it is kept under its id.
+    /// Whether its history and saved state are kept under its id.
     let isKept: Bool
-    /// Whether others find it by its id: what runs in a sandbox names itself as it likes.
+    /// Whether others find it by its id: a sandboxed process chooses its own name.
     var isKnownByID = true
     private(set) var launchOptions: [(String, Variant)]
-    /// About what it takes to keep them.
+    /// The approximate memory that they take.
     private(set) var launchOptionBytes: Int
-    /// Who has started it, where a session agent has.
+    /// The launch that started it, if a session agent did.
     var launch: Launch?
-    /// What its user does in it, for another device or another application to continue.
+    /// What its user does in it, which another device or another application may continue.
     private(set) var userActivity: UserActivity?
-    /// How its processes are brought to a stand.
+    /// Stops its processes.
     let suspender: Suspender
-    /// Its processes are being stopped by signal, so that none of them forks before it has SIGKILL: those who stood before,
-    /// as far as they were found. nil: they are not.
+    /// Set while its processes are being stopped by signal, so that none of them forks before it gets SIGKILL: those
+    /// that were stopped before, as far as they were found. nil: they are not being stopped.
     var stoodBeforeKill: [ProcessIdentity]?
-    /// What brings back the resources that it had of its own.
+    /// What restores the resources that it had of its own.
     var resources: [String] = []
 
     let path: String
-    /// Under what it is kept; nil: it is not.
+    /// The id under which it is kept; nil: it is not.
     var kept: KeptID? { isKept ? KeptID(user: user, application: id) : nil }
     /// As the D-Bus API writes it.
     var pid: UInt32 { UInt32(process.pid) }
@@ -72,10 +72,10 @@ extension Registered {
         var bytes: Int { 64 + type.utf8.count + LaunchOptions.keptBytes(of: info.map { ($0.key, $0.value) }) }
     }
 
-    /// Bytes that it has us keep beside what the life cycle does.
+    /// The bytes that it makes the daemon keep, besides those of the life cycle.
     var keptBytes: Int { launchOptionBytes + (userActivity?.bytes ?? 0) }
 
-    /// How many more bytes it would keep with another user activity.
+    /// How many more bytes it would need with another user activity.
     func bytes(withActivity type: String, _ info: [String: Variant]) -> Int {
         max(0, UserActivity(type: type, info: info).bytes - (userActivity?.bytes ?? 0))
     }
@@ -84,10 +84,10 @@ extension Registered {
         userActivity = type.isEmpty ? nil : UserActivity(type: type, info: info)
     }
 
-    /// What its own registration says beside what it was launched with.
+    /// Adds the options of its own registration to those that it was launched with.
     func add(_ options: [(String, Variant)]) {
         let known = Set(launchOptions.map(\.0))
-        // What is known of the run before is not the client's to say.
+        // A client cannot set what is known about the previous run.
         let others = options.filter { !known.contains($0.0) && LaunchOption(rawValue: $0.0) == nil }
         launchOptions = (launchOptions + LaunchOptions.sendable(others)).sorted { $0.0 < $1.0 }
         launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
@@ -97,7 +97,7 @@ extension Registered {
 // MARK: Written down
 
 extension Registered {
-    /// What the next daemon must know of it beside what the life cycle knows and what is held (`Holding`).
+    /// What the next daemon must know about it, besides what the life cycle knows and what is held (`Holding`).
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
         if isKept { lines.append(Record.Line("kept", "1")) }

@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// A process that somebody wants registered, held so that it cannot become another.
+/// A process that a caller wants registered, held so that it cannot become another one.
 struct NamedProcess: ~Copyable {
     let descriptor: PidFD
     let stat: Proc.Stat
@@ -16,7 +16,7 @@ struct NamedProcess: ~Copyable {
 
 /// Registration: who asks, for which process, with which options.
 extension Daemon {
-    /// The process that a caller means by a number; 0: itself.
+    /// The process that a caller means by a number; 0: the caller itself.
     func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> NamedProcess {
         if pid == 0 {
             if case .proxy = connection.confinement {
@@ -28,7 +28,7 @@ extension Daemon {
             let subject = try subject(pid: connection.pid) { () throws(KernelFailure) in
                 try connection.openProcess()
             }
-            // It is the process that opened the connection, not a later one with its number.
+            // It must be the process that opened the connection, not a later one with its number.
             guard connection.lineage.first == ProcessID(subject.identity) else {
                 throw MethodError(.noSuchProcess, "The caller's process \(connection.pid) has ended")
             }
@@ -66,7 +66,7 @@ extension Daemon {
         do {
             descriptor = try open()
         } catch {
-            // pidfd_open(2): EINVAL also for a thread that leads no group.
+            // pidfd_open(2): EINVAL also for a thread that is not the leader of its group.
             throw .unreachable(error, "No process \(pid)")
         }
         return try examine(descriptor, pid: pid)
@@ -81,8 +81,8 @@ extension Daemon {
         } catch {
             throw .unreachable(error, "No process \(pid)")
         }
-        // Still there after it was looked at: what was read is of the process that the pidfd holds. A zombie
-        // has exited too.
+        // The process still exists after it was examined: what was read is about the process that the pidfd holds. A
+        // zombie has exited, too.
         guard !descriptor.hasExited else { throw MethodError(.noSuchProcess, "Process \(pid) has ended") }
         return NamedProcess(descriptor: descriptor, stat: stat, owner: owner)
     }
@@ -106,7 +106,7 @@ extension Daemon {
             session: session(ofProcess: identity.pid, user: user))
         registration.byItself = isItself
         if options.delegate ?? isItself {
-            // As for the delegate's methods: or it could never finish launching.
+            // The same rule as for the delegate's methods, without which it could never finish launching.
             guard isItself || connection.lineage.contains(ProcessID(identity)), connection.user == user else {
                 throw MethodError(
                     .accessDenied,
@@ -121,7 +121,7 @@ extension Daemon {
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
-        // A process that was launched finds there what it was launched for.
+        // A launched process finds in its launch options what it was launched for.
         let launched = launchedAs(registration, connection)
         let former = machine.application(of: registration.process)
         if !launched.isEmpty, registration.id != former?.id {
@@ -141,9 +141,9 @@ extension Daemon {
     /// Makes an application of a process that may be one.
     ///
     /// - Parameters:
-    ///   - given: its launch options; of two with one name, the first holds.
-    ///   - launch: who has started it.
-    ///   - answered: called once it is written down, before anybody is told.
+    ///   - given: its launch options; of two with one name, the first counts.
+    ///   - launch: the launch that started it.
+    ///   - answered: called once it is written down, before any client is notified.
     func enroll(
         _ registration: Registration, _ subject: consuming NamedProcess, _ given: [(String, Variant)],
         _ launch: Registered.Launch? = nil, answered: (ApplicationNumber) -> Void = { _ in }
@@ -153,7 +153,7 @@ extension Daemon {
         let isKnownByID = isKnown(identity.pid, by: id)
         let kept = isKnownByID ? KeptID(user: user, application: id) : nil
         registration.isRestored = kept.flatMap { keeper?.hasState($0) } ?? false
-        // What we stopped with another application is let go when it is one itself.
+        // A process that was stopped with another application is let go when it becomes an application itself.
         registration.stopped =
             subject.stat.state == .stopped && stops.holder(of: identity) == nil
             && !stops.isLettingGo(identity)
@@ -166,7 +166,7 @@ extension Daemon {
             try perform(.register(registration)) { answer in
                 guard case .application(let new) = answer else { return }
                 number = new
-                // It takes over what it was launched as.
+                // The registration takes over what the process was launched as.
                 if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
                 let run = begin(kept, options)
@@ -190,7 +190,7 @@ extension Daemon {
         return number
     }
 
-    /// The launch options of the application that a process's own registration takes over, or takes the place of.
+    /// The launch options of the application that a process's own registration takes over or replaces.
     private func launchedAs(
         _ registration: Registration, _ connection: Connection
     ) -> [(String, Variant)] {
@@ -202,8 +202,8 @@ extension Daemon {
         return table[former.number]?.launchOptions ?? []
     }
 
-    /// The application that was launched under the same id, and whose descendant registers itself: a shell script, say,
-    /// that has started the program.
+    /// The application that was launched under the same id, and whose descendant registers itself. It may be a shell
+    /// script that has started the program.
     private func wrapper(of registration: Registration, _ connection: Connection) -> Application? {
         guard registration.byItself, let number = machine.owner(of: connection.lineage),
             let application = machine.applications[number], application.awaitsOwnRegistration,
@@ -212,21 +212,22 @@ extension Daemon {
         return application
     }
 
-    /// Something is kept of it from now on, if there is room. Answers that, and its launch options.
+    /// From now on something is kept about it, if there is room. Returns whether that is so, and its launch options.
     private func begin(
         _ kept: KeptID?, _ given: [(String, Variant)]
     ) -> (isKept: Bool, options: [(String, Variant)]) {
-        // What is known of the run before is not the client's to say.
+        // A client cannot set what is known about the previous run.
         let others = given.filter { LaunchOption(rawValue: $0.0) == nil }
         guard let keeper, let kept else { return (false, others) }
         let own = keeper.launchOptions(of: kept).map { ($0.key.rawValue, $0.value) }
         return keeper.begin(kept) ? (true, (others + own).sorted { $0.0 < $1.0 }) : (false, others)
     }
 
-    /// A stop that was on its way when it was looked at is still to come; what held a predecessor is lifted by now.
+    /// A stop that was on its way when the process was examined is still to come; what held a predecessor is lifted by
+    /// now.
     private func lookAgain(at process: ProcessID) {
         guard let number = machine.application(of: process)?.number,
-            // That it stands is our doing, and over before long: nobody else's hold.
+            // If it is stopped, then by the daemon and not for long: this is no other's hold.
             let registered = table[number], !stops.isLettingGo(registered.process)
         else { return }
         sensor.look(at: number)
@@ -240,8 +241,8 @@ extension Daemon {
         }
     }
 
-    /// Whether a process is the caller. Behind a Flatpak's proxy it is whoever is inside of the same instance: only
-    /// from there can its pidfd come.
+    /// Whether a process is the caller. Behind a Flatpak's proxy that is any process inside the same instance: a pidfd
+    /// of it can come only from there.
     private func isCaller(_ subject: borrowing NamedProcess, _ connection: Connection) -> Bool {
         guard case .proxy(let unit) = connection.confinement else {
             return connection.lineage.first == ProcessID(subject.identity)
@@ -252,7 +253,7 @@ extension Daemon {
         return isInside(sandbox, of: unit)
     }
 
-    /// What all of a user's applications have us keep is bounded.
+    /// Limits what all of a user's applications make the daemon keep.
     func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
         guard bytes > 0 else { return }
         let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
@@ -264,7 +265,8 @@ extension Daemon {
         }
     }
 
-    /// The caller's user must own the process, or polkit allow it; before anything is said about it.
+    /// The caller's user must own the process, or polkit must allow it. This is checked before anything is said about
+    /// the process.
     private func checkRights(
         _ subject: borrowing NamedProcess, _ connection: Connection, isItself: Bool
     ) throws(MethodError) {
@@ -302,16 +304,16 @@ extension Daemon {
         }
     }
 
-    /// Lets a process go again that nobody turned out to be interested in.
+    /// Releases a process that turned out not to concern the life cycle.
     func forgetIfIdle(_ identity: ProcessIdentity) {
         if !machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
     }
 
-    /// Above a process that is reported on, so many are looked at: who hides an application's window further down has
-    /// another aim than to show it.
+    /// The most ancestors of a reported process that are examined. A program that puts an application's window further
+    /// down does not mean to show it.
     private static let deepestLineage = 32
 
-    /// A process that a reporter names, with those above it.
+    /// A process that a reporter names, with its ancestors.
     func reportedProcess(
         _ pid: UInt32, by reporter: ReporterIdentity
     ) throws(MethodError) -> ReportedProcess {
@@ -325,7 +327,7 @@ extension Daemon {
         return ReportedProcess(lineage: lineage, user: user, session: session)
     }
 
-    /// A process that somebody names, with those above it, and whose it is.
+    /// A process that a caller names, with its ancestors, and its owner.
     func namedProcess(
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
@@ -337,8 +339,8 @@ extension Daemon {
         return (lineage.first == process ? lineage : [process], status.owner.effective)
     }
 
-    /// Holds the processes of reports by pidfd while `body` tells the life cycle of those that are still
-    /// there; those that nobody turned out to be interested in are let go again.
+    /// Holds the processes of reports by pidfd while `body` passes those that still exist to the life cycle. Those that
+    /// turn out not to concern it are released again.
     func withTracked(
         _ reported: [ReportedProcess], _ body: (Set<ProcessID>) throws(MethodError) -> Void
     ) throws(MethodError) {
@@ -355,12 +357,12 @@ extension Daemon {
         try body(held)
     }
 
-    /// Those that nobody turned out to be interested in.
+    /// Releases the processes that turned out not to concern the life cycle.
     func letGo(_ held: [ProcessID]) {
         for process in held where !machine.isConcerned(with: process) { processes.forget(process) }
     }
 
-    /// The same for one process, which must be there.
+    /// The same for one process, which must exist.
     func withTracked(
         _ process: ReportedProcess, _ body: () throws(MethodError) -> Void
     ) throws(MethodError) {
@@ -372,7 +374,7 @@ extension Daemon {
         }
     }
 
-    /// Opened first, then asked who it is: one that took the number before has another start time.
+    /// Opened first, then identified: if another process took the number before that, it has another start time.
     func track(_ process: ProcessID) throws(KernelFailure) {
         let descriptor = try PidFD(pid: process.pid)
         guard try proc.identity(of: process.pid) == process.identity else {
@@ -383,20 +385,20 @@ extension Daemon {
 }
 
 extension MethodError {
-    /// We have no descriptors or no memory left, which says nothing of what was asked for.
+    /// The daemon has no descriptors or no memory left, which says nothing about what was asked for.
     static func exhausted(_ failure: KernelFailure) -> MethodError {
         MethodError(.limitsExceeded, "appstated has no room left: \(failure)")
     }
 
-    /// A process could not be looked at: it is gone, unless we are at fault.
+    /// A process could not be examined: it is gone, unless the daemon is at fault.
     fileprivate static func unreachable(_ failure: KernelFailure, _ gone: String) -> MethodError {
         failure.isExhaustion ? exhausted(failure) : MethodError(.noSuchProcess, gone)
     }
 }
 
 extension String {
-    /// As much of a stranger's text as an error message should repeat. Counted in scalars: one character can be
-    /// made of any number of them.
+    /// As much of a foreign text as an error message should repeat. Counted in scalars, because one character can
+    /// consist of any number of them.
     var shortened: String {
         let beginning = unicodeScalars.prefix(64)
         return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"

@@ -5,8 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Gives each application the resources of its state (`[State …]`), and back what it had of its own when it
-/// leaves us. What that takes and why is `ResourceLedger`'s to know.
+/// Gives each application the resources of its state (`[State …]`), and restores its own when it leaves. What that
+/// takes, and why, is the concern of `ResourceLedger`.
 final class Resources {
     private let proc: Proc
     private let journal: Journal
@@ -16,26 +16,27 @@ final class Resources {
     private var table = ResourceTable()
     private var mode = Settings.Mode.enforce
     private var ledgers: [ApplicationNumber: ResourceLedger] = [:]
-    /// Cgroup files that this machine lacks, as they were told of: one line for all applications.
+    /// Cgroup files that this machine lacks and that were logged: one line for all applications.
     private var lacking: Set<String> = []
 
-    /// Those whose state has changed, until it is looked at what that means.
+    /// Applications whose state has changed, until the effect of that has been determined.
     private var changed: Set<ApplicationNumber> = []
     private var timer: Timer?
     private let now: () -> Microseconds
-    /// What is being looked at by the worker, or written, piece by piece; who is to be looked at again after it.
+    /// What the worker is determining, or what is being written piece by piece; and what must be determined again after
+    /// that.
     private var underWay: [ApplicationNumber: Stage] = [:]
     private var again: Set<ApplicationNumber> = []
-    /// Those that have left us and do not have all back yet.
+    /// Applications that have left and do not have everything back yet.
     private var leaving: [ApplicationNumber: Registered] = [:]
-    /// Who waits for whom: what a newcomer has may be what another one of its user was given, until that one has been
-    /// looked at without it, and it has its own back.
+    /// Which newcomer waits for which applications: the values of a newcomer may be those that another application of
+    /// its user was given, until that one has been examined without it and the newcomer has its own back.
     private var awaited: [ApplicationNumber: Set<ApplicationNumber>] = [:]
-    /// The newcomers among an application's processes, until they have their own back.
+    /// The newcomers among an application's processes, until they have their own values back.
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
-    /// Applications of an earlier daemon of which it had changed nothing.
+    /// Applications of an earlier daemon for which it had changed nothing.
     private var strangers: [Registered] = []
-    /// Those that the worker does not take now.
+    /// Applications that the worker cannot take now.
     private var postponed: Set<ApplicationNumber> = []
     private var recovery: Timer?
     private var hasNoThread = false
@@ -62,19 +63,19 @@ final class Resources {
     /// nil: it could not be done.
     private typealias Planned = (ledger: ResourceLedger, changes: ResourceLedger.Changes, entries: [String])?
 
-    /// Looks at large applications under way.
+    /// The most large applications that are being examined.
     private static let mostJobs = 64
 
-    /// Between two attempts to have something looked at, while there is no thread for it.
+    /// The pause between two attempts to have something examined, while there is no thread for it.
     private static let recoveryPause: Microseconds = 100_000
 
-    /// What each was given last.
+    /// What each application was given last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
 
-    /// Of a large application resources follow the state so much later, one application a turn: a change that is
-    /// taken back costs nothing, and nobody waits for two hundred processes to be given their values.
+    /// The resources of a large application follow its state with this delay, one application in each turn. So a change
+    /// that is taken back costs nothing, and no caller waits for two hundred processes to be given their values.
     private static let lag: Microseconds = 100_000
-    /// So many values to be put back make an application a large one: some ten processes.
+    /// More values to be restored than this make an application a large one: some ten processes.
     private static let large = 40
 
     init(
@@ -93,16 +94,16 @@ final class Resources {
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
         recovery = try loop.timer { [weak self] in self?.takePostponed(1) }
-        // Without it, large applications are left as they are.
+        // Without the worker, large applications are left as they are.
         worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
             source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         }
     }
 
-    /// Its state has changed.
+    /// The application's state has changed.
     func stateChanged(_ application: Registered) {
-        // Nobody waits for a window that is slowed.
+        // No user should wait for a window that is slowed.
         let isSlowed = rows[application.number]?.cpuQuota != nil
         guard application.resources.count > Self.large, !isSlowed else { return update(application) }
         if changed.isEmpty { timer?.arm(at: now() + Self.lag) }
@@ -115,14 +116,14 @@ final class Resources {
                 rows[number] != row(of: number, in: state)
             else { continue }
             note(application, state)
-            // In its user's turn.
+            // In the turn of its user.
             settleLater(number)
             break
         }
         if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
-    /// Takes a configuration, and gives everybody what that says.
+    /// Takes a configuration, and gives every application what it says.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
         slices.configure(
             [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
@@ -132,13 +133,14 @@ final class Resources {
         for application in applications.all { update(application) }
     }
 
-    /// A new application; it may have been part of another one's extent until now, and gets its own back from
-    /// that first.
+    /// Adds a new application. It may have been part of another application's extent until now, and gets its own values
+    /// back from that one first.
     func enroll(_ application: Registered) {
         awaitMakers(of: application)
     }
 
-    /// Has those look again who may have given a newcomer what it has; it is not looked at before they have.
+    /// Makes the applications look again that may have given a newcomer what it has. The newcomer is not examined
+    /// before that.
     private func awaitMakers(of application: Registered) {
         let number = application.number
         let makers = makers(of: application)
@@ -155,8 +157,8 @@ final class Resources {
         }
     }
 
-    /// Whether a newcomer has, or is about to be given, what another application has. Only those of its user reach it:
-    /// nobody waits for what other users do.
+    /// Whether a newcomer has, or is about to be given, what another application has. Only applications of the same
+    /// user affect it, so that it waits for no other user.
     private func mayHave(_ newcomer: Registered, _ number: ApplicationNumber) -> Bool {
         guard number != newcomer.number, let other = applications[number] ?? leaving[number],
             other.user == newcomer.user
@@ -165,24 +167,24 @@ final class Resources {
         return ledgers[number]?.contains(newcomer.process) == true
     }
 
-    /// In whose extent a newcomer was until now, whether or not it was seen there: the nearest application above it, and
-    /// those between that have left us.
+    /// The applications in whose extent a newcomer was until now, whether or not it was seen there: the nearest
+    /// application above it, and those between the two that have left.
     private func makers(of newcomer: Registered) -> Set<ApplicationNumber> {
         let ancestors = proc.lineage(of: newcomer.process.pid).dropFirst()
         let maker = ancestors.lazy.compactMap { self.applications[$0] }.first
-        // As far as that one, which may have registered anew.
+        // Up to and including that one, which may have registered again.
         let between = Set(ancestors.prefix { $0 != maker?.process } + (maker.map { [$0.process] } ?? []))
         var makers = leaving.values.filter { between.contains($0.process) }
         if let maker { makers.append(maker) }
         return Set(makers.lazy.filter { $0.user == newcomer.user }.map(\.number))
     }
 
-    /// Has what an earlier daemon gave the slices above its applications taken back, before those are taken up.
+    /// Takes back what an earlier daemon gave the slices above its applications, before those are taken up.
     func begin(after left: [RuntimeState.LeftResources]) {
         slices.takeBack(left.flatMap(\.entries))
     }
 
-    /// Takes up an application of an earlier daemon, with what that left behind for it.
+    /// Takes up an application of an earlier daemon, with what that daemon left behind for it.
     func adopt(_ entries: [String], for application: Registered) {
         if entries.isEmpty {
             strangers.append(application)
@@ -194,8 +196,8 @@ final class Resources {
         }
     }
 
-    /// All applications of the earlier daemon are there. What some of them have may still be another's: that daemon was
-    /// killed before they had their own.
+    /// All applications of the earlier daemon are there. Some may still have the values of another application, because
+    /// that daemon was killed before they had their own.
     func haveAdopted() {
         for application in strangers {
             awaitMakers(of: application)
@@ -204,7 +206,7 @@ final class Resources {
         strangers = []
     }
 
-    /// Gives an application what its present state says.
+    /// Gives an application what its present state requires.
     func update(_ application: Registered) {
         guard let state = core.application(application.number)?.state else { return }
         note(application, state)
@@ -223,25 +225,25 @@ final class Resources {
         }
     }
 
-    /// What the configuration, and its user's rule, give an application in this state.
+    /// What the configuration and the user's rule give an application in this state.
     private func row(of number: ApplicationNumber, in state: LifeCycleState) -> ResourceRow {
         var row = table[state]
         row.cpuQuota = core.application(number)?.cpuQuota.map { Int32(clamping: $0) }
         return row
     }
 
-    /// Gives back what it had, whether it ended or was given up.
+    /// Gives an application back what it had, whether it ended or was given up.
     func remove(_ application: Registered) {
         let number = application.number
         rows[number] = nil
         changed.remove(number)
-        // It waits for nobody: it was given nothing yet.
+        // It need not wait any longer: it was given nothing yet.
         awaited[number] = nil
         leaving[number] = application
         settle(application)
     }
 
-    /// Gives everybody back what they had, however long it takes: the daemon ends in good order.
+    /// Gives every application back what it had, however long it takes: the daemon ends in good order.
     func putBackAll() {
         isEnding = true
         rows = [:]
@@ -253,8 +255,8 @@ final class Resources {
 
     // MARK: Piece by piece
 
-    /// Brings about what `rows` says: of a small application at once. Of a large one the worker looks what is to be
-    /// written, and it is written in pieces.
+    /// Applies what `rows` says, to a small application at once. For a large one the worker determines what must be
+    /// written, and that is written in pieces.
     private func settle(_ application: Registered) {
         let number = application.number
         if isEnding {
@@ -277,7 +279,8 @@ final class Resources {
             (cgroup, memoryCgroup) = (own.weights, own.memory)
         }
         let ledger = takeLedger(of: application)
-        // Not in the ledger itself: a look that is given up leaves nothing behind, nor does what cannot be recorded.
+        // Not in the ledger itself: a plan that is given up leaves nothing behind, and neither does one that cannot be
+        // recorded.
         var planned = ledger
         if let changes = planned.plan(
             row ?? ResourceRow(), cgroup: cgroup, memoryCgroup: memoryCgroup,
@@ -328,7 +331,7 @@ final class Resources {
         case .accepted?:
             hasNoThread = false
             underWay[application.number] = .planning(job.number)
-            // The next may be as lucky.
+            // The worker may take the next one as well.
             takePostponed(1)
         case .full?:
             postpone(application.number)
@@ -343,7 +346,7 @@ final class Resources {
         }
     }
 
-    /// Until the worker has given back a result, and no longer than the pause.
+    /// Until the worker has returned a result, and no longer than the pause.
     private func postpone(_ number: ApplicationNumber) {
         if postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
         postponed.insert(number)
@@ -366,7 +369,7 @@ final class Resources {
             underWay[number] = nil
             guard let application = applications[number] ?? leaving[number] else { continue }
             share.charge(finished.processorTime, to: application.user, at: now())
-            // What was looked for is not what is wanted now, or is another application's now.
+            // What was determined is no longer what is wanted, or belongs to another application by now.
             if again.remove(number) != nil {
                 settleLater(number)
             } else if let (ledger, changes, entries) = finished.value {
@@ -380,7 +383,7 @@ final class Resources {
         entries: [String]?
     ) {
         let number = application.number
-        // What cannot be brought back, should we not live to do it, is not changed.
+        // What could not be restored if the daemon were killed is not changed.
         if !changes.isEmpty, rows[number] != nil {
             let own = entries ?? planned.entries
             let all = own + slices.entries(for: planned.protectedCgroup)
@@ -424,7 +427,7 @@ final class Resources {
         goOn(after: number)
     }
 
-    /// Those that have waited for an application to be looked at without them have their own now.
+    /// The newcomers that waited for an application to be examined without them have their own values now.
     private func goOn(after number: ApplicationNumber) {
         for (newcomer, others) in awaited where others.contains(number) {
             let rest = others.subtracting([number])
@@ -433,7 +436,7 @@ final class Resources {
         }
     }
 
-    /// Taken out, so that it is changed in place.
+    /// Removed from the dictionary, so that it is changed in place.
     private func takeLedger(of application: Registered) -> ResourceLedger {
         ledgers.removeValue(forKey: application.number)
             ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
@@ -447,8 +450,8 @@ final class Resources {
 
     // MARK: Explained
 
-    /// What we have set for an application, and what we leave alone, as of the last change, in words. Distinct
-    /// values of one knob are told one by one, up to a number that a person reads.
+    /// What the daemon has set for an application, and what it leaves alone, as of the last change, in words. Distinct
+    /// values of one knob are listed one by one, up to a number that a person can read.
     func given(_ application: Registered) -> [String] {
         let figures = ledgers[application.number]?.figures ?? [:]
         var lines = figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
@@ -462,8 +465,8 @@ final class Resources {
         return lines
     }
 
-    /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights
-    /// where it has a cgroup of its own, nice value and I/O class where it has none.
+    /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights if it has
+    /// a cgroup of its own, nice value and I/O class if it has none.
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = row(of: application.number, in: state)
@@ -497,7 +500,7 @@ final class Resources {
 }
 
 extension ResourceRow {
-    /// Its settings as the configuration writes them; empty where it says nothing.
+    /// Its settings as the configuration writes them; empty if it sets nothing.
     fileprivate var words: [String] {
         var words: [String] = []
         if let cpuWeight { words.append("CPUWeight=\(cpuWeight)") }

@@ -12,16 +12,17 @@ struct TimeReading: Equatable {
     var boot: Int64
     var monotonic: Int64
     var local: LocalTime
-    /// The time zone's file.
+    /// The contents of the time zone's file.
     var zone: [UInt8]
 
-    /// Less is not set or slept: the clocks are not read at one instant, and nobody sees a part of a second.
+    /// Less counts as neither set nor slept: the clocks are not read at one instant, and no user notices a part of a
+    /// second.
     private static let least: Int64 = 1_000_000
 
-    /// What has happened since another one, in the order in which it is told.
+    /// What has happened since another reading, in the order in which it is reported.
     ///
-    /// CLOCK_REALTIME and CLOCK_BOOTTIME are slewed alike, so that they move apart only where the first is set. Only
-    /// CLOCK_BOOTTIME goes on in sleep.
+    /// CLOCK_REALTIME and CLOCK_BOOTTIME are slewed alike, so they move apart only if the first is set. Only
+    /// CLOCK_BOOTTIME continues during sleep.
     func changes(since before: TimeReading) -> [TimeChange] {
         let isSet = abs((real - boot) - (before.real - before.boot)) >= Self.least
         let isOther = zone != before.zone
@@ -29,7 +30,7 @@ struct TimeReading: Equatable {
         if (boot - monotonic) - (before.boot - before.monotonic) >= Self.least { changes.append(.resume) }
         if isSet { changes.append(.clockSet) }
         if isOther { changes.append(.timeZone) }
-        // Whoever sets the clock or the zone sets the day, too.
+        // Setting the clock or the zone also sets the day.
         if isSet || isOther { return changes }
         if local.offset != before.local.offset { changes.append(.daylightSaving) }
         if local.day != before.local.day { changes.append(.midnight) }
@@ -37,10 +38,10 @@ struct TimeReading: Equatable {
     }
 }
 
-/// Tells of significant changes of the time, by events alone: the clock's own timer, and the time zone's file.
+/// Reports significant changes of the time, by events alone: the clock's own timer, and the time zone's file.
 final class TimeSensor {
     private static let zone = "/etc/localtime"
-    /// Who sets the clock again and again while the timer is armed is left to the next event.
+    /// If the clock is set again and again while the timer is armed, the rest is left to the next event.
     private static let mostAttempts = 8
 
     private let journal: Journal

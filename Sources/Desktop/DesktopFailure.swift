@@ -1,39 +1,39 @@
-/// Why an application cannot be started, or nothing opens a file or URL.
+/// Why an application cannot be started, or why no application opens a file or URL.
 public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible {
-    /// No directory of applications has an entry of this id.
+    /// No directory of applications has an entry with this id.
     case noEntry(id: String)
-    /// The entry says `Hidden=true`: for the desktop it does not exist.
+    /// The entry says `Hidden=true`: the desktop treats it as if it did not exist.
     case hidden(id: String, path: String)
-    /// Its file cannot be read.
+    /// The file of the entry cannot be read.
     case unreadable(path: String, why: String)
-    /// Its `Type` is another than `Application`; empty: it has none.
+    /// The entry's `Type` is not `Application`. Empty: it has none.
     case notApplication(id: String, type: String)
     /// The program that `TryExec` names is not installed.
     case tryExecMissing(id: String, program: String)
     /// The program that `Exec` names is not installed.
     case programMissing(id: String, program: String)
-    /// The directory that `Path` names is not there.
+    /// The directory that `Path` names does not exist.
     case directoryMissing(id: String, directory: String)
-    /// `Exec` is no command line.
+    /// `Exec` is not a valid command line.
     case brokenExec(id: String, exec: String, why: String)
-    /// `Exec` has a field code that the specification does not know; empty: a percent sign at its end.
+    /// `Exec` has a field code that the specification does not define. Empty: a percent sign at the end of `Exec`.
     case unknownFieldCode(id: String, exec: String, code: String)
-    /// It has no `Exec`.
+    /// The entry has no `Exec`.
     case nothingToStart(id: String)
-    /// It wants a terminal, and no terminal emulator is installed.
+    /// The entry needs a terminal, and no terminal emulator is installed.
     case noTerminal(id: String)
-    /// Its program takes files of this machine only.
+    /// The program takes only files of this machine.
     case remoteURL(id: String, url: String)
-    /// It is neither a URL nor an absolute path.
+    /// The text is neither a URL nor an absolute path.
     case notURL(String)
-    /// There is no such file.
+    /// The file does not exist.
     case noFile(path: String)
-    /// No installed application opens this.
+    /// No installed application opens this type.
     case noHandler(what: String, type: String)
-    /// The system would not start it.
+    /// The system did not start the application.
     case notStarted(id: String, why: String)
 
-    /// One sentence that names the value.
+    /// One sentence that contains the values.
     public var description: String {
         switch self {
         case .noEntry(let id): "there is no desktop entry \(id)"

@@ -1,10 +1,10 @@
 import AppStateContract
 
 extension Application {
-    /// Everything but what follows from its windows and settings.
+    /// Everything except what follows from its windows and settings.
     func record() -> Record {
         var record = Record()
-        // Whose it is comes first: it is what must be known to let it go.
+        // The process and its user come first: they must be known to release it.
         record.add("number", number.description)
         record.add("process", process.fields)
         record.add("user", String(user))
@@ -41,6 +41,7 @@ extension Application {
         for missed in backlog.fields { record.add("missed", missed) }
         record.add("objection", ifPresent: objection.map { [$0] })
         record.add("demand", ifPresent: demand.map { [$0] })
+        record.add("needed", ifPresent: neededAt.map { [String($0)] })
         return record
     }
 
@@ -87,6 +88,7 @@ extension Application {
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }
         demand = try record.optional("demand") { $0.text() }
+        neededAt = try record.optional("needed") { $0.number() }
     }
 }
 

@@ -1,13 +1,13 @@
 import AppStateContract
 
-/// How stops, seen and ordered, and holds change a record. `Machine.update` settles what follows.
+/// How observed stops, ordered stops and holds change a record. `Machine.update` settles what follows.
 extension Application {
     mutating func hold(_ reason: HoldReason, _ holder: String) {
         let hold = Hold(reason: reason, holder: holder)
         if !holds.contains(hold) { holds.append(hold) }
     }
 
-    /// The fact of a look at its main process; nil where it tells nothing new. `sender`: see there.
+    /// The fact for a look at its main process; nil if the look shows nothing new. `sender`: as in `Fact.looked`.
     public func news(_ standing: Standing, sender: String? = nil) -> Fact? {
         stop.isNews(standing, sender: sender) ? .looked(number, standing, sender: sender) : nil
     }
@@ -18,10 +18,10 @@ extension Application {
         return holds.allSatisfy(\.reason.isDecision) ? .stopUnlessObjected : .stop
     }
 
-    /// It is suspended, or about to be, and nobody has asked for that.
+    /// It is suspended, or about to be, and no client has requested that.
     public var isHeldByDecision: Bool { wish == .stopUnlessObjected }
 
-    /// Takes note of what changes its stop, with the order that comes of it.
+    /// Applies an event to its stop, and adds the order that follows from it.
     mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
         switch stop.take(event, at: step.now) {
         case .check(let stands)?: step.effects.append(.check(number, stands: stands))
@@ -32,7 +32,7 @@ extension Application {
         }
     }
 
-    /// Something spoke against a stop that policy or pressure wanted: it is tried again after a grace.
+    /// Something prevented a stop that policy or pressure wanted. It is tried again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
@@ -40,21 +40,27 @@ extension Application {
         waitAgain(for: span, &step)
     }
 
-    /// Policy tries it again after a grace.
+    /// Remembers the need and its time.
+    mutating func need(_ why: String, at now: Microseconds) {
+        demand = why
+        neededAt = now
+    }
+
+    /// Policy tries again after a grace period.
     mutating func waitAgain(for span: Microseconds?, _ step: inout Step) {
         guard isResting, suspension == .automatic, !isTerminating else { return }
         isNeeded = false
-        // An acknowledgement that is still awaited ends this one, too.
+        // An acknowledgement that is still awaited ends the new grace period, too.
         var serial: UInt64?
         if case .running(let awaited, _) = grace { serial = awaited }
         grace = .running(
             serial: serial, Countdown(ownGrace(span).map { max($0, Self.leastRetry) }, from: step.now))
     }
 
-    /// Between two attempts to suspend what something speaks against, and while somebody needs it.
+    /// The shortest grace period after something prevented a suspension, and while the application is needed.
     static let leastRetry: Microseconds = 1_000_000
 
-    /// How long its grace is, where that of all others is `common`; nil: it does not end.
+    /// Its grace period, where `common` is that of all others; nil: it does not end.
     func ownGrace(_ common: Microseconds?) -> Microseconds? {
         guard let own = rule?.backgroundGrace else { return common }
         return own == .max ? nil : own

@@ -1,6 +1,6 @@
 public import AppStateContract
 
-/// What the machine knows of one registered application. Read from outside, changed by the machine only.
+/// What the machine knows about one registered application. Others may read it; only the machine changes it.
 public struct Application: Equatable, Sendable {
     public let number: ApplicationNumber
     public let id: ApplicationID
@@ -9,7 +9,7 @@ public struct Application: Equatable, Sendable {
     public let session: SessionKey
     /// CLOCK_MONOTONIC, microseconds.
     public let registeredAt: Microseconds
-    /// Somebody took it in of his own accord, and its process may register itself instead.
+    /// Another program registered it on its own initiative; its process may register itself instead.
     public let isAdopted: Bool
     /// It was launched with state that an earlier run had saved.
     let isRestored: Bool
@@ -24,31 +24,33 @@ public struct Application: Equatable, Sendable {
     public internal(set) var tasks: [BackgroundTask] = []
     /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
     public internal(set) var reportedReasons: [String] = []
-    /// Holds that we enforce: never of reason `signal`, which is `stop.others`.
+    /// Holds that we enforce. They never have the reason `signal`, which is `stop.others`.
     public internal(set) var holds: [Hold] = []
-    /// Who has it stopped, and how far our own stop has come.
+    /// Who has stopped it, and how far our own stop has come.
     public internal(set) var stop = StopStatus()
     public internal(set) var isFocused = false
     public internal(set) var isMinimized = false
     /// It has said that its end would lose something.
     public internal(set) var saysUnsaved = false
-    /// One of its windows shows the mark of changes that are not saved.
+    /// One of its windows shows the mark of unsaved changes.
     public internal(set) var hasUnsavedMark = false
-    /// How far its windows bring it, were it not stopped or launching.
+    /// The level that its windows would give it if it were neither stopped nor launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
-    /// The session agent has started it, and its process has not registered itself.
+    /// The session agent started it, and its process has not registered itself yet.
     public internal(set) var awaitsOwnRegistration = false
-    /// What it has not answered, until it answers again; nil: it answers.
+    /// The event that it has not answered, until it answers again; nil: it answers.
     public internal(set) var unresponsive: UnresponsiveEvent?
-    /// `Mode=observe`: policy would have suspended it since.
+    /// `Mode=observe`: policy would have suspended it by now.
     public internal(set) var wouldBeSuspended = false
-    /// What spoke against the last suspension that policy or pressure wanted.
+    /// What prevented the last suspension that policy or pressure wanted.
     public internal(set) var objection: String?
-    /// What its user says of it.
+    /// Its user's settings for it.
     public internal(set) var rule: Rule?
-    /// Who needed it when it was suspended last, and what for.
+    /// Who needed it when it was last suspended, and what for.
     public internal(set) var demand: String?
-    /// It is about to run because somebody needs it: its grace is no shorter than it takes to answer.
+    /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
+    var neededAt: Microseconds?
+    /// It is about to run because it is needed. Its grace period is then at least as long as an answer takes.
     var isNeeded = false
     /// The last steps, oldest first; at most `traceLimit`.
     public internal(set) var trace: [TraceEntry] = []
@@ -58,16 +60,16 @@ public struct Application: Equatable, Sendable {
     var requestedSuspension: SuspensionPolicy
     var requestedReclaimable: Bool
     var requestedModes: [String]
-    /// Registered with `launch-mode` foreground and not reported on yet.
+    /// It was registered with `launch-mode` foreground, and no reporter has reported on it yet.
     var isAssumedVisible: Bool
     var windows: Set<WindowKey> = []
     var launch: Countdown?
     var grace: Grace = .none
     var termination: Termination?
     var backlog = Backlog()
-    /// The state that its delegate knows of.
+    /// The state that its delegate knows.
     var toldState = LifeCycleState.notRunning
-    /// The screen of its session is locked: what it was told of its protected data, or began with.
+    /// The screen of its session is locked, as last announced to it, or as it was when the application began.
     var isLocked = false
     var protection: Protection?
     var lastSerial: UInt64 = 0
@@ -79,7 +81,7 @@ public struct Application: Equatable, Sendable {
         public let holder: String
     }
 
-    /// A background task that runs.
+    /// A background task that is running.
     public struct BackgroundTask: Equatable, Sendable {
         public let id: UInt64
         public let name: String
@@ -88,30 +90,30 @@ public struct Application: Equatable, Sendable {
         var limit: Countdown
         var isWarned = false
 
-        /// CLOCK_MONOTONIC; 0 while the limit stands still or there is none.
+        /// CLOCK_MONOTONIC; 0 while the limit is paused, or if there is none.
         public var deadline: Microseconds { limit.deadline ?? 0 }
 
-        /// When it is to be warned, or, once it was, ended.
+        /// When it is to be warned or, after the warning, ended.
         var nextDeadline: Microseconds? {
             limit.deadline.map { isWarned ? $0 : $0 - min($0, warning) }
         }
     }
 
-    /// How far an application's windows bring it.
+    /// The level that its windows give an application.
     public enum WindowLevel: Int, Comparable, Sendable {
         case hidden, visible, focused
 
         public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// The time an application has in the background before policy suspends it.
+    /// The grace period of an application in the background, before policy suspends it.
     enum Grace: Equatable, Sendable {
         case none
         case running(serial: UInt64?, Countdown)
         case over
     }
 
-    /// It was told that its protected data becomes unavailable: policy waits for its acknowledgement.
+    /// It was notified that its protected data becomes unavailable. Policy waits for its acknowledgement.
     struct Protection: Equatable, Sendable {
         let serial: UInt64
         let limit: Countdown
@@ -149,16 +151,16 @@ public struct Application: Equatable, Sendable {
         }
     }
 
-    /// It executes nothing, but for a breath.
+    /// It executes nothing, except during a drain.
     public var isStopped: Bool { stop.isStanding }
 
-    /// A stop or a continuation was ordered and not seen yet.
+    /// A stop or a continuation was ordered but has not been observed yet.
     public var isPending: Bool { stop.enforcement == .stopping || stop.enforcement == .continuing }
 
-    /// Its delegate reads what it is sent.
+    /// Whether its delegate reads what it is sent.
     var isReachable: Bool { !isStopped && stop.enforcement == .none }
 
-    /// Ending it would lose something, as far as anybody knows: it goes after all others (§ 6).
+    /// Ending it would lose something, as far as is known. It is ended after all others (§ 6).
     public var hasUnsavedChanges: Bool { saysUnsaved || countsUnsavedMark }
     /// The mark of a window says so, and its user's rule does not say otherwise.
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
@@ -175,47 +177,55 @@ public struct Application: Equatable, Sendable {
         holds + (stop.others.map { [Hold(reason: .signal, holder: $0)] } ?? [])
     }
 
-    /// What keeps policy from suspending it once its grace is over.
+    /// What keeps policy from suspending it once its grace period is over.
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
             + (rule?.backgroundCPUQuota.map { ["slowed to \($0) % of a processor"] } ?? [])
     }
 
-    /// How far its windows may bring it, and policy suspends it.
+    /// The highest level of its windows at which policy still suspends it.
     var restingLevel: WindowLevel { rule?.suspendWhen == .inactive ? .visible : .hidden }
 
-    /// It is where policy suspends it.
+    /// It is in a state in which policy suspends it.
     var isResting: Bool {
         state == .background || state == .inactive && windowLevel == .visible && restingLevel == .visible
     }
 
-    /// What reporters say, as far as the user's rule has it count.
+    /// The reasons that reporters give, as far as the user's rule counts them.
     private var countedReasons: [String] {
         guard let counting = rule?.keepWhile else { return reportedReasons }
         return reportedReasons.filter(counting.contains)
     }
 
-    /// Whether work of this kind keeps policy from suspending it: all does, unless the user's rule says which.
+    /// Whether work of this kind keeps policy from suspending it. All kinds do, unless the user's rule lists them.
     public func counts(_ reason: ObjectionReason) -> Bool {
         rule?.keepWhile?.contains(reason.rawValue) ?? true
     }
 
-    /// Percent of one processor that it is to have now, where its user's rule slows it; nil: as much as it gets.
+    /// Whether it may still work on what it was needed for: opening a file may take longer than the grace period. While
+    /// it computes, policy then does not suspend it, but for a minute at most: some applications always compute.
+    public func isAnswering(at now: Microseconds) -> Bool {
+        neededAt.map { now < $0 + Self.mostAnswering } ?? false
+    }
+
+    static let mostAnswering: Microseconds = 60_000_000
+
+    /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
 
-    /// Something without a limit keeps policy from suspending it.
+    /// Something without a time limit keeps policy from suspending it.
     var isExemptForNow: Bool {
         !backgroundModes.isEmpty || !countedReasons.isEmpty || rule?.backgroundCPUQuota != nil
     }
 
-    /// CLOCK_MONOTONIC of the end of the grace; nil where none runs.
+    /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
     public var graceDeadline: Microseconds? {
         if case .running(_, let countdown) = grace { return countdown.deadline }
         return nil
     }
 
-    /// Microseconds that are left before policy suspends it; the greatest number where it will not be.
+    /// Microseconds that are left before policy suspends it; the greatest number if policy will not.
     public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
         guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
             return .max
@@ -227,13 +237,13 @@ public struct Application: Equatable, Sendable {
         return remaining
     }
 
-    /// CLOCK_MONOTONIC of the launch timeout; nil where none runs.
+    /// CLOCK_MONOTONIC of the launch timeout; nil if none is running.
     public var launchDeadline: Microseconds? { launch?.deadline }
 
-    /// CLOCK_MONOTONIC of SIGKILL; nil where no end was asked for.
+    /// CLOCK_MONOTONIC of SIGKILL; nil if no end was requested.
     public var killDeadline: Microseconds? { termination?.dueKill }
 
-    /// Everything that its timers wait for, the earliest.
+    /// The earliest of all times that its timers wait for.
     var nextDeadline: Microseconds? {
         let others = [
             launchDeadline, graceDeadline, termination?.nextDue, stop.breathDeadline,
@@ -242,7 +252,7 @@ public struct Application: Equatable, Sendable {
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }
 
-    /// Bytes of text that it has us keep.
+    /// Bytes of text that we keep for it.
     public var textBytes: Int {
         requestedModes.reduce(0) { $0 + $1.utf8.count } + tasks.reduce(0) { $0 + $1.name.utf8.count }
             + backlog.textBytes

@@ -1,14 +1,14 @@
 import AppStateContract
 
-/// What a suspended application has missed: at most one of each event, the latest, in the order of
-/// their last occurrence (§ 3). Bounded by the number of events there are.
+/// What a suspended application has missed: of each event at most one, the latest, in the order of their last
+/// occurrence (§ 3). Bounded by the number of events there are.
 ///
-/// Of the edges it is told the shortest way from the state that it was told last to the present one, each
-/// beside its signal: what came and went in between is nothing to catch up with.
+/// Its edges are replaced by the shortest path from the state that was last announced to it to the present one, each
+/// edge beside its signal. Changes that were undone in between need no catching up.
 struct Backlog: Equatable, Sendable {
     private var signals: [Announcement] = []
     private var reasons: [Edge: StateChangeReason] = [:]
-    /// Of what others have sent.
+    /// Bytes of what others have sent.
     private(set) var textBytes = 0
 
     mutating func add(_ announcement: Announcement) {
@@ -18,13 +18,13 @@ struct Backlog: Equatable, Sendable {
             reasons[edge] = reason
             return
         case (_, .level):
-            // What was short then may not be now (§ 3: to applications that are not suspended).
+            // Memory that was short then may not be short now (§ 3: to applications that are not suspended).
             return
         case (.didEnterBackground, _), (.protectedDataWillBecomeUnavailable, _):
-            // Serial and deadline of then mean nothing any more.
+            // The serial and the deadline of that time mean nothing any more.
             missed = Announcement(announcement.signal, .until(0, of: 0))
         case (_, .urls(let urls, let options)):
-            // None of them is forgotten: somebody waits for each to be opened.
+            // No URL is dropped: the sender waits for each to be opened.
             let before = signals.first { $0.signal == missed.signal }
             if case .urls(let earlier, _)? = before?.payload {
                 missed = Announcement(missed.signal, .urls(earlier + urls, options: options))
@@ -37,13 +37,13 @@ struct Backlog: Equatable, Sendable {
         countText()
     }
 
-    /// Another delegate reads the present state, but is told what others have sent.
+    /// Another delegate reads the present state, but still receives what others have sent.
     mutating func forgetAllButDeliveries() {
         signals.removeAll { !$0.isDelivery }
         reasons = [:]
     }
 
-    /// What others have sent while it could not be told.
+    /// What others sent while it could not be delivered.
     mutating func takeDeliveries() -> [Announcement] {
         if textBytes == 0 { return [] }
         defer {
@@ -53,16 +53,16 @@ struct Backlog: Equatable, Sendable {
         return signals.filter(\.isDelivery)
     }
 
-    /// How many things wait that others have sent.
+    /// How many things from others wait.
     var deliveryCount: Int { signals.count(where: \.isDelivery) }
 
     private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.waitingBytes } }
 
-    /// What it is told after the thaw, and forgets it.
+    /// Takes what is sent to the application once it runs again.
     ///
     /// - Parameters:
-    ///   - edges: the way from the state that it knows to the one that it is in.
-    ///   - withDeliveries: what others have sent, too; else it goes on waiting.
+    ///   - edges: the path from the state that it knows to its present state.
+    ///   - withDeliveries: whether this includes what others have sent; otherwise that keeps waiting.
     mutating func take(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
         var told: [Announcement] = []
         var ahead = edges[...]
@@ -94,7 +94,7 @@ struct Backlog: Equatable, Sendable {
 }
 
 extension Edge {
-    /// What its delegate is told before this edge (§ 3).
+    /// The signal that its delegate is sent before this edge (§ 3).
     var will: ApplicationSignal? {
         switch (from, to) {
         case (.active, .inactive): .willResignActive
@@ -103,7 +103,7 @@ extension Edge {
         }
     }
 
-    /// What its delegate is told after this edge (§ 3), which is awaited nowhere.
+    /// The signal that its delegate is sent after this edge (§ 3), with no acknowledgement awaited.
     var did: Announcement? {
         switch (from, to) {
         case (.inactive, .active): Announcement(.didBecomeActive)
@@ -117,7 +117,7 @@ extension Edge {
 // MARK: Written down
 
 extension Backlog {
-    /// The fields of each thing that was missed, in order.
+    /// The fields of each missed item, in order.
     var fields: [[String]] {
         signals.map(\.fields)
             + reasons.map { ["edge", $0.key.from.rawValue, $0.key.to.rawValue, $0.value.rawValue] }
@@ -154,7 +154,7 @@ extension Backlog {
 }
 
 extension Announcement {
-    /// Only the latest of each event is told; of messages, the latest of each sender and name.
+    /// Of each event only the latest is sent; of messages, the latest of each sender and name.
     fileprivate func isReplaced(by other: Announcement) -> Bool {
         guard signal == other.signal else { return false }
         if case .message(let sender, let name, _) = payload,

@@ -1,4 +1,4 @@
-/// A span of time that can stand still: grace and limits do not run while an application is stopped (§ 4).
+/// A time span that can be paused: grace and limits do not run while an application is stopped (§ 4).
 enum Countdown: Equatable, Sendable {
     case running(until: Microseconds)
     case paused(remaining: Microseconds)
@@ -9,7 +9,7 @@ enum Countdown: Equatable, Sendable {
         self = span.map { .running(until: now.advanced(saturatingBy: $0)) } ?? .endless
     }
 
-    /// When it ends, if nothing stops it; nil while it stands still or never ends.
+    /// When it ends if nothing pauses it; nil while it is paused, or if it never ends.
     var deadline: Microseconds? {
         switch self {
         case .running(let until): until
@@ -44,17 +44,17 @@ enum Countdown: Equatable, Sendable {
 }
 
 extension Microseconds {
-    /// The sum, or the greatest instant there is.
+    /// The sum, or the latest time that can be represented.
     func advanced(saturatingBy span: Microseconds) -> Microseconds {
         let (sum, overflow) = addingReportingOverflow(span)
         return overflow ? .max : sum
     }
 }
 
-/// The next deadlines of all applications, and the earliest of them at hand.
+/// The next deadlines of all applications, with the earliest of them at hand.
 struct Deadlines: Equatable, Sendable {
     private var byApplication: [ApplicationNumber: Microseconds] = [:]
-    /// Kept while it is known; looked for again after it was removed or put off.
+    /// Kept while it is known. It is computed again after it was removed or postponed.
     private var known: Microseconds?
 
     mutating func set(_ deadline: Microseconds?, for number: ApplicationNumber) {
@@ -74,7 +74,7 @@ struct Deadlines: Equatable, Sendable {
         return known
     }
 
-    /// The applications whose deadline has come, in the order of the deadlines.
+    /// The applications whose deadline has passed, in the order of the deadlines.
     func due(at now: Microseconds) -> [ApplicationNumber] {
         byApplication.filter { $0.value <= now }.sorted { ($0.value, $0.key) < ($1.value, $1.key) }.map(\.key)
     }

@@ -1,31 +1,31 @@
 public import AppStateContract
 
-/// What is to be done about a step, in this order. The machine itself touches nothing.
+/// What must be done about a step, in this order. The machine itself touches nothing.
 public enum Effect: Equatable, Sendable {
     /// A new application: `ApplicationAdded`, `InterfacesAdded`.
     case added(ApplicationNumber)
-    /// Its process has ended: what its next launch is told.
+    /// Its process has ended. Its next launch receives the ending.
     case ended(ApplicationNumber, Ending)
     /// Its last effect: `ApplicationRemoved`, `InterfacesRemoved`.
     case removed(ApplicationNumber, ExitReason)
     /// A signal of the Application interface (a state change also as the Manager's).
     case announce(ApplicationNumber, Announcement, to: Audience)
-    /// Properties have other values than before.
+    /// Properties have changed.
     case changed(ApplicationNumber, Set<ApplicationProperty>)
-    /// What it is to have of the machine in its state is another: `Rule.backgroundCPUQuota`.
+    /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`.
     case resources(ApplicationNumber)
-    /// `FocusedApplication` of this session's clients has another value.
+    /// `FocusedApplication` has changed for the clients in this session.
     case focusChanged(SessionKey)
-    /// Looks whether something speaks against a stop that nobody has asked for: before it, or once more when all of it
-    /// stand. `checked` comes back.
+    /// Checks whether something speaks against a stop that no client requested: before it, or once more when all of it
+    /// is stopped. `checked` comes back.
     case check(ApplicationNumber, stands: Bool)
-    /// Brings the extent to a stand, by its cgroup's freezer or SIGSTOP; done when `stopCompleted` comes back.
+    /// Stops the extent with its cgroup's freezer or with SIGSTOP; done when `stopCompleted` comes back.
     case stop(ApplicationNumber)
-    /// Lets what `stop` stopped run for a breath, if it has something to read; the next `stop` ends it.
+    /// Lets what `stop` stopped run for a drain, if it has something to read; the next `stop` ends the drain.
     case breathe(ApplicationNumber)
-    /// SIGCONT to what `stop` stopped. `sparingMain`: somebody else wants the main process stopped.
+    /// SIGCONT to what `stop` stopped. `sparingMain`: another process wants the main process stopped.
     case resume(ApplicationNumber, sparingMain: Bool)
-    /// The same, because our stop was given up: nobody asked that it run.
+    /// The same, because our stop was given up. No client requested that it run.
     case letGo(ApplicationNumber, sparingMain: Bool)
     /// SIGCONT to every stopped process of the extent, whoever stopped it.
     case continueForeign(ApplicationNumber)
@@ -33,36 +33,36 @@ public enum Effect: Equatable, Sendable {
     case requestExit(ApplicationNumber)
     /// SIGKILL to the extent.
     case kill(ApplicationNumber)
-    /// SIGKILL to the extent of an application that does not answer, unless a debugger has it: `spared`.
+    /// SIGKILL to the extent of an application that does not answer, unless a debugger is attached to it: `spared`.
     case killUnresponsive(ApplicationNumber)
-    /// SIGKILL to the extent of a suspended application, if it still stands and still is its user's; what comes back
-    /// is measured.
+    /// SIGKILL to the extent of a suspended application, if it is still stopped and still belongs to its user. The
+    /// memory that comes back is measured.
     case reclaim(ApplicationNumber)
-    /// It was asked to end because memory is short: what comes back is measured.
+    /// It was asked to end because memory is short. The memory that comes back is measured.
     case willReclaim(ApplicationNumber)
-    /// Pushes the memory of a suspended application out, to its files and, where there is swap, there: `pagedOut`.
+    /// Pushes out the memory of a suspended application, to its files and, if there is swap, to swap: `pagedOut`.
     case pageOut(ApplicationNumber, PageOutExtent)
-    /// The next fact about this source is a sample of its memory.
+    /// Samples the memory of this source; the sample is the next fact about it.
     case sampleMemory(PressureSource)
-    /// A fact is wanted once about so many bytes were taken; nil: no more.
+    /// Requests a fact once about this many bytes have been taken; nil: none any more.
     case alarmMemory(PressureSource, after: UInt64?)
-    /// Looks how much memory these would give back: `memoryMeasured`.
+    /// Measures how much memory these would give back: `memoryMeasured`.
     case measureMemory([ApplicationNumber])
-    /// `MemoryPressure` has another value.
+    /// `MemoryPressure` has changed.
     case memoryPressureChanged(MemoryPressure)
     /// org.freedesktop.LowMemoryMonitor.
     case lowMemoryWarning(LowMemoryWarning)
-    /// No fact about this process matters any longer: its pidfd may go.
+    /// No fact about this process matters any longer: its pidfd may be closed.
     case forget(ProcessID)
-    /// A reporter is to have these of its windows minimized.
+    /// A reporter must minimize these of its windows.
     case minimize(ConnectionName, [UInt64])
-    /// Memory is there again: what was ended for it and is wanted is started again.
+    /// Memory is available again: an application that was ended for it, and is wanted, is started again.
     case relaunch(Relaunch)
     /// Worth a line in the journal.
     case notice(ApplicationNumber, Notice)
 }
 
-/// To whom a signal goes. A suspended application is not among them.
+/// The recipients of a signal. A suspended application is not among them.
 public struct Audience: OptionSet, Hashable, Sendable {
     public let rawValue: UInt8
     public init(rawValue: UInt8) { self.rawValue = rawValue }
@@ -78,23 +78,23 @@ public struct Announcement: Hashable, Sendable {
     public let signal: ApplicationSignal
     public let payload: Payload
 
-    /// The arguments, as far as the life cycle knows them: launch options it does not.
+    /// The arguments, as far as the life cycle knows them. It does not know the launch options.
     public enum Payload: Hashable, Sendable {
         case none
-        /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline 0: there
-        /// is none; of `didEnterBackground`, it will not be suspended.
+        /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline 0:
+        /// there is none; for `didEnterBackground`, the application will not be suspended.
         case until(Microseconds, of: UInt64)
         case level(MemoryPressure)
-        /// What has changed the time.
+        /// What changed the time.
         case cause(TimeChange)
         case edge(Edge, StateChangeReason)
-        /// What it has not answered.
+        /// The event that it has not answered.
         case event(UnresponsiveEvent)
         /// URLs to open, and the options, as fields.
         case urls([String], options: [String])
-        /// A user activity to continue: its type and what is known of it, as fields.
+        /// A user activity to continue: its type and its info, as fields.
         case activity(String, info: [String])
-        /// A message: who sends it, its name, and what it carries, as fields.
+        /// A message: its sender, its name and its payload, as fields.
         case message(from: String, name: String, payload: [String])
     }
 
@@ -103,7 +103,7 @@ public struct Announcement: Hashable, Sendable {
         self.payload = payload
     }
 
-    /// - Parameter options: a dictionary, as fields that are the sender's matter alone.
+    /// - Parameter options: a dictionary, as fields whose meaning is up to the sender.
     public static func openURLs(_ urls: [String], options: [String]) -> Announcement {
         Announcement(.openURLs, .urls(urls, options: options))
     }
@@ -118,7 +118,7 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
     }
 
-    /// Somebody sends it: it waits until its receiver has launched, and is kept for one that cannot read.
+    /// Another process sends it. It waits until its receiver has launched, and is kept for a receiver that cannot read.
     var isDelivery: Bool {
         switch payload {
         case .urls, .activity, .message: true
@@ -126,7 +126,7 @@ public struct Announcement: Hashable, Sendable {
         }
     }
 
-    /// About the bytes that it has us keep while it waits.
+    /// Roughly the bytes that we keep for it while it waits.
     public var waitingBytes: Int { isDelivery ? 64 + textBytes : 0 }
 
     private var textBytes: Int {
@@ -140,48 +140,48 @@ public struct Announcement: Hashable, Sendable {
     }
 }
 
-/// What of an application's memory is pushed out.
+/// Which part of an application's memory is pushed out.
 public enum PageOutExtent: Sendable {
-    /// Pages of files: without swap there is nowhere else to push to.
+    /// Pages of files: without swap there is nowhere to push anything else.
     case files
     case everything
 }
 
 /// The levels of GLib's GMemoryMonitorWarningLevel.
 public enum LowMemoryWarning: UInt8, Sendable, CaseIterable {
-    /// `G_MEMORY_MONITOR_WARNING_LEVEL_LOW`: it is a warning.
+    /// `G_MEMORY_MONITOR_WARNING_LEVEL_LOW`: the level is `warning`.
     case low = 50
-    /// `…_MEDIUM`: it is critical, and suspended applications are being ended.
+    /// `…_MEDIUM`: the level is `critical`, and suspended applications are being ended.
     case medium = 100
-    /// `…_CRITICAL`: no suspended application is left to be ended.
+    /// `…_CRITICAL`: no suspended application is left to end.
     case critical = 255
 }
 
-/// A decision that is no change of state.
+/// A decision that does not change the state.
 public enum Notice: Hashable, Sendable {
-    /// `Mode=observe`: the policy would have suspended it now.
+    /// `Mode=observe`: policy would have suspended it now.
     case wouldSuspend
-    /// Somebody continues it as often as we stop it: our holds were given up.
+    /// Another process continues it as often as we stop it: our holds were given up.
     case contested
-    /// Policy or pressure wanted it suspended and something spoke against it.
+    /// Policy or pressure wanted to suspend it, and something prevented that.
     case objection(String)
-    /// Somebody needs what policy or pressure has suspended.
+    /// It is needed, and policy or pressure had suspended it.
     case needed(String)
     /// It has not answered in time.
     case unresponsive(UnresponsiveEvent)
-    /// `Mode=observe`: it would be killed for that now.
+    /// `Mode=observe`: it would be killed now for not answering.
     case wouldTerminate(UnresponsiveEvent)
-    /// `Mode=observe`: it would be ended now, for so many bytes.
+    /// `Mode=observe`: it would be ended now, to free this many bytes.
     case wouldReclaim(UInt64)
-    /// It is ended although its end loses something: nothing else is left.
+    /// It is ended although its end loses something: nothing else is left to end.
     case losesUnsaved
-    /// It was killed and is still there: the next is taken.
+    /// It was killed but still exists: the next application is chosen.
     case reclaimStuck(after: Microseconds)
-    /// It was to be ended and was not.
+    /// It was to be ended, but was not.
     case spared(String)
-    /// It was ended for its memory so often that it is not started again.
+    /// It was ended so often because memory was short that it is not started again.
     case notRelaunched(Int)
-    /// It has cost as many applications as one event may.
+    /// The source has cost as many applications as one event may.
     case reclaimLimit(Int)
 
     public var description: String {

@@ -1,94 +1,97 @@
 public import AppStateContract
 
-/// Something that happened. Facts cannot fail and are not argued with.
+/// Something that happened. Facts cannot fail and are not disputed.
 public enum Fact: Equatable, Sendable {
-    /// The pidfd became readable. `status`: the exit status or the signal, where it is known.
+    /// The pidfd became readable. `status`: the exit status or the signal, if it is known.
     case exited(ProcessID, ExitReason, status: Int32? = nil)
-    /// Its main process was looked at. `sender`: somebody else, who was seen to stop it just before.
+    /// Its main process was looked at. `sender`: another process that was seen to stop it just before.
     case looked(ApplicationNumber, Standing, sender: String? = nil)
-    /// `stop` has been carried out: all of it stand.
+    /// `stop` has been carried out: all of it is stopped.
     case stopCompleted(ApplicationNumber)
-    /// `resume` or `continueForeign` has been carried out, and its main process stands like this.
+    /// `resume` or `continueForeign` has been carried out. The standing is that of its main process.
     case resumeCompleted(ApplicationNumber, Standing)
-    /// What we held was found not to be the application, or not all of it, and was let go.
+    /// What we held turned out not to be the application, or not all of it, and was released.
     case stopLost(ApplicationNumber)
-    /// What `check` has found.
+    /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
-    /// Somebody needs it, in words: who, and what for. What suspends it because nobody does, gives way.
+    /// It is needed; the text says by whom and what for. Suspension by our own decision gives way.
     case needed(ApplicationNumber, String)
-    /// Somebody waits for what an application holds that policy or pressure has suspended: a file lock, say.
+    /// Another process waits for something that an application suspended by policy or pressure holds, such as a file
+    /// lock.
     case objected(ApplicationNumber, String)
-    /// A stop cannot be carried out at all: the process runs as another user since, say.
+    /// A stop cannot be carried out at all, for example because the process now runs as another user.
     case stopFailed(ApplicationNumber, String)
-    /// Somebody else continues it as fast as we stop it.
+    /// Another process continues it as fast as we stop it.
     case contested(ApplicationNumber)
     /// These sources of memory pressure are watched, and no others.
     case pressureSources([PressureSource])
     /// A trigger of the source has fired: for `warning` or for `critical`.
     case pressureTriggered(PressureSource, MemoryPressure)
-    /// What `alarmMemory` has waited for: memory was taken, it is worth a look.
+    /// The event that `alarmMemory` waited for: memory was taken, so it is worth a look.
     case memoryTaken(PressureSource)
-    /// What `sampleMemory` has found.
+    /// The result of `sampleMemory`.
     case memorySampled(PressureSource, MemorySample)
-    /// What `measureMemory` has found: bytes, and which are in the cgroup of each source that is a part of the machine.
+    /// The result of `measureMemory`: bytes, and for each source that is a part of the machine, the applications in its
+    /// cgroup.
     case memoryMeasured(
         [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
-    /// `pageOut` is over, and has brought so much.
+    /// `pageOut` has finished, and has freed this many bytes.
     case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
-    /// `reclaim` found that it must not be: it runs again, say.
+    /// `reclaim` found that it must not be ended, for example because it runs again.
     case spared(ApplicationNumber, String)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
-    /// logind: the session is in front and unlocked, or not; and, in front or not, whether its screen is locked.
+    /// logind: whether the session is in front and unlocked and, whether or not it is in front, whether its screen is
+    /// locked.
     case session(SessionKey, inFront: Bool, isLocked: Bool = false)
-    /// The machine is about to be shut down, or is not any more.
+    /// The machine is about to shut down, or no longer is.
     case shutdownPrepared(Bool)
-    /// logind: there is no such session any more, so that nothing in it can be seen.
+    /// logind: the session no longer exists, so that nothing in it is visible.
     case sessionEnded(SessionKey)
-    /// The clock, the time zone or the day is another.
+    /// The clock, the time zone or the day has changed.
     case timeChanged(TimeChange)
     /// The configuration was read.
     case configured(Settings)
-    /// The deadline that `nextDeadline` named has come.
+    /// The deadline that `nextDeadline` named has passed.
     case timePassed
 }
 
-/// What a look has found that speaks against a stop.
+/// The result of a check for anything that speaks against a stop.
 public enum CheckFinding: Equatable, Sendable {
-    /// Nothing. `stands`: whether it still stands, where it did before the look.
+    /// Nothing. `stands`: whether it is still stopped after the check, if it was stopped before.
     case clear(stands: Bool)
-    /// A debugger, say, in words.
+    /// A debugger, for example, in words.
     case objection(String)
 }
 
-/// What `Register` tells of a process.
+/// What `Register` says about a process.
 public struct Registration: Equatable, Sendable {
     public var id: ApplicationID
     public var process: ProcessID
     public var user: UInt32
     public var session: SessionKey
-    /// The process asked for itself.
+    /// The process registers itself.
     public var byItself = false
-    /// The connection that is the delegate from the start: then launching takes until `FinishLaunching`.
+    /// The connection that is the delegate from the start; launching then lasts until `FinishLaunching`.
     public var delegate: ConnectionName?
-    /// nil: `foreground` for a process that registers itself, which is just being launched;
-    /// `background` for one that another registers: no window is known of it.
+    /// nil: `foreground` for a process that registers itself, because it is just being launched; `background` for a
+    /// process that another process registers, because no window of it is known.
     public var launchMode: LaunchMode?
     /// nil: `automatic` for a process that registers itself, else `manual` (§ 4).
     public var suspension: SuspensionPolicy?
     public var reclaimable = true
     public var backgroundModes: [String] = []
-    /// Somebody took the process in of his own accord: it gives way to the process's own registration.
+    /// Another program registered the process on its own initiative. It gives way to the process's own registration.
     public var adopted = false
-    /// The session agent started it for `Launch`: its own registration takes this application over.
+    /// The session agent started it for `Launch`. Its own registration takes this application over.
     public var launched = false
-    /// What it was launched for: its delegate is told once it has launched.
+    /// What it was launched for. Its delegate receives this once it has launched.
     public var deliveries: [Announcement] = []
-    /// A wrapper that was launched, in whose place this process is.
+    /// The launched wrapper that this process takes the place of.
     public var wrapper: ApplicationNumber?
-    /// The process was stopped when it was looked at.
+    /// The process was found stopped.
     public var stopped = false
-    /// There is state that an earlier run of the same id has saved.
+    /// An earlier run of the same id has saved state.
     public var isRestored = false
 
     public init(id: ApplicationID, process: ProcessID, user: UInt32, session: SessionKey) {
@@ -103,7 +106,7 @@ public struct Registration: Equatable, Sendable {
 public struct ReporterIdentity: Equatable, Sendable {
     public var connection: ConnectionName
     public var user: UInt32
-    /// The session the connection belongs to, unless `SetSession` said otherwise.
+    /// The session that the connection belongs to, unless `SetSession` said otherwise.
     public var session: SessionKey
 
     public init(connection: ConnectionName, user: UInt32, session: SessionKey) {
@@ -120,7 +123,7 @@ public struct ReportedProcess: Equatable, Sendable {
     /// The process, its parent, its parent's parent, and so on; never empty.
     public var lineage: [ProcessID]
     public var user: UInt32
-    /// The session the process belongs to: where root's reports about it go.
+    /// The session that the process belongs to. Root's reports about the process go there.
     public var session: SessionKey
 
     public init(lineage: [ProcessID], user: UInt32, session: SessionKey) {
@@ -133,14 +136,14 @@ public struct ReportedProcess: Equatable, Sendable {
     var process: ProcessID { lineage[0] }
 }
 
-/// What one report says of a window; nil leaves what was said before.
+/// What one report says about a window; nil leaves the previous value.
 public struct WindowReport: Equatable, Sendable {
     public var number: UInt64
     public var process: ReportedProcess
     public var focused: Bool?
     public var visible: Bool?
     public var minimized: Bool?
-    /// The window shows the mark of changes that are not saved.
+    /// The window shows the mark of unsaved changes.
     public var unsavedChanges: Bool?
     public var title: String?
     public var appID: String?
@@ -151,7 +154,7 @@ public struct WindowReport: Equatable, Sendable {
     }
 }
 
-/// A process that must not be suspended by policy, and why, in one word.
+/// A process that policy must not suspend, and the reason in one word.
 public struct ExemptionReport: Equatable, Sendable {
     public var process: ReportedProcess
     public var reason: String
@@ -162,7 +165,7 @@ public struct ExemptionReport: Equatable, Sendable {
     }
 }
 
-/// What a client asks. The caller's rights were checked before; the machine may still refuse.
+/// What a client requests. The caller's rights have been checked; the machine may still refuse.
 public enum Request: Equatable, Sendable {
     case register(Registration)
     case unregister(ApplicationNumber)
@@ -170,18 +173,18 @@ public enum Request: Equatable, Sendable {
     case becomeDelegate(ApplicationNumber, ConnectionName)
     case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
     case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
-    /// Whether ending it now would lose something, as the application itself says.
+    /// Whether ending it now would lose something, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
-    /// URLs, a user activity or a message for its delegate, and who sends it, in words.
+    /// URLs, a user activity or a message for its delegate; the text says who sends it.
     case deliver(ApplicationNumber, [Announcement], String)
-    /// Somebody wants it in front, in words.
+    /// It is to be brought to the front; the text says why.
     case bringForward(ApplicationNumber, String)
-    /// nil: no rule of the user is about it any more.
+    /// nil: no rule of the user applies to it any more.
     case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
     case resume(ApplicationNumber, holder: String)
-    /// Suspends it until it gets the focus, with its windows put away if `minimizing`.
+    /// Suspends it until it gets the focus. With `minimizing`, its windows are minimized, too.
     case suspendUntilFocused(ApplicationNumber, holder: String, minimizing: Bool)
     case terminate(ApplicationNumber, force: Bool)
     /// nil: no window has the focus.
@@ -190,18 +193,19 @@ public enum Request: Equatable, Sendable {
     case updateWindow(WindowReport, ReporterIdentity)
     case removeWindow(UInt64, ReporterIdentity)
     case replaceWindows([WindowReport], ReporterIdentity)
-    /// A part of a whole set that `checkReplacement` has let pass: several of these and of `dropWindows` are one
+    /// A part of a whole set that `checkReplacement` has accepted. Several of these and of `dropWindows` form one
     /// `replaceWindows`.
     case addWindows([WindowReport], ReporterIdentity)
-    /// The end of it: what the set does not name goes, so many at once. Answers `more` while there is any.
+    /// The end of a whole set: removes what the set does not name, this many at a time. Answers `more` while any are
+    /// left.
     case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
-    /// Somebody needs the application of this process, in words.
+    /// The application of this process is needed; the text says why.
     case demand(ReportedProcess, String, ReporterIdentity)
-    /// A reporter's whole set, for so many processes at once. Answers `more` until all are.
+    /// A reporter's whole set, taken for this many processes at a time. Answers `more` until all are done.
     case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 
-    /// Whether it tells of windows: a reporter tells it again where it was forgotten.
+    /// Whether it reports windows. A reporter sends such a report again if it was forgotten.
     public var isOfWindows: Bool {
         switch self {
         case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .addWindows,
@@ -212,29 +216,29 @@ public enum Request: Equatable, Sendable {
     }
 }
 
-/// What a request gives back.
+/// What a request returns.
 public enum Answer: Equatable, Sendable {
     case done
-    /// Ask again.
+    /// The caller must ask again.
     case more
     case application(ApplicationNumber)
     case task(UInt64)
 }
 
-/// Why a request was not granted: the client's business. Nothing has changed.
+/// Why a request was refused. The cause lies with the client, and nothing has changed.
 public enum Refusal: Error, Equatable, Sendable {
     case noSuchApplication(String)
     case alreadyRegistered(ProcessID, ApplicationNumber)
     case notDelegate(ConnectionName, ApplicationNumber)
     case noSuchTask(UInt64)
     case notSuspendable(ApplicationNumber, String)
-    /// There is nobody to be told.
+    /// There is no delegate to notify.
     case noDelegate(ApplicationNumber)
     case invalidArgument(String)
     case accessDenied(String)
     case limitExceeded(String, limit: Int)
 
-    /// The error of the D-Bus API that a client gets.
+    /// The error of the D-Bus API that the client receives.
     public var errorName: ErrorName {
         switch self {
         case .noSuchApplication: .noSuchApplication
@@ -249,7 +253,7 @@ public enum Refusal: Error, Equatable, Sendable {
         }
     }
 
-    /// What was wrong, naming the value.
+    /// What was wrong, including the value.
     public var message: String {
         switch self {
         case .noSuchApplication(let what): "No application \(what)"

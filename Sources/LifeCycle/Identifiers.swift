@@ -1,10 +1,10 @@
-/// CLOCK_MONOTONIC in microseconds. The core has no clock: every step is told the time.
+/// CLOCK_MONOTONIC in microseconds. The core has no clock: each step is given the time.
 public typealias Microseconds = UInt64
 
 /// A bus connection's unique name, such as `:1.42`.
 public typealias ConnectionName = String
 
-/// A process that cannot be mistaken for a later one with the same number.
+/// A process, identified so that it cannot be mistaken for a later one with the same pid.
 public struct ProcessID: Hashable, Sendable, CustomStringConvertible {
     public let pid: Int32
     /// Clock ticks since boot, field 22 of proc_pid_stat(5).
@@ -18,8 +18,8 @@ public struct ProcessID: Hashable, Sendable, CustomStringConvertible {
     public var description: String { "pid \(pid)" }
 }
 
-/// The N of `/org/appstate1/application/N`. Used again only after all 4,294,967,295 have been used, and never while its
-/// application is there.
+/// The N of `/org/appstate1/application/N`. A number is used again only after all 4,294,967,295 have been used, and
+/// never while its application exists.
 public struct ApplicationNumber: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let rawValue: UInt32
 
@@ -29,7 +29,7 @@ public struct ApplicationNumber: Hashable, Comparable, Sendable, CustomStringCon
     public var description: String { String(rawValue) }
 }
 
-/// What has one focus: a logind session, or without logind all that a user runs.
+/// The scope of one focus: a logind session or, without logind, everything that a user runs.
 public enum SessionKey: Hashable, Sendable, CustomStringConvertible {
     case login(String)
     case user(UInt32)

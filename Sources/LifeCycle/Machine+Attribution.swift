@@ -1,8 +1,8 @@
 import AppStateContract
 
-/// Which application a window belongs to, and what its windows make of it.
+/// Which application a window belongs to, and what an application's windows mean for it.
 extension Machine {
-    /// Adds or replaces a window; answers the applications whose windows are others now.
+    /// Adds or replaces a window. Returns the applications whose windows have changed.
     @discardableResult
     mutating func put(_ window: Window, as key: WindowKey) -> Set<ApplicationNumber> {
         var window = window
@@ -28,7 +28,7 @@ extension Machine {
         return touched
     }
 
-    /// Removes a window; answers the application that it belonged to.
+    /// Removes a window. Returns the application that it belonged to.
     mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
         unindex(key, window)
@@ -45,7 +45,7 @@ extension Machine {
         return window.owner.map { [$0] } ?? []
     }
 
-    /// Gives windows to other owners after `process` was registered or is no longer.
+    /// Assigns windows to other owners after `process` was registered or is no longer registered.
     mutating func reattribute(windowsBelow process: ProcessID) -> Set<ApplicationNumber> {
         var touched: Set<ApplicationNumber> = []
         let below = windows.filter { $0.value.lineage.contains(process) }
@@ -56,7 +56,7 @@ extension Machine {
         return touched
     }
 
-    /// The one focus of a session goes to `key`; whoever had it has it no longer.
+    /// Moves the only focus of a session to `key`. The window that had it loses it.
     mutating func moveFocus(
         to key: WindowKey?, in session: SessionKey, touching others: Set<ApplicationNumber> = [],
         because reason: StateChangeReason = .focus
@@ -73,8 +73,8 @@ extension Machine {
         tidy(session)
     }
 
-    /// A process as a whole is no window: without focus it is kept only where it says something of an
-    /// application whose windows nobody reports one by one.
+    /// A process as a whole is not a window. Without the focus it is kept only if it says something about an
+    /// application whose windows are not reported one by one.
     private mutating func dropIfPointless(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard case .process(let session, _) = key, let window = windows[key],
             sessions[session]?.focus != key, window.owner == nil || !window.visible
@@ -82,8 +82,8 @@ extension Machine {
         return remove(key)
     }
 
-    /// Recomputes what its windows make of each application: who falls before who rises, so that no two
-    /// are seen active by one focus.
+    /// Recomputes what the windows of each application mean for it. Applications whose level falls come first, so that
+    /// one focus never makes two applications appear active.
     mutating func refresh(_ numbers: some Sequence<ApplicationNumber>, _ reason: StateChangeReason) {
         var falling: [(ApplicationNumber, View)] = []
         var others: [(ApplicationNumber, View)] = []
@@ -99,21 +99,22 @@ extension Machine {
         for (number, view) in falling + others {
             let grace = settings.backgroundGrace
             updateAnnouncing(number, reason) {
-                // Before the walk that comes of it (§ 3).
+                // This comes before the walk that results from it (§ 3).
                 $0.setProtected(view.isLocked, within: grace, &$1)
                 $0.show(view)
             }
         }
     }
 
-    /// The same for all that a change of the session can change: the first few at once, the others in later steps.
+    /// The same for all applications that a change of the session can affect: the first few at once, the others in
+    /// later steps.
     mutating func refreshAll(in session: SessionKey, _ reason: StateChangeReason) {
         let isFirst = stale.isEmpty
         makeStale(concerned(by: session), Stale(reason: reason))
         if isFirst { refreshStale() }
     }
 
-    /// They are looked at before long (`nextDeadline`).
+    /// These applications are refreshed soon (`nextDeadline`).
     mutating func makeStale(_ numbers: some Sequence<ApplicationNumber>, _ stale: Stale) {
         if self.stale.isEmpty { staleUntil = step.now + Self.stalePause }
         for number in numbers {
@@ -139,7 +140,7 @@ extension Machine {
         staleUntil = step.now + Self.stalePause
     }
 
-    /// Whoever is being launched has yet to read the clock.
+    /// An application that is being launched has yet to read the clock.
     mutating func tell(_ number: ApplicationNumber, of change: TimeChange) {
         guard let application = applications[number], application.state != .notRunning else { return }
         updateAnnouncing(number, .session) { $0.announce(.significantTimeChange, with: .cause(change), &$1) }
@@ -151,7 +152,7 @@ extension Machine {
         updateAnnouncing(number, .windows) { $0.startGrace(settings, serial: nil, at: $1.now) }
     }
 
-    /// The applications that a change of the session can change.
+    /// The applications that a change of the session can affect.
     func concerned(by session: SessionKey) -> Set<ApplicationNumber> {
         Set(
             applications.values.lazy.filter { application in
@@ -160,11 +161,11 @@ extension Machine {
             }.map(\.number))
     }
 
-    /// What the windows make of an application: the pure part of § 2.
+    /// What an application's windows mean for it: the pure part of § 2.
     func view(of application: Application) -> View {
         var view = View()
         view.isMinimized = !application.windows.isEmpty
-        // Its own session counts where none of its windows says otherwise.
+        // Its own session counts if no window says otherwise.
         view.isLocked = application.windows.isEmpty && sessions[application.session]?.isLocked == true
         for key in application.windows {
             guard let window = windows[key] else { continue }
@@ -188,7 +189,7 @@ extension Machine {
         return view
     }
 
-    /// Forgets a session of which nothing is known, and one that is no more once nothing is left in it.
+    /// Forgets a session about which nothing is known, and an ended session once nothing is left in it.
     mutating func tidy(_ session: SessionKey) {
         guard let known = sessions[session] else { return }
         if known == Session() || known.hasEnded && !sessionsOfConcern.contains(session) {
@@ -196,7 +197,7 @@ extension Machine {
         }
     }
 
-    /// The application that a window counts for, if its reporter may speak of it.
+    /// The application that a window counts for, if its reporter may report on that application.
     func owner(of lineage: [ProcessID], reportedBy user: UInt32) -> ApplicationNumber? {
         guard let number = owner(of: lineage), let application = applications[number],
             user == 0 || user == application.user
@@ -229,14 +230,14 @@ extension Machine {
 }
 
 extension Dictionary where Value == Int {
-    /// One less; what is down to none is not kept.
+    /// Decrements a count; an entry that reaches zero is removed.
     fileprivate mutating func decrease(_ key: Key) {
         guard let count = self[key] else { return }
         self[key] = count > 1 ? count - 1 : nil
     }
 }
 
-/// What the windows make of an application.
+/// What an application's windows mean for it.
 struct View {
     var level = Application.WindowLevel.hidden
     var isFocused = false
@@ -246,7 +247,7 @@ struct View {
 }
 
 extension Application {
-    /// Its windows are so now.
+    /// Applies what its windows mean for it now.
     mutating func show(_ view: View) {
         windowLevel = view.level
         isFocused = view.isFocused

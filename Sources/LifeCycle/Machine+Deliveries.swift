@@ -2,13 +2,13 @@ import AppStateContract
 
 /// What others send to an application: URLs, user activities, messages (§ 3).
 extension Machine {
-    /// About the bytes that wait for one application that cannot read them. A message has 64 KiB at most, and bytes in it take
-    /// twice their size here.
+    /// Roughly the most bytes that may wait for one application that cannot read them. A message has at most 64 KiB,
+    /// and byte arrays in it take twice their size here.
     public static let waitingBytes = 160 << 10
-    /// How many of them. Each costs time when it comes, and when it is written down.
+    /// The most items that may wait. Each costs time when it arrives, and when it is written to the record.
     static let mostWaiting = 64
 
-    /// Has the delegate told, now or as soon as it can read: what policy has suspended runs for it.
+    /// Sends this to the delegate, now or as soon as it can read. An application that policy has suspended runs for it.
     mutating func deliver(
         _ number: ApplicationNumber, _ announcements: [Announcement], _ why: String
     ) throws(Refusal) {

@@ -1,6 +1,6 @@
 import AppStateContract
 
-/// What one reporter told of one process that must not be suspended by policy.
+/// What one reporter reported about one process that policy must not suspend.
 struct ReportedExemption: Equatable, Sendable {
     /// The process, its parent, and so on, as they were when it was reported.
     var lineage: [ProcessID]
@@ -9,17 +9,18 @@ struct ReportedExemption: Equatable, Sendable {
     var reasons: Set<String>
 }
 
-/// Who must not be suspended by policy, as reporters tell (§ 2): the owner of the clipboard, who plays sound. It ends
-/// with the process, or with the reporter's connection: nobody would take it back.
+/// Applications that policy must not suspend, according to reporters (§ 2): the owner of the clipboard, an application
+/// that plays sound. An exemption ends with the process, or with the reporter's connection, because nothing would
+/// withdraw it afterwards.
 extension Machine {
-    /// Takes a reporter's whole set, or nothing where a limit is passed.
+    /// Takes a reporter's whole set, or nothing if a limit is exceeded.
     ///
-    /// - Parameter most: how many processes are gone through now; `more` where there are others.
+    /// - Parameter most: how many processes are handled now; `more` if there are others.
     mutating func replaceExemptions(
         _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int
     ) throws(Refusal) -> Answer {
         var told: [ProcessID: ReportedExemption] = [:]
-        // Of another user's process nothing is remembered.
+        // Nothing is remembered about another user's process.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
             let new = ReportedExemption(
                 lineage: report.process.lineage, reporterUser: reporter.user, reasons: [])
@@ -46,13 +47,13 @@ extension Machine {
         }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions()
-        // Who said it is written down too.
+        // The record also says who reported it.
         touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
         forget(before.keys)
         return isMore ? .more : .done
     }
 
-    /// How many processes a reporter has told of.
+    /// How many processes a reporter has reported.
     public func exemptionCount(of connection: ConnectionName) -> Int { exemptions[connection]?.count ?? 0 }
 
     /// A reporter's connection has ended.
@@ -62,7 +63,7 @@ extension Machine {
         forget(before.keys)
     }
 
-    /// The process has ended; what that means for applications, `refreshExemptions` says.
+    /// The process has ended. `refreshExemptions` applies this to the applications.
     mutating func dropExemptions(of process: ProcessID) {
         for connection in Array(exemptions.keys) {
             exemptions[connection]?[process] = nil
@@ -70,7 +71,7 @@ extension Machine {
         }
     }
 
-    /// The reasons that reporters told of each application's processes.
+    /// The reasons that reporters gave for each application's processes.
     func reportedReasons() -> [ApplicationNumber: Set<String>] {
         var reasons: [ApplicationNumber: Set<String>] = [:]
         for told in exemptions.values.joined().map(\.value) {
@@ -84,7 +85,8 @@ extension Machine {
         Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
     }
 
-    /// Brings applications to what was told of their processes: the first few at once, the others in later steps.
+    /// Applies to the applications what was reported about their processes: the first few at once, the others in later
+    /// steps.
     mutating func refreshExemptions() {
         let reasons = reportedReasons()
         let settings = settings
@@ -95,7 +97,7 @@ extension Machine {
         for (number, told) in due.prefix(Self.mostAtOnce) {
             updateAnnouncing(number, .policy) {
                 $0.reportedReasons = told
-                // There are gaps between two pieces of music.
+                // A fresh grace period, because there are gaps between two pieces of music.
                 if $0.isResting, $0.grace == .over, told.isEmpty {
                     $0.startGrace(settings, serial: nil, at: $1.now)
                 }
@@ -114,7 +116,7 @@ extension Machine {
 
     // MARK: Written down
 
-    /// What was told of an application's processes, for its record.
+    /// What was reported about an application's processes, for its record.
     func recordedExemptions(of number: ApplicationNumber) -> [[String]] {
         guard exempted.contains(number) else { return [] }
         var lines: [[String]] = []
@@ -136,7 +138,7 @@ extension Machine {
     }
 }
 
-/// An exemption as it was written down.
+/// An exemption as read from a record.
 struct RestoredExemption {
     let connection: ConnectionName
     let user: UInt32

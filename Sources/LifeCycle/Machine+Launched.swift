@@ -2,7 +2,7 @@ import AppStateContract
 
 /// Applications that a session agent has started for `Launch`.
 extension Machine {
-    /// The application that its process's own registration takes over; nil: it begins a new one.
+    /// The application that its process's own registration takes over; nil: the registration begins a new one.
     func launched(takenOverBy registration: Registration) -> Application? {
         guard registration.byItself, let number = numbers[registration.process],
             let application = applications[number], application.awaitsOwnRegistration,
@@ -11,9 +11,9 @@ extension Machine {
         return application
     }
 
-    /// The process that was launched says how it wants to be treated. It is the same application: who launched it knows
-    /// its object. As long as it has not launched, its launch goes on until `FinishLaunching`; where a window of it was
-    /// there first, or it was started in the background, it is told of its launch and where it is now.
+    /// The launched process says how it wants to be treated. It remains the same application, because whoever launched
+    /// it knows its object. If it has not launched yet, its launch goes on until `FinishLaunching`. If a window of it
+    /// was there first, or it was started in the background, it is notified of its launch and of its present state.
     mutating func takeOver(
         _ application: Application, _ registration: Registration
     ) throws(Refusal) -> ApplicationNumber {
@@ -32,11 +32,11 @@ extension Machine {
             $0.requestedReclaimable = registration.reclaimable
             $0.requestedModes = registration.backgroundModes
             $0.apply(settings)
-            // Without a delegate nobody will say that it has launched.
+            // Without a delegate nothing will report that it has launched.
             if former == nil, delegate == nil { $0.launch = nil }
         }
         guard let delegate else { return number }
-        // A process of it may have become its delegate meanwhile: then it knows where the application is.
+        // One of its processes may have become its delegate meanwhile; then it knows the application's state.
         guard former == nil else {
             try becomeDelegate(number, delegate)
             return number
@@ -55,8 +55,8 @@ extension Machine {
         return number
     }
 
-    /// A process below one that was launched has registered itself under the same id, as what a wrapper starts does: it is
-    /// what was launched.
+    /// A process below a launched process has registered itself under the same id, as the child of a wrapper does. It
+    /// is the application that was launched.
     mutating func inherit(from number: ApplicationNumber) {
         update(number, .launch) {
             $0.awaitsOwnRegistration = false
@@ -70,10 +70,10 @@ extension Machine {
 }
 
 extension Application {
-    /// Its delegate comes to a launch that others were told of when it began: it is told now, and, where it has launched
-    /// already, the way to its present state.
+    /// Its delegate joins a launch that was announced to others when it began. The delegate is notified of it now and,
+    /// if the application has launched already, of the path to its present state.
     ///
-    /// - Parameter isSuspended: policy suspends it once its grace is over.
+    /// - Parameter isSuspended: whether policy suspends it once its grace period is over.
     fileprivate mutating func meet(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
         toldState = .notRunning
         let edges = toldState.walk(to: Self.asTold(state))
@@ -105,8 +105,8 @@ extension Application {
         }
     }
 
-    /// A window ends the launch of one that has not registered itself, and so does a delegate that comes in between: it
-    /// begins no launch.
+    /// A window ends the launch of an application that has not registered itself. So does a delegate that joins in
+    /// between, because it begins no launch.
     mutating func endsLaunchByItself() {
         guard awaitsOwnRegistration, !windows.isEmpty || delegate != nil else { return }
         launch = nil

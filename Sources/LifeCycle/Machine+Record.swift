@@ -1,8 +1,8 @@
 import AppStateContract
 
-/// Writing down and taking up again: what a killed daemon knew, the next one knows (§ 5).
+/// Writing records and restoring from them: what a killed daemon knew, the next one knows (§ 5).
 extension Machine {
-    /// What is known of one application and its windows; nil where there is none.
+    /// The record of one application and its windows; nil if there is none.
     public func record(of number: ApplicationNumber) -> Record? {
         guard let application = applications[number] else { return nil }
         var record = application.record()
@@ -12,7 +12,7 @@ extension Machine {
         }
         for key in sessionKeys(of: application) {
             guard let session = sessions[key] else { continue }
-            // Until logind has spoken again: or what is locked would come to the front meanwhile.
+            // Valid until logind reports again. Otherwise a locked session would come to the front meanwhile.
             if !session.inFront { record.add("away", key.fields) }
             if session.isLocked { record.add("locked", key.fields) }
             if session.lostReporter { record.add("lost-reporter", key.fields) }
@@ -21,8 +21,8 @@ extension Machine {
         return record
     }
 
-    /// Takes up an application as it was written down. Announces nothing, does nothing; `reassert` follows
-    /// when all are there. Throws what is wrong, and then nothing has changed.
+    /// Restores an application from its record. Announces nothing and does nothing; `reassert` follows when all are
+    /// restored. Throws what is wrong, and then nothing has changed.
     public mutating func restore(_ record: Record) throws(Record.Flaw) -> ApplicationNumber {
         let application = try Application(record)
         let number = application.number
@@ -52,8 +52,8 @@ extension Machine {
         return number
     }
 
-    /// Processes that are not registered and that somebody in passing said to have the focus: at most one in each
-    /// session. Windows that are reported one by one are their reporter's to tell anew.
+    /// Unregistered processes that a passing reporter reported to have the focus: at most one in each session. Windows
+    /// that are reported one by one are reported again by their reporter.
     public var rememberedFocus: Record {
         var record = Record()
         for (_, session) in sessions.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
@@ -64,8 +64,8 @@ extension Machine {
         return record
     }
 
-    /// Takes up `rememberedFocus`, after the applications. What is not understood, or has been overtaken by what an
-    /// application's record says, is passed over.
+    /// Restores `rememberedFocus`, after the applications. Skips what is not understood, and what an application's
+    /// record supersedes.
     public mutating func restoreFocus(_ record: Record) {
         for entry in record.understood("window", { RestoredWindow(&$0) }) {
             guard case .process = entry.key, entry.hasFocus, sessions[entry.window.session]?.focus == nil
@@ -74,13 +74,14 @@ extension Machine {
         }
     }
 
-    /// This number was given last. To be called after the applications are restored: numbers begin anew after the
-    /// greatest, so that theirs need not be the last ones.
+    /// Sets the number that was assigned last. To be called after the applications are restored: numbers start again at
+    /// 1 after the greatest one, so the restored numbers need not be the last ones.
     public mutating func continueNumbers(after number: UInt32) { lastNumber = number }
 
     /// Brings a restored application to rest: what its holds want is ordered again.
     ///
-    /// - Parameter isSignalled: whether its process has a SIGSTOP. Without one nobody wants it stopped by signal any more.
+    /// - Parameter isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any
+    ///   more.
     public mutating func reassert(
         _ number: ApplicationNumber, isSignalled: Bool = true, at now: Microseconds
     ) -> [Effect] {
@@ -92,7 +93,8 @@ extension Machine {
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.stop.isLifting { step.effects.append(.continueForeign(number)) }
-        // Whether it was carried out is not known. What was decided for its memory is decided anew, while memory is short.
+        // It is not known whether the kill was carried out. An end for lack of memory is decided anew, while memory is
+        // short.
         let isReclaimed = application.isBeingReclaimed
         let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
@@ -104,14 +106,14 @@ extension Machine {
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
-        // What held it holds no longer: policy has another configuration, say.
+        // Its holds no longer apply, for example because policy has another configuration.
         if !application.holds.isEmpty, let next = applications[number], next.holds.isEmpty {
             step.effects.append(.resume(number, sparingMain: next.stop.isSignalledByOthers))
         }
         return step.effects
     }
 
-    /// Gives up every hold and takes none any more: the daemon ends in good order.
+    /// Gives up every hold and takes no new ones: the daemon ends in good order.
     public mutating func relinquish(at now: Microseconds) -> [Effect] {
         isRelinquished = true
         step.now = now
@@ -122,12 +124,12 @@ extension Machine {
         return step.effects
     }
 
-    /// Everybody who has a part in an application, or reports windows or exemptions.
+    /// All connections that have a part in an application, or that report windows or exemptions.
     public var connections: Set<ConnectionName> {
         Set(parts.keys).union(reporters.keys).union(exemptions.keys)
     }
 
-    /// Processes that windows belong to, or exemptions are about.
+    /// Processes that own windows, or that exemptions are about.
     public var reportedProcesses: [ProcessID] {
         Set(windowsByProcess.keys).union(exemptions.values.joined().map(\.key)).sorted { $0.pid < $1.pid }
     }
@@ -146,7 +148,7 @@ extension Machine {
         if window.isUnsaved { flags += "u" }
         if window.orphaned { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
-        // Of a thousand windows, each is written whenever one of them changes.
+        // If there are a thousand windows, each is written whenever one of them changes.
         var fields = name
         fields.reserveCapacity(8 + 2 * window.lineage.count)
         fields += window.session.fields
@@ -158,7 +160,7 @@ extension Machine {
         return fields
     }
 
-    /// Enough to know a window by: a record is written whenever one of its windows changes.
+    /// Enough text to recognize a window: a record is written whenever one of its windows changes.
     private static func beginning(of text: String) -> String {
         text.utf8.count <= 128 ? text : String(String.UnicodeScalarView(text.unicodeScalars.prefix(128)))
     }
@@ -179,7 +181,7 @@ extension Machine {
     }
 }
 
-/// A window as it was written down.
+/// A window as read from a record.
 private struct RestoredWindow {
     let key: WindowKey
     var window: Window

@@ -36,7 +36,7 @@ extension Machine {
 
         var touched = reattribute(windowsBelow: registration.process)
         touched.remove(number)
-        // Whose windows are its now loses the focus before it gets it.
+        // An application whose windows pass to this one loses the focus before this one gets it.
         refresh(touched, .windows)
         if let application = applications[number] {
             let view = view(of: application)
@@ -53,7 +53,7 @@ extension Machine {
                 for delivery in registration.deliveries {
                     $0.announce(delivery.signal, with: delivery.payload, &$1)
                 }
-                // It begins there: it is told of changes.
+                // This is where it begins; it is notified of changes only.
                 $0.show(view)
             }
         }
@@ -66,8 +66,8 @@ extension Machine {
         return number
     }
 
-    /// The one after the last that nobody has. After the greatest they begin anew at 1: nobody remembers who had that
-    /// one four thousand million applications ago.
+    /// The next free number after the last one. After the greatest, numbers start again at 1: nothing remembers who had
+    /// that number four thousand million applications ago.
     private func nextNumber() -> ApplicationNumber {
         var number = lastNumber
         repeat {
@@ -107,14 +107,14 @@ extension Machine {
         if !exempted.isEmpty { refreshExemptions() }
     }
 
-    /// The record goes; its windows go to whom they belong to without it.
+    /// Removes the record. Its windows pass to the applications that they belong to without it.
     private mutating func discard(_ application: Application, _ reason: ExitReason) {
         let number = application.number
         strike(application)
         var touched = reattribute(windowsBelow: application.process)
         touched.remove(number)
         step.effects.append(.removed(number, reason))
-        // The last of its windows may have gone just now, and the process with it.
+        // The last of its windows may just have been removed, and the process with it.
         let forgotten = Effect.forget(application.process)
         if !isConcerned(with: application.process), !step.effects.contains(forgotten) {
             step.effects.append(forgotten)
@@ -125,7 +125,7 @@ extension Machine {
         ended(number)
     }
 
-    /// The record goes, and nothing else.
+    /// Removes the record, and nothing else.
     mutating func strike(_ application: Application) {
         let number = application.number
         touched.insert(number)
@@ -150,7 +150,7 @@ extension Machine {
             leaveUnlessTasked(number, old)
         }
         parts[connection, default: []].insert(number)
-        // It reads the present state: nothing that was missed is told twice (§ 3).
+        // It reads the present state: nothing that was missed is announced twice (§ 3).
         update(number, .request) {
             $0.delegate = connection
             $0.unresponsive = nil
@@ -167,7 +167,7 @@ extension Machine {
                 application.delegate = nil
                 application.unresponsive = nil
                 application.backlog.forgetAllButDeliveries()
-                // Nobody is left to acknowledge: SIGTERM goes out now.
+                // No delegate is left to acknowledge: SIGTERM is sent now.
                 application.termination?.hurry(at: step.now)
             }
         }
@@ -193,7 +193,7 @@ extension Machine {
         guard serial > 0, serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
-        // A late one, or one that a stop has voided, changes nothing and is no error.
+        // An acknowledgement that is late, or that a stop has voided, changes nothing and is no error.
         updateAnnouncing(number, .policy) { application, step in
             if case .running(serial, _) = application.grace { application.grace = .over }
             application.unresponsive = nil
@@ -205,14 +205,14 @@ extension Machine {
 
     // MARK: Text
 
-    /// Refuses text that would be too much of its user's.
+    /// Refuses text that would exceed its user's limit.
     func checkText(_ bytes: Int, of user: UInt32) throws(Refusal) {
         guard bytes <= 0 || textByUser[user, default: 0] + bytes <= Self.textPerUser else {
             throw .limitExceeded("bytes of text of user \(user)", limit: Self.textPerUser)
         }
     }
 
-    /// Counts text that is kept from now on; less than 0: that is let go.
+    /// Counts text that is kept from now on; less than 0: text that is released.
     mutating func keepText(_ bytes: Int, of user: UInt32) {
         let sum = textByUser[user, default: 0] + bytes
         textByUser[user] = sum > 0 ? sum : nil
@@ -250,13 +250,13 @@ extension Machine {
     mutating func resume(_ number: ApplicationNumber, _ holder: String) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
-        // What stands though nobody is known to want it is let go, too: a person has asked.
+        // A stop that no process is known to want ends, too: a person has requested it.
         let isNobodys = application.holds.isEmpty && application.stop.isNobodys
         let continues = (application.stop.others != nil || isNobodys) && !isKept
         if continues { step.effects.append(.continueForeign(number)) }
         let settings = settings
         updateAnnouncing(number, .request) {
-            // What the daemon decided by itself gives way to a person; only another's request does not.
+            // The daemon's own decisions give way to a person; only another user's request does not.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: continues), &$1)
             if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
@@ -268,7 +268,7 @@ extension Machine {
     mutating func terminate(_ number: ApplicationNumber, force: Bool) {
         guard let application = applications[number] else { return }
         if application.isTerminating && !force { return }
-        // A suspended application could not hear of it (§ 3: no WillTerminate).
+        // A suspended application could not receive it (§ 3: no WillTerminate).
         if force || application.isStopped || application.stop.enforcement != .none {
             update(number, .request) { $0.termination = .atOnce(force ? .forceQuit : .terminated) }
             step.effects.append(.kill(number))
@@ -277,7 +277,8 @@ extension Machine {
         announceEnd(of: number, .terminated, within: settings.terminateGrace, .request)
     }
 
-    /// WillTerminate, and what comes of it: SIGTERM at the acknowledgement or at half of `grace`, SIGKILL after it.
+    /// Sends WillTerminate, and sets what follows: SIGTERM at the acknowledgement or after half of `grace`, SIGKILL
+    /// after it.
     mutating func announceEnd(
         of number: ApplicationNumber, _ verdict: ExitReason, within grace: Microseconds?,
         _ reason: StateChangeReason
@@ -287,7 +288,7 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
-            // A stop that policy was about to make is not made.
+            // Cancels a stop that policy was about to make.
             $0.holds.removeAll(where: \.reason.isDecision)
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
@@ -312,7 +313,7 @@ extension Machine {
         }
     }
 
-    /// Carries out everything of one application whose time has come.
+    /// Carries out everything that is due for one application.
     mutating func expire(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
         if application.launch?.isOver(at: step.now) == true, !missed(.launch, by: number) {

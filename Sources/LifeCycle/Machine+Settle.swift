@@ -1,8 +1,8 @@
 import AppStateContract
 
 extension Machine {
-    /// Changes one application and brings it to rest: its state to its target, its holds to what
-    /// policy wants, its stops to what the holds want. The only place that assigns a record.
+    /// Changes one application and brings it to rest: its state to its target, its holds to what policy wants, its stop
+    /// to what the holds want. This is the only place that assigns a record.
     mutating func update(
         _ number: ApplicationNumber, _ reason: StateChangeReason, _ change: (inout Application) -> Void
     ) {
@@ -27,13 +27,13 @@ extension Machine {
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
     }
 
-    /// What was seen of a stop, or came of an order. What tells nothing new changes nothing.
+    /// Takes an observation of a stop, or the result of an order. If it shows nothing new, nothing changes.
     mutating func stopChanged(_ number: ApplicationNumber, _ event: StopStatus.Event) {
         guard let stop = applications[number]?.stop else { return }
         var next = stop
         let order = next.take(event, at: step.now)
         if next == stop, order == nil { return }
-        // What ordered it, or a stranger's signal.
+        // The cause is what ordered it, or else a signal from another process.
         let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
         let reason =
             if case .unobjected = event {
@@ -44,20 +44,20 @@ extension Machine {
         updateAnnouncing(number, reason) { $0.order(event, &$1) }
     }
 
-    /// Somebody needs an application: what only decisions of ours suspend runs, and has its grace again (§ 5, "Thaw on
-    /// demand"). So has one that policy is about to suspend: it may be in the middle of an answer. What a person or a
-    /// stranger has stopped stays so.
+    /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§ 5, "Thaw
+    /// on demand"). So does an application that policy is about to suspend, because it may be in the middle of an
+    /// answer. What a person or another process has stopped stays stopped.
     mutating func needed(_ number: ApplicationNumber, _ why: String) {
         let grace = settings.backgroundGrace
         guard let application = applications[number], application.isHeldByDecision else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
-                $0.demand = why
+                $0.need(why, at: $1.now)
                 $0.waitAgain(for: grace, &$1)
             }
         }
         updateAnnouncing(number, .demand) {
-            $0.demand = why
+            $0.need(why, at: $1.now)
             $0.isNeeded = true
             $0.holds = []
             $0.waitAgain(for: grace, &$1)
@@ -65,9 +65,10 @@ extension Machine {
         step.effects.append(.notice(number, .needed(why)))
     }
 
-    /// Policy and pressure give in to what speaks against their stop.
+    /// Policy and pressure give way to what speaks against their stop.
     ///
-    /// - Parameter isFound: a look has found it, and may find it again after each grace: work goes on for hours.
+    /// - Parameter isFound: a check has found it, and may find it again after each grace period: work can go on for
+    ///   hours.
     mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {
         let grace = settings.backgroundGrace
         let isNew = !isFound || applications[number]?.objection != why
@@ -79,7 +80,8 @@ extension Machine {
         _ next: inout Application, from before: Application, _ reason: StateChangeReason
     ) {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: step.now) }
-        // A stop voids an acknowledgement that is awaited (§ 2), and so does the end of whose it would be.
+        // A stop voids an acknowledgement that is awaited (§ 2). So does the end of the delegate that owes it, or of
+        // the application.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isStopped { next.termination?.void() }
         next.endsLaunchByItself()
@@ -92,7 +94,7 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
-        // What came while it could not be told: it was being launched, or had no delegate.
+        // What arrived while it could not be delivered: the application was being launched, or had no delegate.
         if next.takesDeliveries, next.delegate != nil {
             for delivery in next.backlog.takeDeliveries() {
                 step.effects.append(.announce(next.number, delivery, to: .delegate))
@@ -107,8 +109,8 @@ extension Machine {
         next.remember(reason, since: before, at: step.now)
     }
 
-    /// Walks the state to its target, announcing every edge with its delegate signals (§ 3):
-    /// the will-signals before the edge, the did-signals after it.
+    /// Walks the state to its target, announcing every edge with its delegate signals (§ 3): the will-signals before
+    /// the edge, the did-signals after it.
     private mutating func walk(_ next: inout Application, _ reason: StateChangeReason) {
         let target = next.target
         while let state = next.state.step(toward: target) {
@@ -126,7 +128,8 @@ extension Machine {
         }
     }
 
-    /// It stays in the background: who is told so has its grace to put things away, one that comes out of a stop another.
+    /// The application stays in the background. On entering the background it is notified and gets a grace period to
+    /// put things away. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
         guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: step.now) }
         let serial = next.nextSerial()
@@ -136,7 +139,7 @@ extension Machine {
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
-    /// Takes and drops the hold of reason `policy` (§ 4), and what focus releases (§ 2).
+    /// Takes and drops the hold of reason `policy` (§ 4), and drops what focus releases (§ 2).
     private mutating func decidePolicy(_ next: inout Application) {
         if next.windowLevel > next.restingLevel || next.suspension == .never {
             next.holds.removeAll(where: \.reason.isDecision)
@@ -170,22 +173,22 @@ extension Machine {
         }
     }
 
-    /// Whether policy may go on holding it: its hold gives way to whatever would have forbidden it.
+    /// Whether policy may keep holding it. Its hold gives way to whatever would have prevented it.
     private func allowsPolicy(_ application: Application) -> Bool {
         application.suspension == .automatic && application.exemptions.isEmpty
             && application.protection == nil
             && policySuspends(application)
     }
 
-    /// Whether policy suspends at all where this application is: not in `Mode=observe`, not in a session that has
-    /// lost its lasting reporter, and not while the machine shuts down.
+    /// Whether policy suspends anything at all where this application is: not in `Mode=observe`, not in a session that
+    /// has lost its lasting reporter, and not while the machine shuts down.
     func policySuspends(_ application: Application) -> Bool {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
 
-    /// When what we hold breathes next; nil: it does not.
+    /// When an application that we hold is drained next; nil: it is not.
     private func nextBreath(of application: Application) -> Microseconds? {
-        // A user's rule must not keep us busy.
+        // A user's rule must not keep the daemon busy.
         let own = application.rule?.drainEvery.map { $0 == 0 ? 0 : max($0, Application.leastRetry) }
         guard let every = own ?? settings.drainEvery, every > 0, every < .max,
             breath(of: application) > 0
@@ -193,12 +196,12 @@ extension Machine {
         return step.now.advanced(saturatingBy: every)
     }
 
-    /// How long it breathes.
+    /// How long a drain lasts.
     func breath(of application: Application) -> Microseconds {
         application.rule?.drainFor ?? settings.drainFor
     }
 
-    /// Brings the stop to what the holds want.
+    /// Adjusts the stop to what the holds want.
     private mutating func enforce(_ next: inout Application, _ reason: StateChangeReason) {
         if next.stop.isContested {
             next.stop.giveUpContest()
@@ -212,7 +215,7 @@ extension Machine {
 }
 
 extension Application {
-    /// A signal about this application: to its delegate if it can read it, to subscribers always.
+    /// Sends a signal about this application: to its delegate if the delegate can read it, to subscribers always.
     mutating func announce(
         _ signal: ApplicationSignal, with payload: Announcement.Payload = .none, _ step: inout Step
     ) {
@@ -220,7 +223,7 @@ extension Application {
         var audience: Audience = .subscribers
         if delegate != nil {
             if case .edge(let edge, _) = payload, edge.from == .suspended || edge.to == .suspended {
-                // The application itself is never told of these (§ 3).
+                // The application itself is never notified of these (§ 3).
             } else if isReachable, !announcement.isDelivery || launch == nil {
                 audience.insert(.delegate)
                 if case .edge(let edge, _) = payload { toldState = edge.to }
@@ -233,7 +236,7 @@ extension Application {
         step.effects.append(.announce(number, announcement, to: audience))
     }
 
-    /// What its delegate has missed, and the way from the state it knows to the present one.
+    /// What its delegate has missed, and the path from the state that it knows to the present one.
     fileprivate mutating func takeBacklog() -> [Announcement] {
         guard delegate != nil else { return [] }
         let edges = toldState.walk(to: Self.asTold(state))
@@ -241,12 +244,12 @@ extension Application {
         return backlog.take(along: edges, withDeliveries: launch == nil)
     }
 
-    /// A delegate is never told of `suspended`: what it knows is the background.
+    /// A delegate is never notified of `suspended`: what it knows is the background.
     static func asTold(_ state: LifeCycleState) -> LifeCycleState {
         state == .suspended ? .background : state
     }
 
-    /// The screen was locked or unlocked: says so, and has policy wait for the answer.
+    /// The screen was locked or unlocked: announces that, and makes policy wait for the acknowledgement.
     mutating func setProtected(_ locked: Bool, within span: Microseconds?, _ step: inout Step) {
         guard locked != isLocked else { return }
         isLocked = locked

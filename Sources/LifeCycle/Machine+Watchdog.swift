@@ -1,13 +1,13 @@
 import AppStateContract
 
-/// Applications that do not answer what they have promised to answer: the launch, the background, the end.
+/// Applications that do not give an answer that they owe: for the launch, the background, the end.
 extension Machine {
-    /// The time of a promise is over.
+    /// The time for an answer is over.
     ///
     /// - Returns: whether it is killed for that.
     @discardableResult
     mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {
-        // Whoever has left promises nothing any more; who was launched is expected to show itself.
+        // Without a delegate no answer is owed, but a launched application is expected to show a window.
         guard let application = applications[number],
             application.delegate != nil || event == .launch && showsItself(application)
         else { return false }
@@ -27,20 +27,20 @@ extension Machine {
         }
         update(number, .policy) {
             $0.termination = .atOnce(.unresponsive)
-            // It has not launched. Should a debugger spare it, that may take as long as it likes.
+            // It has not launched. If a debugger spares it, that may take as long as it likes.
             if $0.isLaunching { $0.launch = .endless }
         }
         step.effects.append(.killUnresponsive(number))
         return true
     }
 
-    /// Whether somebody would tell of a window of one that was launched and has not registered itself.
+    /// Whether a reporter would report a window of a launched application that has not registered itself.
     private func showsItself(_ application: Application) -> Bool {
         application.awaitsOwnRegistration
             && reporters.values.contains { $0.session == application.session }
     }
 
-    /// The same for the background. In no time nobody can answer.
+    /// The same for the background. With a grace period of 0 no application can answer.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
         guard applications[number]?.ownGrace(settings.backgroundGrace) != 0 else { return false }
         return missed(.background, by: number)

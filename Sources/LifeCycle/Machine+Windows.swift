@@ -1,13 +1,13 @@
 import AppStateContract
 
-/// What window reporters tell. Reports are facts about windows; what they mean for an application is
-/// recomputed from all of its windows (`refresh`).
+/// The reports of window reporters. They are facts about windows; what they mean for an application is recomputed from
+/// all of its windows (`refresh`).
 extension Machine {
     // MARK: Reports
 
     mutating func setFocus(_ process: ReportedProcess?, _ reporter: ReporterIdentity) throws(Refusal) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
-            // Another user's process: ours have lost the focus, more is not for this reporter to say.
+            // Another user's process: our applications have lost the focus, and this reporter may say no more.
             let concerned =
                 reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session(of: reporter)]
             for session in concerned { moveFocus(to: nil, in: session) }
@@ -43,7 +43,7 @@ extension Machine {
             keys = [key]
         }
         for key in keys { windows[key]?.minimized = minimized }
-        // A minimized window has no focus: what was said of the focus before is out of date.
+        // A minimized window has no focus, so an earlier report of the focus is out of date.
         if minimized {
             let concerned = reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session]
             for key in concerned {
@@ -55,7 +55,7 @@ extension Machine {
         refresh([number], .windows)
     }
 
-    /// Takes one report, or a reporter's whole set, or nothing where a limit is passed.
+    /// Takes one report, or a reporter's whole set, or nothing if a limit is exceeded.
     mutating func updateWindows(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
@@ -95,7 +95,7 @@ extension Machine {
         try checkLimits(reports, replacing: true, reporter)
     }
 
-    /// How many windows a whole set of this reporter's would take the place of.
+    /// How many windows a whole set of this reporter would replace.
     public func replaceableWindows(of reporter: ReporterIdentity) -> Int {
         superseded(by: reporter, in: session(of: reporter)).count
     }
@@ -118,7 +118,7 @@ extension Machine {
         return dropped.count > most ? .more : .done
     }
 
-    /// Has its windows put away by those who have told of them.
+    /// Asks the reporters of its windows to minimize them.
     mutating func minimize(_ application: Application) {
         var shown: [ConnectionName: [UInt64]] = [:]
         for case .reported(let connection, let number) in application.windows
@@ -134,7 +134,8 @@ extension Machine {
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
         let owners = remove(.reported(reporter.connection, number))
         refresh(owners, .windows)
-        // Who stands has not closed it: somebody else has, and the application has yet to learn of that.
+        // A stopped application has not closed its window: another process has, and the application has yet to learn of
+        // that.
         for owner in owners where applications[owner]?.isStopped == true { needed(owner, "window closed") }
     }
 
@@ -155,7 +156,7 @@ extension Machine {
             if let owner = windows[key]?.owner { touched.insert(owner) }
         }
         if wasLasting {
-            // It has not gone away, it speaks for another session: the old one has lost nothing.
+            // The reporter has not gone away, it speaks for another session: the old session has lost nothing.
             sessions[old]?.lastingReporters.remove(reporter.connection)
             touched.formUnion(enlist(reporter, in: session))
         }
@@ -164,13 +165,13 @@ extension Machine {
         tidy(old)
     }
 
-    /// A reporter's connection has ended: what it said stays, until a new one replaces it.
+    /// A reporter's connection has ended. What it reported stays until a new reporter replaces it.
     mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
         for number in reporter.windows {
             let key = WindowKey.reported(connection, number)
             if windows[key]?.process == nil {
-                // Another user's: it could only take the focus from ours, and nobody could remove it now.
+                // Another user's window: it could only take the focus from ours, and no reporter could remove it now.
                 _ = remove(key)
             } else {
                 windows[key]?.orphaned = true
@@ -180,7 +181,7 @@ extension Machine {
         defer { tidy(reporter.session) }
         guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
         if sessions[reporter.session]?.lastingReporters.isEmpty == true {
-            // Of one that has ended it is known what is visible: nothing.
+            // If the session has ended, it is known what is visible: nothing.
             let hasEnded = sessions[reporter.session]?.hasEnded == true
             sessions[reporter.session]?.lostReporter = !hasEnded
             refreshAll(in: reporter.session, .windows)
@@ -194,7 +195,7 @@ extension Machine {
     ) -> Set<ApplicationNumber> {
         let key = WindowKey.reported(reporter.connection, report.number)
         var touched: Set<ApplicationNumber> = []
-        // The same window, told by a reporter of this user that is gone: this one speaks for it now.
+        // The same window, reported by a reporter of this user that is gone: this reporter speaks for it now.
         for other in predecessors(of: report.number, by: reporter, in: session) where other != key {
             touched.formUnion(remove(other))
         }
@@ -227,7 +228,7 @@ extension Machine {
         return touched
     }
 
-    /// Whether one more may be said of a process as a whole: it counts as a window of its application.
+    /// Whether one more report about a process as a whole is allowed: it counts as a window of its application.
     private func checkRoom(
         for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity
     ) throws(Refusal) {
@@ -236,7 +237,7 @@ extension Machine {
             throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
         }
         let owner = owner(of: process.lineage, reportedBy: reporter.user)
-        // Of those that belong to none, one in each session is kept: the one with the focus.
+        // Of processes that belong to no application, one in each session is kept: the one with the focus.
         if let owner, let application = applications[owner] {
             let limit = settings.limits.windowsPerApplication
             guard application.windows.count < limit else {
@@ -246,7 +247,8 @@ extension Machine {
         try checkNames([process.process: 1], of: reporter.user)
     }
 
-    /// Whether a user's reporters may name these processes: how many windows of each come, or go.
+    /// Whether a user's reporters may name these processes. The values are how many windows of each are added or
+    /// removed.
     private func checkNames(_ changes: [ProcessID: Int], of user: UInt32) throws(Refusal) {
         let known = namedProcesses[user] ?? [:]
         let new = changes.keys.filter { process in
@@ -331,12 +333,12 @@ extension Machine {
         return bytes
     }
 
-    /// Of another user's process nothing is remembered but that it may have the focus.
+    /// Nothing is remembered about another user's process except that it may have the focus.
     private func lineage(of report: WindowReport, by reporter: ReporterIdentity) -> [ProcessID] {
         reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
     }
 
-    /// The same window as reporters of this user told it that are gone.
+    /// The same window, as reported by reporters of this user that are gone.
     private func predecessors(
         of number: UInt64, by reporter: ReporterIdentity, in session: SessionKey
     ) -> [WindowKey] {
@@ -346,8 +348,7 @@ extension Machine {
         }.sorted(by: WindowKey.inOrder)
     }
 
-    /// The windows whose place a reporter's whole set takes: its own, and those of the ones before it
-    /// that are gone.
+    /// The windows that a reporter's whole set replaces: its own, and those of earlier reporters that are gone.
     private func superseded(by reporter: ReporterIdentity, in session: SessionKey) -> Set<WindowKey> {
         var keys = Set(
             (reporters[reporter.connection]?.windows ?? []).map {
@@ -371,7 +372,7 @@ extension Machine {
         sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
         guard sessions[session]?.lostReporter == true else { return [] }
         sessions[session]?.lostReporter = false
-        // Who must not be suspended went with the one before, and this one may not have told it yet.
+        // The exemptions went with the previous reporter, and this one may not have reported them yet.
         let concerned = concerned(by: session).sorted()
         let first = concerned.prefix(Self.mostAtOnce)
         for number in first { restartGrace(number) }

@@ -2,13 +2,12 @@ import AppStateContract
 
 /// The life cycle of every registered application: facts and requests in, effects out.
 ///
-/// A value without I/O and without a clock. `handle` takes what happened and cannot fail; `perform`
-/// takes what a client asks and may refuse it, and then nothing has changed; `nextDeadline` says when
-/// it wants to be told that time has passed. Effects are to be carried out in their order; what comes
-/// of them is the next fact.
+/// A value without I/O and without a clock. `handle` takes what happened and cannot fail. `perform` takes what a client
+/// requests and may refuse it; then nothing has changed. `nextDeadline` says when it wants to be notified that time has
+/// passed. Effects must be carried out in their order; their results are the next facts.
 ///
-/// The state of an application is `Application.target`, a pure function of the facts; `settle` walks
-/// it there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
+/// The state of an application is `Application.target`, a pure function of the facts. `settle` walks it there edge by
+/// edge (StateDiagram.swift), with the delegate signals of each edge.
 public struct Machine: Equatable, Sendable {
     public internal(set) var settings: Settings
     public internal(set) var applications: [ApplicationNumber: Application] = [:]
@@ -17,60 +16,60 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     /// Windows whose reporter is gone, by their numbers.
     var orphans: [UInt64: Set<WindowKey>] = [:]
-    /// How many windows the reporters of each user have told of, ...
+    /// How many windows the reporters of each user have reported, ...
     var windowCountByUser: [UInt32: Int] = [:]
     /// ... how many of them belong to no application, ...
     var unownedCountByUser: [UInt32: Int] = [:]
-    /// ... and how many there are of each process.
+    /// ... and how many windows there are of each process.
     var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task.
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
-    /// What reporters said must not be suspended by policy, by who said it.
+    /// Processes that policy must not suspend according to reporters, by reporter.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
-    /// The applications that this is about.
+    /// The applications that these exemptions are about.
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
-    /// Bytes of text that each user has us keep: background modes and task names of its applications, titles and ids
-    /// of the windows that its reporters tell of.
+    /// Bytes of text that we keep for each user: background modes and task names of their applications, titles and ids
+    /// of the windows that their reporters report.
     var textByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
-    /// What is to be made anew of the windows and the session of these, and when some of that is done next.
+    /// What must be recomputed from the windows and the session of these applications, and when the next part of it is
+    /// due.
     var stale: [ApplicationNumber: Stale] = [:]
     var staleUntil: Microseconds = 0
     var pressure = Pressure()
-    /// The number that was given last.
+    /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0
-    /// Nothing is suspended any more.
+    /// No application is suspended any more.
     var isRelinquished = false
-    /// Everybody has a last word to say: policy suspends nobody.
+    /// Every application may have something left to do: policy suspends none.
     var isShuttingDown = false
-    /// Ended for their memory, and to be started again when it is no longer short.
+    /// Applications that were ended because memory was short, to be started again when it no longer is.
     var relaunches = Relaunches()
     /// Applications whose records have changed since `takeTouched`.
     var touched: Set<ApplicationNumber> = []
-    /// The step that is being taken; between two there is none.
+    /// The step that is being taken; between two steps it is empty.
     var step = Step()
 
-    /// Windows of processes that are not registered, remembered for each user of a reporter.
+    /// The most windows of unregistered processes that are remembered for the reporters of one user.
     static let rememberedWindowsPerUser = 1_024
-    /// Windows that one reporter may speak of.
+    /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
-    /// Windows that the reporters of one user may speak of, those that are gone too: what one user says must
-    /// not make the daemon slow for the others.
+    /// The most windows that the reporters of one user may report, including reporters that are gone: what one user
+    /// reports must not make the daemon slow for the others.
     static let windowsPerUser = 2_048
-    /// Bytes of text that one user may have us keep.
+    /// The most bytes of text that we keep for one user.
     public static let textPerUser = 1 << 20
-    /// Processes that are not registered and that the windows of one user's reporters may be of: each costs a
-    /// descriptor.
+    /// The most unregistered processes that may own windows reported by one user's reporters: each costs a descriptor.
     static let namedProcessesPerUser = 256
-    /// Exemptions that the reporters of one user may tell of: a desktop has a handful.
+    /// The most exemptions that the reporters of one user may report: a desktop has a handful.
     public static let exemptionsPerUser = 256
-    /// Applications that one step changes for a reason that they share. Each may have a record to be written and signals
-    /// to be sent, and others wait meanwhile.
+    /// The most applications that one step changes for a common reason. Each may need a record written and signals
+    /// sent, and others wait meanwhile.
     static let mostAtOnce = 16
-    /// Between two such steps: together they take a fraction of the time.
+    /// The pause between two such steps: together they take a fraction of the time.
     static let stalePause: Microseconds = 4_000
 
     public init(settings: Settings = Settings()) {
@@ -83,7 +82,7 @@ public struct Machine: Equatable, Sendable {
             .compactMap { $0 }.min()
     }
 
-    /// The applications whose records have changed since this was asked last, those that are gone too.
+    /// The applications whose records have changed since the last call, including those that are gone.
     public mutating func takeTouched() -> [ApplicationNumber] {
         defer { touched.removeAll(keepingCapacity: true) }
         return touched.sorted()
@@ -91,7 +90,7 @@ public struct Machine: Equatable, Sendable {
 
     // MARK: Facts
 
-    /// Takes note of what happened at `now` (CLOCK_MONOTONIC, µs) and answers what is to be done.
+    /// Takes what happened at `now` (CLOCK_MONOTONIC, µs) and returns what must be done.
     public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
         step.now = now
         defer { step = Step() }
@@ -179,7 +178,7 @@ public struct Machine: Equatable, Sendable {
 
     // MARK: Requests
 
-    /// Does what a client asks, or refuses it and changes nothing.
+    /// Does what a client requests, or refuses it and changes nothing.
     public mutating func perform(
         _ request: Request, at now: Microseconds
     ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
@@ -258,7 +257,7 @@ public struct Machine: Equatable, Sendable {
         case .setSession(let session, let reporter):
             setSession(session, reporter)
         case .demand(let process, let why, let reporter):
-            // Nobody learns what another user's applications are.
+            // A reporter must not learn which applications another user has.
             guard let number = owner(of: process.lineage),
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
@@ -298,12 +297,12 @@ public struct Machine: Equatable, Sendable {
         return found
     }
 
-    /// The reporter's session, if it has said or reported something lasting.
+    /// The reporter's session, if it has set one or reported something lasting.
     public func session(ofReporter connection: ConnectionName) -> SessionKey? {
         reporters[connection]?.session
     }
 
-    /// Whether a fact about this process matters: it is registered, or something that was told of it is remembered.
+    /// Whether a fact about this process matters: it is registered, or a report about it is remembered.
     public func isConcerned(with process: ProcessID) -> Bool {
         numbers[process] != nil || windowsByProcess[process] != nil
             || exemptions.values.contains { $0[process] != nil }
@@ -328,7 +327,7 @@ public struct Machine: Equatable, Sendable {
         return reasons
     }
 
-    /// Everything about windows that `Explain` shows of an application.
+    /// Everything about windows that `Explain` shows for an application.
     public func windowSummary(of number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }
         return application.windows.compactMap { key -> String? in
@@ -358,7 +357,7 @@ public struct Machine: Equatable, Sendable {
         }
     }
 
-    /// Its own and those of its windows.
+    /// Its own session and those of its windows.
     func sessionKeys(of application: Application) -> [SessionKey] {
         Set([application.session] + application.windows.compactMap { windows[$0]?.session })
             .sorted(by: SessionKey.inOrder)
@@ -380,7 +379,7 @@ public struct Machine: Equatable, Sendable {
         return focused
     }
 
-    /// What only a whole step can tell: where the focus has gone, and which processes matter no longer.
+    /// What only a whole step can determine: where the focus has gone, and which processes no longer matter.
     private mutating func conclude(_ focusBefore: [SessionKey: ApplicationNumber]) {
         relaunchReclaimed()
         var forgotten: Set<ProcessID> = []
@@ -422,19 +421,19 @@ public struct Machine: Equatable, Sendable {
     }
 }
 
-/// Why an application is looked at again.
+/// Why an application must be refreshed.
 struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
-    /// Its session has a reporter again, which may not have told yet who must not be suspended.
+    /// Its session has a reporter again, which may not have reported the exemptions yet.
     var startsGrace = false
-    /// What reporters say of its processes may be something else now.
+    /// What reporters report about its processes may have changed.
     var isExemption = false
-    /// It is to be told that memory is short.
+    /// It is to be warned that memory is short.
     var warning: MemoryPressure?
-    /// It is to be told of these, each once.
+    /// It is to be notified of these, each once.
     var timeChanges: [TimeChange] = []
 
-    /// What was to be done before is done, too.
+    /// Adds what was to be done before.
     mutating func take(_ before: Stale) {
         startsGrace = startsGrace || before.startsGrace
         isExemption = isExemption || before.isExemption
@@ -443,12 +442,12 @@ struct Stale: Equatable, Sendable {
     }
 }
 
-/// What goes with one fact or request through the machine.
+/// The data of one fact or request on its way through the machine.
 struct Step: Equatable, Sendable {
     /// When it is taken (CLOCK_MONOTONIC, µs).
     var now: Microseconds = 0
-    /// What is to be done about it, so far.
+    /// What must be done about it, so far.
     var effects: [Effect] = []
-    /// A restored application is brought to rest: what is seen of it was so before.
+    /// A restored application is brought to rest: what is observed now was so before.
     var isReasserting = false
 }

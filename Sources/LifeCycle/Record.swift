@@ -1,8 +1,8 @@
-/// What the machine knows of one application: written down when it changes, so that the next daemon goes on where a
-/// killed one ended (§ 5).
+/// What the machine knows about one application. It is written whenever it changes, so that the next daemon continues
+/// where a killed one ended (§ 5).
 ///
-/// Lines of a key and fields, in a fixed order; a key may come more than once. A field is any text at all: how it is
-/// written is the file's matter alone (`RecordFile`), and what it means is its reader's.
+/// Lines of a key and fields, in a fixed order; a key may occur more than once. A field is any text. How it is written
+/// is up to the file (`RecordFile`), and what it means is up to its reader.
 public struct Record: Equatable, Sendable {
     public struct Line: Equatable, Sendable {
         public let key: String
@@ -43,12 +43,12 @@ public struct Record: Equatable, Sendable {
         if let fields { add(key, fields) }
     }
 
-    /// The first line of this key.
+    /// The first line with this key.
     public subscript(key: String) -> Line? { lines.first { $0.key == key } }
 
     public func lines(of key: String) -> [Line] { lines.filter { $0.key == key } }
 
-    /// What `read` makes of the line, which must be there.
+    /// The value that `read` takes from the line, which must exist.
     public func require<Value>(
         _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> Value {
@@ -56,7 +56,7 @@ public struct Record: Equatable, Sendable {
         return try line.read(read)
     }
 
-    /// What `read` makes of the line; nil where there is none.
+    /// The value that `read` takes from the line; nil if there is none.
     public func optional<Value>(
         _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> Value? {
@@ -64,7 +64,7 @@ public struct Record: Equatable, Sendable {
         return try line.read(read)
     }
 
-    /// What `read` makes of each line, in order.
+    /// The values that `read` takes from each line, in order.
     public func all<Value>(
         _ key: String, _ read: (inout Fields) -> Value?
     ) throws(Flaw) -> [Value] {
@@ -73,14 +73,14 @@ public struct Record: Equatable, Sendable {
         return found
     }
 
-    /// What `read` makes of each line that it understands.
+    /// The values of the lines that `read` understands.
     public func understood<Value>(_ key: String, _ read: (inout Fields) -> Value?) -> [Value] {
         lines(of: key).compactMap { try? $0.read(read) }
     }
 }
 
 extension Record.Line {
-    /// What `read` makes of all fields; throws where it makes nothing of them, or leaves some.
+    /// The value that `read` takes from all fields; throws if it finds none, or leaves some.
     fileprivate func read<Value>(_ read: (inout Fields) -> Value?) throws(Record.Flaw) -> Value {
         var rest = Fields(fields)
         guard let value = read(&rest), rest.isAtEnd else {
@@ -108,7 +108,7 @@ public struct Fields {
         text().flatMap(Value.init(rawValue:))
     }
 
-    /// Everything that is left, each as `read` makes it.
+    /// Everything that is left, each value as `read` takes it.
     public mutating func all<Value>(_ read: (inout Fields) -> Value?) -> [Value]? {
         var found: [Value] = []
         while !isAtEnd {
@@ -132,7 +132,7 @@ extension Bool {
 }
 
 extension ProcessID {
-    /// Number and start time.
+    /// The pid and the start time.
     public var fields: [String] { [String(pid), String(startTime)] }
 
     public init?(_ fields: inout Fields) {

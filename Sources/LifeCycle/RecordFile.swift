@@ -1,12 +1,12 @@
-/// How a record stands in a file, byte by byte: no other text has a grammar of its own.
+/// How a record is stored in a file, byte by byte. No other text has a grammar of its own.
 ///
 ///     record 2 7dcb66b25a2e19dc       the version of all this
 ///     key field field 03c2…           a line of the record; a blank before each field and before the checksum
 ///     end 12 a9f1…                    how many lines there are before this one
 ///
-/// A field is its UTF-8, with `%` and two digits for what would end it: control characters, the blank, `%`. The checksum
-/// of a line is over all bytes before the blank that it follows. So each line can be trusted without the others: what is
-/// left of a file that is damaged still says whom to let go.
+/// A field is its UTF-8, with `%` and two digits for what would end it: control characters, the blank, `%`. The
+/// checksum of a line covers all bytes before the blank in front of it. So each line can be trusted without the others:
+/// what is left of a damaged file still says which processes to release.
 public enum RecordFile {
     public static let version = "2"
 
@@ -23,7 +23,8 @@ public enum RecordFile {
         return bytes
     }
 
-    /// Lines as they stand in a file: those that are many and seldom change are not encoded anew for each file.
+    /// Lines in the form in which a file stores them. Lines that are many and seldom change need not be encoded again
+    /// for each file.
     public struct Lines: Sendable {
         fileprivate let bytes: [UInt8]
         public let count: Int
@@ -37,9 +38,9 @@ public enum RecordFile {
         }
     }
 
-    /// What was read of a file.
+    /// The result of reading a file.
     public struct Reading: Equatable, Sendable {
-        /// The lines that are as they were written.
+        /// The lines that are intact.
         public var record: Record
         /// What is wrong with the file as a whole; nil: nothing.
         public var damage: String?
@@ -62,7 +63,7 @@ public enum RecordFile {
                 damage = damage ?? "line \(count) is damaged"
             }
         }
-        // Nothing may follow the last line's end.
+        // Nothing may follow the end of the last line.
         if bytes.isEmpty { damage = "it is empty" }
         if let last = bytes.last, last != newline { damage = damage ?? "it ends early" }
         if lines.first?.key == "record" {
@@ -129,7 +130,7 @@ public enum RecordFile {
         return String(validating: bytes, as: UTF8.self)
     }
 
-    /// FNV-1a of 64 bits: that one byte was changed is always seen, since each step can be undone.
+    /// FNV-1a of 64 bits: a change of one byte is always detected, because each step can be undone.
     private static func checksum(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var sum: UInt64 = 0xcbf2_9ce4_8422_2325
         for byte in bytes { sum = (sum ^ UInt64(byte)) &* 0x100_0000_01b3 }

@@ -1,34 +1,36 @@
 public import AppStateContract
 
-/// What a user says of one of their applications (`Application.Configure`). It goes before what the application says of
-/// itself, and behind what the administrator says (`Settings.Override`). nil leaves it to them.
+/// A user's settings for one of their applications (`Application.Configure`). They take precedence over what the
+/// application says about itself, and yield to what the administrator says (`Settings.Override`). nil leaves it to
+/// them.
 public struct Rule: Equatable, Sendable {
-    /// Which rule it is, for a person: what the user has called it.
+    /// The name of the rule, for people: what the user called it.
     public var name = ""
     public var suspension: SuspensionPolicy?
     public var reclaimable: Bool?
-    /// In place of `Settings.backgroundGrace`, microseconds; `.max`: infinite.
+    /// Replaces `Settings.backgroundGrace`, microseconds; `.max`: infinite.
     public var backgroundGrace: Microseconds?
     /// What keeps it from being suspended: reported reasons (`ExemptionReason`) and work (`ObjectionReason`); nil: all.
     public var keepWhile: [String]?
-    /// In place of `Settings.drainEvery`; `.max` and 0: it is not let run.
+    /// Replaces `Settings.drainEvery`; `.max` and 0: it is not drained.
     public var drainEvery: Microseconds?
-    /// In place of `Settings.drainFor`.
+    /// Replaces `Settings.drainFor`.
     public var drainFor: Microseconds?
     /// nil: in the background.
     public var suspendWhen: SuspendWhen?
-    /// Percent of one processor that it has in the background, where it is not suspended then.
+    /// The percentage of one processor that it gets in the background, where it is not suspended then.
     public var backgroundCPUQuota: UInt32?
     /// Whether the mark of unsaved changes in a window's title counts; nil: it does.
     public var unsavedMark: Bool?
-    /// Ended because memory was short, it is started again in the background once it is not.
+    /// Whether it is started again in the background after it was ended because memory was short, once memory no longer
+    /// is.
     public var relaunchReclaimed: Bool?
 
     public init() {}
 }
 
 extension Rule {
-    /// How often, and for how long, it is let run while it is held; nil: as all others.
+    /// How often and for how long it is drained while it is held; nil: like all others.
     var drain: [String]? {
         guard drainEvery != nil || drainFor != nil else { return nil }
         return [drainEvery, drainFor].map { $0.map { String($0) } ?? "" }
@@ -39,7 +41,7 @@ extension Rule {
         return (every, span)
     }
 
-    /// What policy does otherwise than with all others; nil: nothing.
+    /// How policy treats it differently from all others; nil: it does not.
     var policy: [String]? {
         guard suspendWhen != nil || backgroundCPUQuota != nil else { return nil }
         return [suspendWhen?.rawValue ?? "", backgroundCPUQuota.map { String($0) } ?? ""]
@@ -77,7 +79,7 @@ extension Rule {
 }
 
 extension Fields {
-    /// A span that may be missing; nil: it is none.
+    /// A time span that may be missing; nil: the text is no time span.
     fileprivate mutating func span() -> Microseconds?? {
         guard let text = text() else { return nil }
         if text.isEmpty { return .some(nil) }

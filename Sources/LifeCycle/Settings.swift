@@ -5,29 +5,29 @@ public struct Settings: Equatable, Sendable {
     /// `[Daemon] Mode=`
     public enum Mode: String, Sendable, CaseIterable {
         case enforce
-        /// Everything is decided and announced, nothing is done by policy or pressure.
+        /// Everything is decided and announced, but policy and pressure do nothing.
         case observe
     }
 
     public var mode: Mode = .enforce
-    /// Between `DidEnterBackground` and suspension. iOS gives about 5 s.
+    /// The time between `DidEnterBackground` and suspension. iOS gives about 5 s.
     public var backgroundGrace: Microseconds? = 5_000_000
     /// The limit of one background task. iOS gives about 30 s.
     public var backgroundTaskMax: Microseconds? = 30_000_000
     /// How long before its limit a background task is warned. OpenHarmony: 6 s.
     public var backgroundTaskWarn: Microseconds = 6_000_000
-    /// Between `WillTerminate` and SIGKILL. iOS gives about 5 s.
+    /// The time between `WillTerminate` and SIGKILL. iOS gives about 5 s.
     public var terminateGrace: Microseconds? = 5_000_000
-    /// Until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
+    /// How long until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
-    /// What becomes of one that takes longer.
+    /// What is done with an application that takes longer.
     public var launchTimeoutAction = LaunchTimeoutAction.continue
-    /// Between two breaths of an application that we hold suspended; nil or 0: none (§ 5).
+    /// The time between two drains of an application that we hold suspended; nil or 0: none (§ 5).
     public var drainEvery: Microseconds? = 600_000_000
-    /// How long one breath is; 0: none.
+    /// How long a drain lasts; 0: none.
     public var drainFor: Microseconds = 1_000_000
-    /// Bytes per second over TCP from which an application counts as transferring something; nil: none does. A chat or a
-    /// mailbox that is kept open stays below it, a download does not.
+    /// Bytes per second over TCP from which an application counts as transferring something; nil: none does. An open
+    /// chat or mailbox stays below it, a download does not.
     public var networkRate: UInt64? = 16_384
     public var limits = Limits()
     public var pressure = PressureSettings()
@@ -40,21 +40,21 @@ public struct Settings: Equatable, Sendable {
         public var subscribersPerUser = 64
         public var windowsPerApplication = 256
         public var backgroundTasksPerApplication = 64
-        /// Bytes, where no other limit holds.
+        /// Bytes, where no other limit applies.
         public var stringBytes = 1_024
-        /// Bytes that all of a user's applications may have saved (`SaveState`).
+        /// Bytes that all applications of a user together may have saved (`SaveState`).
         public var savedStatePerUser: UInt64 = 64 << 20
 
         public init() {}
     }
 
-    /// What the user or the administrator says of one application; nil leaves it to the application.
+    /// Settings of the user or the administrator for one application; nil leaves it to the application.
     public struct Override: Equatable, Sendable {
         public var suspension: SuspensionPolicy?
         public var reclaimable: Bool?
-        /// Background modes that the configuration grants; what is not granted does not exempt.
+        /// Background modes that the configuration grants; a mode that is not granted does not exempt.
         public var backgroundModes: Set<String> = []
-        /// What becomes of it when it does not answer.
+        /// What is done when it does not answer.
         public var unresponsiveAction: UnresponsiveAction?
 
         public init() {}

@@ -1,20 +1,20 @@
-/// How a process was found when it was looked at: what the kernel says, and not yet what it means.
+/// How a process was found when it was looked at: what the kernel reports, not yet what that means.
 public struct Standing: Hashable, Sendable {
     /// A stop by signal.
     public enum Signal: Hashable, Sendable {
         case none
-        /// SIGSTOP waits for it to run.
+        /// SIGSTOP is pending until it runs.
         case pending
         case stopped
     }
 
     /// The freeze of its cgroup.
     public struct Freeze: Hashable, Sendable {
-        /// The name of the cgroup that was told to freeze.
+        /// The name of the cgroup that was ordered to freeze.
         public let cgroup: String
-        /// We told it.
+        /// We ordered it.
         public let isOurs: Bool
-        /// All in it stand. While one in it dies, or comes in, they do not, for a moment.
+        /// All processes in it are frozen. While one of them exits, or another enters, that is not so for a moment.
         public let isComplete: Bool
 
         public init(cgroup: String, isOurs: Bool, isComplete: Bool) {
@@ -32,15 +32,15 @@ public struct Standing: Hashable, Sendable {
         self.freeze = freeze
     }
 
-    /// It executes nothing. Of one that stood `before` the order to freeze counts, complete or not.
+    /// It executes nothing. For a process that was stopped `before`, the order to freeze counts, complete or not.
     public func isStanding(before: Bool) -> Bool {
         signal == .stopped || freeze.map { before || $0.isComplete } ?? false
     }
 
-    /// What becomes of it is not known yet: once it runs, a stop is waiting for it.
+    /// It is not known yet what will become of it: a stop is pending until it runs.
     func isOpen(of before: Bool) -> Bool { signal == .pending && !isStanding(before: before) }
 
-    /// Who else wants a standing process stopped: who wanted it `before`, and `sender`, who was seen to stop it.
+    /// Who else wants a stopped process stopped: whoever wanted it `before`, and `sender`, which was seen to stop it.
     func others(_ before: Others, _ sender: String?) -> Others {
         var others = before
         others.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
@@ -49,25 +49,25 @@ public struct Standing: Hashable, Sendable {
         } else if let sender, !sender.isEmpty || others.sender == nil {
             others.sender = sender
         } else if freeze?.isOurs == true, others.sender == nil {
-            // Beneath our freeze every stop is another's.
+            // Under our own freeze, every stop is another's.
             others.sender = ""
         }
         return others
     }
 }
 
-/// Who but us wants a process stopped, as far as it is known.
+/// Who other than us wants a process stopped, as far as is known.
 struct Others: Hashable, Sendable {
     /// Who was seen to stop it by signal; empty: it is not known who.
     var sender: String?
-    /// The name of the cgroup that somebody told to freeze.
+    /// The name of the cgroup that another process ordered to freeze.
     var cgroup: String?
 
     static let nobody = Others()
-    /// It stands, and not by us.
+    /// It is stopped, and not by us.
     static let somebody = Others(sender: "")
 
-    /// The signal's sender, if that is known, else the cgroup; nil for nobody.
+    /// The signal's sender, if that is known, else the cgroup; nil: no other process wants it stopped.
     var holder: String? {
         if let sender, !sender.isEmpty { return sender }
         return cgroup.map { "cgroup \($0)" } ?? sender

@@ -12,9 +12,9 @@ public import AppStateContract
 //                                           └────────────┘         └───────────┘
 
 extension LifeCycleState {
-    /// The next state on the way to `target`; nil when this is the target.
+    /// The next state on the path to `target`; nil if this is the target.
     ///
-    /// Two states without an edge between them are walked one edge after the other (docs, § 1).
+    /// The path between two states without an edge is walked one edge after the other (docs, § 1).
     public func step(toward target: LifeCycleState) -> LifeCycleState? {
         if self == target { return nil }
         switch (self, target) {
@@ -31,7 +31,7 @@ extension LifeCycleState {
         }
     }
 
-    /// Every edge on the way to `target`, in order.
+    /// Every edge on the path to `target`, in order.
     public func walk(to target: LifeCycleState) -> [Edge] {
         var edges: [Edge] = []
         var state = self

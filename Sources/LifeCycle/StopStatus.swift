@@ -1,21 +1,21 @@
 import AppStateContract
 
-/// Who has an application stopped, and how far our own stop or continuation has come (§ 2, "Stops").
+/// Who has stopped an application, and how far our own stop or continuation has come (§ 2, "Stops").
 ///
-/// Everything that changes it is an `Event`, and `next` is the one table of what follows. Whether we want it stopped is
-/// not known here: that is what its holds say (`.wanted`).
+/// Everything that changes it is an `Event`, and `next` is the only table of what follows. Whether we want it stopped
+/// is not known here: its holds say so (`.wanted`).
 public struct StopStatus: Equatable, Sendable {
     /// How far our own stop has come.
     public enum Enforcement: String, Hashable, Sendable {
         case none
-        /// SIGSTOP was sent, the stop was not seen yet.
+        /// SIGSTOP was sent, but the stop has not been observed yet.
         case stopping
         case stopped
-        /// SIGCONT was sent, the process was not seen to run yet.
+        /// SIGCONT was sent, but the process has not been observed running yet.
         case continuing
     }
 
-    /// How the process was seen, without regard to us.
+    /// How the process was observed, apart from what we want.
     enum Seen: Hashable, Sendable {
         case running
         case standing(by: Others)
@@ -28,12 +28,12 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// The breaths of an application that we hold for long: no changes of its state (§ 5).
+    /// The drains of an application that we hold for long. They do not change its state (§ 5).
     enum Breath: Hashable, Sendable {
         case none
         case due(at: Microseconds)
         case open(until: Microseconds)
-        /// The stop that ends it is under way.
+        /// The stop that ends the drain is under way.
         case closing(Course)
 
         var isUnderWay: Bool {
@@ -47,30 +47,30 @@ public struct StopStatus: Equatable, Sendable {
     /// What the holds want.
     enum Wish: Hashable, Sendable {
         case run
-        /// Policy or pressure wants it stopped, and nobody else: whatever speaks against the stop counts (§ 2).
+        /// Only policy or pressure wants it stopped: anything that speaks against the stop counts (§ 2).
         case stopUnlessObjected
         case stop
     }
 
     /// What is still to be done until our stop is complete.
     enum Course: Hashable, Sendable {
-        /// It is looked at whether something speaks against the stop. Nothing was stopped yet.
+        /// A check for anything that speaks against the stop is under way. Nothing has been stopped yet.
         case asking
-        /// The stop was ordered. `isChecked`: what stands then is looked at once more.
+        /// The stop was ordered. `isChecked`: once it is stopped, it is checked once more.
         case ordered(isChecked: Bool)
-        /// All of it stand: what speaks against the stop now, spoke against it before.
+        /// All of it is stopped: anything that speaks against the stop now spoke against it before.
         case checking
 
-        /// What follows, and what is to be done; nil: the stop is complete.
+        /// What follows, and what must be done; nil: the stop is complete.
         func next(_ event: Event) -> (Course?, Order?) {
             switch (self, event) {
             case (.ordered(isChecked: false), .stopCompleted): (nil, nil)
             case (.ordered(isChecked: true), .stopCompleted): (.checking, .check(stands: true))
             case (.asking, .unobjected): (.ordered(isChecked: true), .stop)
             case (.checking, .unobjected(stands: true)): (nil, nil)
-            // Somebody has continued it meanwhile.
+            // Another process has continued it meanwhile.
             case (.checking, .unobjected(stands: false)): (.ordered(isChecked: true), .stop)
-            // A person wants it: that is no matter of looks.
+            // A person wants it, so checks do not matter.
             case (.asking, .wanted(.stop, _)), (.checking, .wanted(.stop, _)):
                 (.ordered(isChecked: false), .stop)
             case (.ordered, .wanted(let wish, _)) where wish != .run:
@@ -81,13 +81,13 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     enum Phase: Hashable, Sendable {
-        /// Nothing of ours is under way, and nothing of it is held by us.
+        /// Nothing of ours is under way, and we hold nothing of it.
         case idle(Seen)
-        /// Our stop is under way. `isLifting`: the end of somebody else's was ordered.
+        /// Our stop is under way. `isLifting`: the end of another process's stop was ordered.
         case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
-        /// It stands, and we hold it. `others`: somebody else wants it stopped, too.
+        /// It is stopped, and we hold it. `others`: who else wants it stopped.
         case held(others: Others, Breath, StateChangeReason)
-        /// Our continuation was ordered. `isLifting`: it ends somebody else's stop, too.
+        /// Our continuation was ordered. `isLifting`: it also ends another process's stop.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
 
         var seen: Seen {
@@ -100,7 +100,7 @@ public struct StopStatus: Equatable, Sendable {
 
         var isStanding: Bool { seen.isStanding }
 
-        /// Of a stop that is under way.
+        /// The course of a stop that is under way.
         var course: Course? {
             switch self {
             case .stopping(_, _, let course, _), .held(_, .closing(let course), _): course
@@ -110,42 +110,43 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     enum Event: Hashable, Sendable {
-        /// It was looked at. `sender`: somebody else, who was seen to stop it.
+        /// It was looked at. `sender`: another process that was seen to stop it.
         case looked(Standing, sender: String?)
-        /// What was ordered has been carried out: all of it stand.
+        /// What was ordered has been carried out: all of it is stopped.
         case stopCompleted
-        /// What was ordered has been carried out: all of it were let go, and its main process stands like this.
+        /// What was ordered has been carried out: all of it was released. The standing is that of its main process.
         case resumeCompleted(Standing)
-        /// What we held was found not to be the application, or not all of it, and was let go.
+        /// What we held turned out not to be the application, or not all of it, and was released.
         case lost
-        /// The holds want this of it, for this reason.
+        /// The holds want this, for this reason.
         case wanted(Wish, StateChangeReason)
-        /// Nothing speaks against the stop. `stands`: whether it still did after the look.
+        /// Nothing speaks against the stop. `stands`: whether it was still stopped after the check.
         case unobjected(stands: Bool)
-        /// Somebody who may has asked that it run: what others want counts no more, and `lifts` ends it.
+        /// A caller with the right to do so has requested that it run: what others want no longer counts, and `lifts`
+        /// ends it.
         case resumed(lifts: Bool)
-        /// Our holds were given up: our stop was not carried out, or not kept.
+        /// Our holds were given up: our stop was not carried out, or did not last.
         case gaveWay
-        /// What we hold breathes at this time, unless it has a time already; nil: it does not.
+        /// What we hold is drained at this time, unless it has a time already; nil: it is not drained.
         case breathDue(Microseconds?)
         case breathBegan(until: Microseconds)
         case breathEnded(Wish)
-        /// The daemon before us was killed: whether what it had ordered was carried out is not known. `isSignalled`: some
-        /// SIGSTOP was not taken back meanwhile.
+        /// The daemon before us was killed, and it is not known whether its orders were carried out. `isSignalled`:
+        /// some SIGSTOP was not taken back meanwhile.
         case inherited(isHeld: Bool, isSignalled: Bool)
 
-        /// How it stands was seen, not ordered.
+        /// Its standing was observed, not ordered.
         var isLook: Bool {
             if case .looked = self { return true }
             return self == .lost
         }
     }
 
-    /// What is to be done.
+    /// What must be done.
     enum Order: Hashable, Sendable {
         case check(stands: Bool)
         case stop
-        /// `sparingMain`: somebody else wants it stopped.
+        /// `sparingMain`: another process wants the main process stopped.
         case resume(sparingMain: Bool)
         case letGo(sparingMain: Bool)
     }
@@ -155,32 +156,32 @@ public struct StopStatus: Equatable, Sendable {
 
     init(phase: Phase = .idle(.running)) { self.phase = phase }
 
-    /// How often somebody continued it against our holds, lately.
+    /// How often another process has recently continued it against our holds.
     private struct Contest: Equatable, Sendable {
         var since: Microseconds = 0
         var count = 0
-        /// While it was looked at, one time after the other, however long the looks took.
+        /// How often it was continued during checks, one after the other, however long the checks took.
         var duringLooks = 0
     }
 
-    /// Continued more often than this within `contestWindow`, we stop fighting.
+    /// If it is continued more often than this within `contestWindow`, we give up.
     static let contestLimit = 5
     static let contestWindow: Microseconds = 1_000_000
 
     // MARK: What is known
 
-    /// It executes nothing, but for a breath.
+    /// It executes nothing, except during a drain.
     public var isStanding: Bool { phase.isStanding }
 
-    /// Somebody else wants it stopped: who, as far as it is known.
+    /// Who else wants it stopped, as far as is known; nil: no other process does.
     public var others: String? { wishes.holder }
 
-    /// Somebody else has stopped it by signal, so that it is not ours to continue.
+    /// Another process has stopped it by signal, so we must not continue it.
     public var isSignalledByOthers: Bool { wishes.sender != nil }
 
     private var wishes: Others { phase.seen.others }
 
-    /// As long as it is only asked whether something speaks against a stop, there is none.
+    /// While it is only being checked whether something speaks against a stop, there is no stop.
     public var enforcement: Enforcement {
         switch phase {
         case .idle, .stopping(.running, isLifting: false, .asking, _): .none
@@ -190,13 +191,13 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// It stands, and nobody is known to want it.
+    /// It is stopped, and no process is known to want that.
     var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
 
-    /// It is being looked at whether something speaks against our stop.
+    /// A check for anything that speaks against our stop is under way.
     var isBeingChecked: Bool { phase.course == .asking || phase.course == .checking }
 
-    /// Whoever finds it stopped finds our doing, and nobody else's.
+    /// If it is found stopped, that is our doing alone.
     var isOursAlone: Bool {
         switch phase {
         case .stopping, .held: enforcement != .none && others == nil
@@ -204,7 +205,7 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// What made us order the stop or continuation that is under way or done; nil: nothing is.
+    /// What made us order the stop or continuation that is under way or done; nil: there is none.
     var cause: StateChangeReason? {
         switch phase {
         case .idle, .stopping(.running, isLifting: false, .asking, _): nil
@@ -212,7 +213,7 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// Another's stop is being ended, and was not seen to end yet.
+    /// Another process's stop is being ended, but that has not been observed yet.
     var isLifting: Bool {
         switch phase {
         case .stopping(_, let isLifting, _, _), .continuing(_, let isLifting, _): isLifting
@@ -225,7 +226,7 @@ public struct StopStatus: Equatable, Sendable {
         return .none
     }
 
-    /// When it is to begin or to end a breath.
+    /// When a drain is to begin or to end.
     var breathDeadline: Microseconds? {
         switch breath {
         case .due(let deadline), .open(let deadline): deadline
@@ -233,23 +234,23 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// Somebody continues it against our holds as often as we stop it.
+    /// Another process continues it against our holds as often as we stop it.
     var isContested: Bool { max(contest.count, contest.duringLooks) > Self.contestLimit }
 
     // MARK: What happens
 
-    /// Whether a look would tell anything new.
+    /// Whether a look would show anything new.
     public func isNews(_ standing: Standing, sender: String?) -> Bool {
         Self.next(phase, .looked(standing, sender: sender)).0 != phase
     }
 
-    /// Takes note of what happened, and answers what is to be done about it.
+    /// Takes what happened, and returns what must be done about it.
     @discardableResult
     mutating func take(_ event: Event, at now: Microseconds) -> Order? {
         let before = phase
         let (next, order) = Self.next(phase, event)
         phase = next
-        // It runs against a hold of ours: it is stopped again, but not for ever (§ 2).
+        // It runs although we hold it: it is stopped again, but not forever (§ 2).
         if event.isLook, case .held = before, next == .idle(.running) {
             if now - contest.since > Self.contestWindow { (contest.since, contest.count) = (now, 0) }
             contest.count += 1
@@ -260,12 +261,12 @@ public struct StopStatus: Equatable, Sendable {
         return order
     }
 
-    /// Somebody was seen to continue it faster than we could stop it.
+    /// Another process was seen to continue it faster than we could stop it.
     mutating func contend() { contest.count = Self.contestLimit + 1 }
 
     mutating func giveUpContest() { contest = Contest() }
 
-    /// The table: what follows in this phase, and what is to be done.
+    /// The table: what follows in this phase, and what must be done.
     static func next(_ phase: Phase, _ event: Event) -> (Phase, Order?) {
         switch (phase, event) {
         case (_, .looked(let standing, _)) where standing.isOpen(of: phase.isStanding):
@@ -277,7 +278,7 @@ public struct StopStatus: Equatable, Sendable {
             guard standing.isStanding(before: seen.isStanding) else {
                 return (.stopping(.running, isLifting: isLifting, course, cause), nil)
             }
-            // What stands may be our own doing.
+            // The stop may be our own doing.
             let others = standing.others(seen.others, sender)
             guard others != .nobody else {
                 let stands: Seen = seen.isStanding ? .standing(by: .nobody) : .running
@@ -288,11 +289,11 @@ public struct StopStatus: Equatable, Sendable {
             if standing.isStanding(before: true) {
                 return (.held(others: standing.others(others, sender), breath, cause), nil)
             }
-            // It breathes: that is no change of its state, but nobody else has it stopped.
+            // It is being drained. That is no change of its state, but no other process has it stopped.
             return (breath.isUnderWay ? .held(others: .nobody, breath, cause) : .idle(.running), nil)
         case (.continuing(let isStanding, _, _), .looked(let standing, let sender)):
             if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
-            // What stands may be what we have not let go yet.
+            // It may be stopped because we have not released it yet.
             guard let sender, standing.signal != .none else { return (phase, nil) }
             return (.idle(.standing(by: standing.others(.nobody, sender))), nil)
 
@@ -319,7 +320,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.continuing(let isStanding, _, _), .resumeCompleted(let standing)):
             if standing.isOpen(of: isStanding) { return (phase, nil) }
             guard standing.isStanding(before: true) else { return (.idle(.running), nil) }
-            // All of ours were let go: this is another's.
+            // All of ours were released, so this stop is another's.
             return (.idle(.standing(by: standing.others(.nobody, nil).orSomebody)), nil)
         case (.idle, .resumeCompleted(let standing)), (.stopping, .resumeCompleted(let standing)),
             (.held, .resumeCompleted(let standing)):
@@ -332,7 +333,7 @@ public struct StopStatus: Equatable, Sendable {
         case (_, .lost):
             return (phase, nil)
 
-        // A daemon before us may have stopped some of it.
+        // An earlier daemon may have stopped some of it.
         case (.stopping(.running, isLifting: false, .asking, _), .wanted(.run, _)):
             return (.idle(.running), .letGo(sparingMain: false))
         case (.stopping(.running, let isLifting, _, _), .wanted(.run, let cause)):
@@ -347,7 +348,7 @@ public struct StopStatus: Equatable, Sendable {
             return (.continuing(isStanding: true, isLifting: false, cause), .resume(sparingMain: false))
         case (.stopping(.standing(let others), _, _, _), .wanted(.run, _)),
             (.held(let others, _, _), .wanted(.run, _)):
-            // Whoever has frozen it does so still when our signal is taken back.
+            // A process that has frozen it still does so when our signal is taken back.
             return (.idle(.standing(by: others)), .resume(sparingMain: others.sender != nil))
         case (.idle, .wanted(.run, _)), (.continuing, .wanted(.run, _)), (.held, .wanted):
             return (phase, nil)
@@ -377,7 +378,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
             return (phase, nil)
 
-        // Some of it may stand: what was begun, or what a daemon before us has stopped.
+        // Some of it may be stopped: by what was begun, or by an earlier daemon.
         case (.idle(let seen), .gaveWay), (.stopping(let seen, _, _, _), .gaveWay):
             return (.idle(seen), .letGo(sparingMain: seen.others.sender != nil))
         case (.held, .gaveWay), (.continuing, .gaveWay):
@@ -390,7 +391,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.held(.nobody, _, let cause), .breathDue(let time)):
             return (.held(others: .nobody, time.map(Breath.due) ?? .none, cause), nil)
         case (.held(let others, _, let cause), .breathDue):
-            // Another's stop is not ours to lift, not for a moment.
+            // We must not lift another process's stop, not even for a moment.
             return (.held(others: others, .none, cause), nil)
         case (.held(let others, .due, let cause), .breathBegan(let end)):
             return (.held(others: others, .open(until: end), cause), nil)
@@ -400,7 +401,7 @@ public struct StopStatus: Equatable, Sendable {
         case (_, .breathDue), (_, .breathBegan), (_, .breathEnded):
             return (phase, nil)
 
-        // The holds have it ordered anew, or undone as if it had been carried out.
+        // The holds cause it to be ordered again, or undone as if it had been carried out.
         case (_, .inherited(isHeld: true, let isSignalled)):
             return (.idle(phase.seen.inherited(isSignalled)), nil)
         case (.held(_, _, let cause), .inherited(isHeld: false, let isSignalled)):
@@ -421,7 +422,7 @@ public struct StopStatus: Equatable, Sendable {
 }
 
 extension StopStatus {
-    /// Breaths begin anew with the next daemon.
+    /// Drains begin anew with the next daemon.
     func add(to record: inout Record) {
         record.add("stopped", isStanding.digit)
         record.add("enforcement", enforcement.rawValue, (cause ?? .signal).rawValue)
@@ -459,11 +460,11 @@ extension StopStatus.Seen {
 }
 
 extension Others {
-    /// Once we order our own stop, it cannot be seen any more that another's was taken back.
+    /// Once we order our own stop, it can no longer be observed whether another's was taken back.
     fileprivate func inherited(_ isSignalled: Bool) -> Others {
         Others(sender: isSignalled ? sender : nil, cgroup: cgroup)
     }
 
-    /// Whoever it is: it stands, and not by us.
+    /// Whoever it was: it is stopped, and not by us.
     fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
 }

@@ -1,20 +1,20 @@
 import AppStateContract
 
-/// An end of an application that was asked for or decided, and how far it has come (§ 3, "WillTerminate").
+/// An end of an application that was requested or decided, and how far it has come (§ 3, "WillTerminate").
 struct Termination: Equatable, Sendable {
     private enum Phase: Equatable, Sendable {
-        /// It was told, or was to be, and SIGTERM follows at `exit`, or earlier, once this serial is acknowledged.
-        /// No serial: a stop has voided it. No time: there is no limit.
+        /// It was notified, or was to be. SIGTERM follows at `exit`, or earlier, once this serial is acknowledged. No
+        /// serial: a stop has voided it. No time: there is no limit.
         case announced(serial: UInt64?, exit: Microseconds?, kill: Microseconds?)
-        /// It has SIGTERM.
+        /// SIGTERM was sent.
         case exitRequested(kill: Microseconds?)
-        /// SIGKILL was ordered when it was due. Whether that was carried out is not known to the next daemon.
+        /// SIGKILL was ordered when it was due. The next daemon does not know whether that was carried out.
         case killed(due: Microseconds)
-        /// SIGKILL was ordered when it was decided: nothing was announced.
+        /// SIGKILL was ordered when the end was decided: nothing was announced.
         case killedAtOnce
     }
 
-    /// What is to be done.
+    /// What must be done.
     enum Order: Equatable {
         case requestExit
         case kill
@@ -24,7 +24,7 @@ struct Termination: Equatable, Sendable {
     let verdict: ExitReason
     private var phase: Phase
 
-    /// It is killed now, without a word.
+    /// It is killed now, without notice.
     static func atOnce(_ verdict: ExitReason) -> Self { Self(verdict: verdict, phase: .killedAtOnce) }
 
     /// - Parameters:
@@ -38,7 +38,7 @@ struct Termination: Equatable, Sendable {
 
     var isAtOnce: Bool { phase == .killedAtOnce }
 
-    /// When SIGKILL is due; nil: it was ordered already, or never is.
+    /// When SIGKILL is due; nil: it was already ordered, or never will be.
     var dueKill: Microseconds? {
         switch phase {
         case .announced(_, _, let kill), .exitRequested(let kill): kill
@@ -46,7 +46,7 @@ struct Termination: Equatable, Sendable {
         }
     }
 
-    /// When something is to be done next.
+    /// When the next step is due.
     var nextDue: Microseconds? {
         if case .announced(_, let exit?, let kill) = phase { return min(exit, kill ?? exit) }
         return dueKill
@@ -57,7 +57,7 @@ struct Termination: Equatable, Sendable {
         if case .announced(serial, _, _) = phase { hurry(at: now) }
     }
 
-    /// Nobody is left to acknowledge it, or need be waited for.
+    /// No delegate is left to acknowledge it, or need be awaited.
     mutating func hurry(at now: Microseconds) {
         if case .announced(let serial, _, let kill) = phase {
             phase = .announced(serial: serial, exit: now, kill: kill)
@@ -71,7 +71,7 @@ struct Termination: Equatable, Sendable {
         }
     }
 
-    /// What is to be done by now; it counts as done.
+    /// What is due by now; it then counts as done.
     mutating func takeDue(at now: Microseconds) -> Order? {
         switch phase {
         case .announced(_, let exit?, let kill) where exit <= now:
@@ -86,10 +86,10 @@ struct Termination: Equatable, Sendable {
 }
 
 extension Termination {
-    /// Written for a serial that a stop has voided.
+    /// Written in place of a serial that a stop has voided.
     private static let voided = UInt64.max
 
-    /// SIGKILL that was due is ordered anew by the next daemon.
+    /// If SIGKILL was due, the next daemon orders it again.
     var fields: [String] {
         let (serial, exit, kill, isExitRequested): (UInt64, Microseconds?, Microseconds?, Bool) =
             switch phase {

@@ -1,14 +1,14 @@
-/// Names one window in the machine.
+/// Identifies one window in the machine.
 enum WindowKey: Hashable, Sendable {
-    /// All windows of a process, as `SetFocus` and `SetMinimized` speak of them. Where the process
-    /// has windows that are reported one by one, it only carries the focus and goes with it.
+    /// All windows of a process, as `SetFocus` and `SetMinimized` refer to them. If the process has windows that are
+    /// reported one by one, this only carries the focus and disappears with it.
     case process(SessionKey, ProcessID)
     /// A reporter's own number.
     case reported(ConnectionName, UInt64)
 }
 
 extension WindowKey {
-    /// Any order that is the same in every run: what is done about windows must not depend on hashing.
+    /// Any order that is the same in every run: the handling of windows must not depend on hashing.
     static func inOrder(_ left: WindowKey, _ right: WindowKey) -> Bool {
         switch (left, right) {
         case (.process(let session, let process), .process(let otherSession, let other)):
@@ -30,7 +30,7 @@ extension SessionKey {
     }
 }
 
-/// What reporters told of a window. Whether it has the focus stands in its session.
+/// What was reported about a window. Its session says whether it has the focus.
 struct Window: Equatable, Sendable {
     var session: SessionKey
     /// The process that owns the window, its parent, and so on, as they were when it was reported.
@@ -39,7 +39,7 @@ struct Window: Equatable, Sendable {
     var reporterUser: UInt32
     var visible = true
     var minimized = false
-    /// It shows the mark of changes that are not saved.
+    /// It shows the mark of unsaved changes.
     var isUnsaved = false
     var title = ""
     var appID = ""
@@ -49,23 +49,23 @@ struct Window: Equatable, Sendable {
     var owner: ApplicationNumber?
 
     var process: ProcessID? { lineage.first }
-    /// Bytes of text that it has us keep.
+    /// Bytes of text that we keep for it.
     var textBytes: Int { title.utf8.count + appID.utf8.count }
 }
 
-/// One login session, or one user where there is no logind.
+/// One login session, or one user if there is no logind.
 struct Session: Equatable, Sendable {
-    /// The one window that has the focus, unless it is minimized.
+    /// The only window that has the focus, unless it is minimized.
     var focus: WindowKey?
     /// logind's `Active` and not `LockedHint`.
     var inFront = true
     /// logind's `LockedHint`.
     var isLocked = false
-    /// It is kept for what is left in it, and not in front.
+    /// It has ended and is not in front; it is kept for what is left in it.
     var hasEnded = false
-    /// Connections that have reported windows and are still there.
+    /// Connections that have reported windows and still exist.
     var lastingReporters: Set<ConnectionName> = []
-    /// It had a lasting reporter and has none now: nothing in it is suspended by policy (§ 2).
+    /// It had a lasting reporter and has none now: policy suspends nothing in it (§ 2).
     var lostReporter = false
 }
 

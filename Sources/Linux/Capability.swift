@@ -1,22 +1,23 @@
 import CLinux
 import Glibc
 
-/// Capabilities of this thread (capabilities(7)) that are kept at hand and not in force: each use of one is a
-/// decision, and what the kernel allows by the way it does not.
+/// A capability of this thread (capabilities(7)) that stays permitted but is not effective. The thread raises it only
+/// where it decides to use it, so the kernel allows nothing by accident.
 public struct Capability: Sendable {
-    /// Its number in include/uapi/linux/capability.h.
+    /// The capability's number in include/uapi/linux/capability.h.
     let number: UInt32
 
-    /// A PSI trigger with any window (Documentation/accounting/psi.rst). In force, it would also mark each
-    /// `oom_score_adj` that is raised as the least that its process may set (proc_pid_oom_score_adj(5)).
+    /// Allows a PSI trigger with any window (Documentation/accounting/psi.rst). If it were effective, each
+    /// `oom_score_adj` that is raised would also become the minimum that its process may set
+    /// (proc_pid_oom_score_adj(5)).
     public static let sysResource = Capability(number: 24)
 
-    /// Takes it out of force; it can be used all the same. Without it, nothing.
+    /// Makes the capability ineffective; `use` can still raise it. Does nothing if the thread does not have it.
     public func layDown() {
         _ = clinux_set_effective(number, 0)
     }
 
-    /// Does something with it in force, if it is at hand.
+    /// Runs `body` with the capability effective, if the thread has it.
     func use<Value, Failure: Error>(_ body: () throws(Failure) -> Value) throws(Failure) -> Value {
         let before = clinux_set_effective(number, 1)
         defer { if before == 0 { _ = clinux_set_effective(number, 0) } }

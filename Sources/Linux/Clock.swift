@@ -2,13 +2,13 @@ import Glibc
 
 /// The kernel's clocks.
 public enum Clock {
-    /// Microseconds of `CLOCK_MONOTONIC` (clock_gettime(2)): never set back, stands still in system sleep.
+    /// Microseconds of `CLOCK_MONOTONIC` (clock_gettime(2)): never set back, does not advance during system sleep.
     public static var monotonicMicroseconds: UInt64 { microseconds(of: CLOCK_MONOTONIC) }
 
-    /// Microseconds of `CLOCK_BOOTTIME` (clock_gettime(2)): the same, and goes on in system sleep.
+    /// Microseconds of `CLOCK_BOOTTIME` (clock_gettime(2)): the same, but advances during system sleep.
     public static var bootMicroseconds: UInt64 { microseconds(of: CLOCK_BOOTTIME) }
 
-    /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): what people set.
+    /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): the clock that people set.
     public static var realMicroseconds: UInt64 { microseconds(of: CLOCK_REALTIME) }
 
     /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
@@ -26,8 +26,8 @@ public enum Clock {
         return time
     }
 
-    /// Clock ticks since boot, as `/proc/PID/stat` tells when a process started (proc(5), field 22): of
-    /// `CLOCK_BOOTTIME`, `_SC_CLK_TCK` a second.
+    /// Clock ticks since boot, in the unit in which `/proc/PID/stat` reports when a process started (proc(5), field
+    /// 22): `CLOCK_BOOTTIME` with `_SC_CLK_TCK` ticks per second.
     static var bootTicks: UInt64 {
         let time = time(of: CLOCK_BOOTTIME)
         let rate = UInt64(max(1, sysconf(Int32(_SC_CLK_TCK))))

@@ -2,7 +2,7 @@ import Glibc
 
 /// The environment of this process.
 public enum Environment {
-    /// What a variable says; nil: it is not set, or empty.
+    /// The value of a variable; nil if it is not set or is empty.
     public static subscript(name: String) -> String? {
         getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
     }

@@ -1,10 +1,10 @@
 import Glibc
 
-/// The kernel refused something: what was asked, of what, and its errno.
+/// The kernel refused an operation: names the operation, its subject and the errno.
 public struct KernelFailure: Error, Equatable, Sendable, CustomStringConvertible {
     /// The call, for example `pidfd_open`.
     public let operation: String
-    /// What it was asked of, for example `pid 12` or a path.
+    /// What the call was applied to, for example `pid 12` or a path.
     public let subject: String
     /// The error number of errno(3), positive.
     public let errno: Int32

@@ -1,8 +1,8 @@
 import Glibc
 
-/// A moment as the local time zone has it: localtime(3).
+/// A moment in the local time zone: localtime(3).
 public struct LocalTime: Hashable, Sendable {
-    /// Grows by one or more with each day.
+    /// Grows by one or more each day.
     public let day: Int
     /// Seconds east of UTC.
     public let offset: Int
@@ -16,13 +16,14 @@ public struct LocalTime: Hashable, Sendable {
         offset = fields.tm_gmtoff
     }
 
-    /// Takes the time zone as it is configured now (tzset(3)), for all that ask later.
+    /// Reads the time zone as it is configured now (tzset(3)), for all later queries.
     public static func readZone() { tzset() }
 
-    /// The first moment at which the day or the offset is another, in seconds since 1970: midnight, as a rule. Where days do
-    /// not begin at midnight, they begin when the zone says.
+    /// The first moment at which the day or the offset differs, in seconds since 1970. This is usually midnight; in
+    /// zones where days do not begin at midnight, it is the moment that the zone defines.
     ///
-    /// No day is longer than 25 hours; where one is (a zone that moves across the date line), 26 hours later.
+    /// No day is longer than 25 hours. Where one is (a zone that moves across the date line), the result is 26 hours
+    /// later.
     public static func nextChange(after moment: Int64) -> Int64 {
         let now = LocalTime(at: moment)
         var (same, other) = (moment, moment + 26 * 3_600)

@@ -1,13 +1,13 @@
 import Glibc
 
-/// Limits of this process, getrlimit(2).
+/// Limits of this process: getrlimit(2).
 public enum ResourceLimit {
-    /// How many files may be open now; 0 where that cannot be told.
+    /// How many files may be open now; 0 if the limit cannot be read.
     public static var openFiles: Int {
         (try? files()).map { Int(clamping: $0.rlim_cur) } ?? 0
     }
 
-    /// Raises the number of open files to what is allowed: a pidfd is held for every process that matters.
+    /// Raises the number of open files to the allowed maximum: the daemon holds a pidfd for every process that matters.
     public static func raiseOpenFiles() throws(KernelFailure) {
         var limit = try files()
         limit.rlim_cur = limit.rlim_max

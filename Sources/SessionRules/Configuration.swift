@@ -1,17 +1,17 @@
 public import Linux
 
-/// The agent's own configuration: where it stands, and what it says.
+/// The agent's own configuration: where it is stored, and what it says.
 public struct Configuration {
     public typealias Complaint = ConfigurationFile.Complaint
 
     /// Where the configuration is read from.
     public enum Source: Equatable, Sendable {
-        /// Each file on top of those before it; any may be missing.
+        /// Each file on top of those before it; any of them may be missing.
         case layers([String])
-        /// One file alone; that it is missing is a complaint.
+        /// Only one file; if it is missing, that is a complaint.
         case file(String)
 
-        /// The administrator's, and the user's on top of it (XDG Base Directory Specification).
+        /// The administrator's file, and the user's on top of it (XDG Base Directory Specification).
         public static var system: Source {
             func directory(_ name: String, _ below: String = "") -> String? {
                 Environment[name].flatMap { $0.hasPrefix("/") ? $0 + below : nil }
@@ -21,14 +21,14 @@ public struct Configuration {
         }
     }
 
-    /// How those are registered that are adopted: `suspension` of org.appstate1.Manager.Register.
+    /// How adopted applications are registered: `suspension` of org.appstate1.Manager.Register.
     public enum Suspension: String, CaseIterable, Sendable {
         case manual
         case automatic
         case never
     }
 
-    /// In which state those are suspended whom the daemon may suspend: `suspend-when` of
+    /// In which state the daemon suspends applications that it may suspend: `suspend-when` of
     /// org.appstate1.Application.Configure.
     public enum SuspendWhen: String, CaseIterable, Sendable {
         case background
@@ -37,27 +37,27 @@ public struct Configuration {
 
     /// `Adopt=`
     public private(set) var adopt = Patterns()
-    /// `AdoptSuspension=`: of those that no rule says more of.
+    /// `AdoptSuspension=`: for applications about which no rule says more.
     public private(set) var suspension = Suspension.manual
     /// `[Application PATTERN]`, in the order in which they were read.
     public private(set) var rules: [Rule] = []
-    /// What could not be taken.
+    /// What could not be accepted.
     public private(set) var complaints: [Complaint] = []
 
     private init() {}
 
-    /// What one text says.
+    /// Reads one text.
     ///
-    /// - Parameter name: of the text, for complaints.
+    /// - Parameter name: the name of the text, for complaints.
     public init(text: String, name: String) { take(ConfigurationFile(text, name: name)) }
 
-    /// The user's own file, which may not be there; nil where the user has no directory for it.
+    /// The user's own file, which may not exist; nil if the user has no directory for it.
     public static var ownFile: String? {
         guard case .layers(let paths) = Source.system, paths.count > 1 else { return nil }
         return paths.last
     }
 
-    /// Reads what is there. Never fails: what cannot be taken becomes a complaint.
+    /// Reads the files that exist. Never fails: what cannot be accepted becomes a complaint.
     public init(reading source: Source) {
         switch source {
         case .file(let path): take(ConfigurationFile(reading: path, mayBeMissing: false))
@@ -92,7 +92,7 @@ public struct Configuration {
         }
     }
 
-    /// The rules that match an application, and by what.
+    /// The rules that match an application, and the trait by which each one matches.
     public func rules(for traits: Traits) -> [(rule: Rule, by: Traits.Kind)] {
         rules.compactMap { rule in rule.match(traits).map { (rule, $0) } }
     }

@@ -1,19 +1,19 @@
 import Glibc
 import Linux
 
-/// Patterns of application ids, as fnmatch(3) understands them; those that begin with `!` take out what others let in,
-/// in whatever order they stand.
+/// Patterns of application ids, as fnmatch(3) understands them. Patterns that begin with `!` exclude what others
+/// include, whatever their order.
 public struct Patterns: Equatable {
     private var included: [String] = []
     private var excluded: [String] = []
 
-    /// None.
+    /// Creates an empty set.
     public init() {}
 
     /// Nothing matches.
     public var isEmpty: Bool { included.isEmpty }
 
-    /// Takes one more; answers what is wrong with it.
+    /// Adds a pattern; returns what is wrong with it.
     public mutating func add(_ word: String) -> String? {
         let isExclusion = word.hasPrefix("!")
         let pattern = isExclusion ? String(word.dropFirst()) : word
@@ -21,7 +21,7 @@ public struct Patterns: Equatable {
             return "\"\(word.excerpt)\" can match no application's id: "
                 + "those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
         }
-        // fnmatch(3) would take the bracket for one of the id's own, which has none.
+        // fnmatch(3) would take the bracket for a character of the id, but ids have no brackets.
         guard Self.closesBrackets(pattern) else {
             return "\"\(word.excerpt)\" can match no application's id: a bracket is not closed"
         }
@@ -29,7 +29,7 @@ public struct Patterns: Equatable {
         return nil
     }
 
-    /// What ids consist of, and what stands for it in patterns.
+    /// The characters of ids, and those that stand for them in patterns.
     private static func allows(_ byte: UInt8) -> Bool {
         switch Character(Unicode.Scalar(byte)) {
         case "A"..."Z", "a"..."z", "0"..."9", ".", "_", "-", "*", "?", "[", "]", "!", "^", ":": true
@@ -37,7 +37,7 @@ public struct Patterns: Equatable {
         }
     }
 
-    /// A `]` that comes first is one of the set, and a class such as `[:digit:]` has one of its own.
+    /// A `]` in first place belongs to the set, and a class such as `[:digit:]` has one of its own.
     private static func closesBrackets(_ pattern: String) -> Bool {
         var rest = Substring(pattern)
         while let bracket = rest.firstIndex(of: "[") {
@@ -57,7 +57,7 @@ public struct Patterns: Equatable {
         return true
     }
 
-    /// Whether an application is let in by one of its names, and taken out by none.
+    /// Whether one of an application's names is included, and none is excluded.
     public func matches(anyOf names: Set<String>) -> Bool {
         func matches(_ pattern: String) -> Bool { names.contains { fnmatch(pattern, $0, 0) == 0 } }
         return included.contains(where: matches) && !excluded.contains(where: matches)

@@ -1,9 +1,9 @@
 import Glibc
 public import Linux
 
-/// What a user says of some of their applications: `[Application PATTERN]`.
+/// A user's settings for some of their applications: `[Application PATTERN]`.
 public struct Rule: Equatable, Sendable {
-    /// As in fnmatch(3), whatever the case.
+    /// As in fnmatch(3), ignoring case.
     public let pattern: String
     /// `Suspension=`
     public var suspension: Configuration.Suspension?
@@ -23,19 +23,20 @@ public struct Rule: Equatable, Sendable {
     public var backgroundCPUQuota: UInt32?
     /// `UnsavedMark=`: whether the mark of unsaved changes in a title counts.
     public var unsavedMark: Bool?
-    /// `RelaunchReclaimed=`: ended because memory was short, it is started again in the background once it is not.
+    /// `RelaunchReclaimed=`: whether it is started again in the background after it was ended because memory was short,
+    /// once memory no longer is.
     public var relaunchReclaimed: Bool?
     /// `ExecSuspend=`: a command line for sh(1).
     public var execSuspend: String?
     /// `ExecResume=`: the same.
     public var execResume: String?
-    /// `OnBattery=`: whether it counts on battery or on mains only; nil: always.
+    /// `OnBattery=`: whether the rule applies only on battery or only on mains; nil: always.
     public var onBattery: Bool?
 
-    /// One that says nothing yet.
+    /// Creates a rule that says nothing yet.
     public init(_ pattern: String) { self.pattern = pattern }
 
-    /// Between the patterns of several rules about one application.
+    /// Separates the patterns of several rules about one application.
     public static let separator = ", "
     private static let prefix = "Application "
     private static let caseless: Int32 = 1 << 4
@@ -43,14 +44,14 @@ public struct Rule: Equatable, Sendable {
     /// The name of its section, without the brackets.
     public var section: String { Self.prefix + pattern }
 
-    /// The pattern of a section; nil where it is none for applications.
+    /// The pattern of a section; nil if the section is not about applications.
     static func pattern(ofSection name: String) -> String? {
         guard name.hasPrefix(prefix) else { return nil }
         let pattern = String(name.dropFirst(prefix.count)).trimmed
         return pattern.isEmpty ? nil : pattern
     }
 
-    /// What its section may say.
+    /// What its section may contain.
     static func rows(_ pattern: String) -> [ConfigurationRow<Configuration>] {
         [
             ConfigurationRow("Suspension", .choice, \.[rule: pattern].suspension),
@@ -69,17 +70,17 @@ public struct Rule: Equatable, Sendable {
         ]
     }
 
-    /// Whether it counts now.
+    /// Whether it applies now.
     public func counts(onBattery: Bool) -> Bool { self.onBattery.map { $0 == onBattery } ?? true }
 
-    /// By what it matches an application; nil: it does not.
+    /// The trait by which it matches an application; nil: it does not match.
     public func match(_ traits: Traits) -> Traits.Kind? {
         Traits.Kind.allCases.first { kind in
             traits[kind].contains { fnmatch(pattern, $0, Self.caseless) == 0 }
         }
     }
 
-    /// What it says, as a configuration writes it.
+    /// Its settings, as a configuration writes them.
     public var assignments: [String] {
         var lines: [String] = []
         if let suspension { lines.append("Suspension=\(suspension.rawValue)") }
@@ -103,7 +104,7 @@ public struct Rule: Equatable, Sendable {
         return lines
     }
 
-    /// What several rules say together: of each key the last word.
+    /// Several rules combined: for each key the last value counts.
     public static func combined(_ rules: [Rule]) -> Rule? {
         guard var all = rules.first else { return nil }
         for rule in rules.dropFirst() {
@@ -124,7 +125,7 @@ public struct Rule: Equatable, Sendable {
     }
 }
 
-/// What an application may be known by.
+/// What an application can be recognized by.
 public struct Traits: Equatable, Sendable {
     /// In the order in which they are compared.
     public enum Kind: String, CaseIterable, Sendable {
@@ -132,7 +133,7 @@ public struct Traits: Equatable, Sendable {
         case id
         /// The class, or the application id, of its windows.
         case windowClass = "window class"
-        /// Its unit, and the application that this is named after.
+        /// Its unit, and the application that the unit is named after.
         case unit
         /// The file name of its program.
         case program
@@ -140,10 +141,10 @@ public struct Traits: Equatable, Sendable {
 
     private var values: [Kind: Set<String>] = [:]
 
-    /// Nothing is known of it.
+    /// Creates traits of an application about which nothing is known.
     public init() {}
 
-    /// What a process tells of its application, but for the windows.
+    /// What a process reveals about its application, except for the windows.
     ///
     /// - Parameters:
     ///   - pid: its main process.

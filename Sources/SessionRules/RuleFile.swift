@@ -1,10 +1,10 @@
 import Linux
 
-/// The text of a configuration, in which one rule is changed and all else stays: comments, order, blanks.
+/// The text of a configuration in which one rule is changed and everything else stays: comments, order, blanks.
 public struct RuleFile: Sendable {
     private var lines: [String]
 
-    /// - Parameter text: of the file; empty where there is none.
+    /// - Parameter text: the text of the file; empty if there is none.
     public init(_ text: String) {
         lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
         if lines.last == "" { lines.removeLast() }
@@ -13,12 +13,12 @@ public struct RuleFile: Sendable {
     /// The text as it is now.
     public var text: String { lines.map { $0 + "\n" }.joined() }
 
-    /// Sets keys of a rule, which is added where there is none.
+    /// Sets keys of a rule. Adds the rule if it does not exist.
     ///
-    /// - Parameter assignments: the keys, and their values; an empty value takes the key out.
+    /// - Parameter assignments: the keys and their values; an empty value removes the key.
     public mutating func set(_ assignments: [(key: String, value: String)], in rule: Rule) {
         for (key, value) in assignments {
-            // A key may stand there twice, and in two sections of the same name.
+            // A key may occur twice, and in two sections of the same name.
             for index in sections(of: rule).joined().reversed() where self.key(at: index) == key {
                 lines.remove(at: index)
             }
@@ -28,14 +28,14 @@ public struct RuleFile: Sendable {
                 lines.append("[\(rule.section)]")
             }
             guard let section = sections(of: rule).last else { continue }
-            // Before what parts it from the next section.
+            // Before what separates it from the next section.
             var place = section.upperBound
             while place > section.lowerBound + 1, lines[place - 1].trimmed.isEmpty { place -= 1 }
             lines.insert("\(key)=\(value)", at: place)
         }
     }
 
-    /// Takes a rule out.
+    /// Removes a rule.
     ///
     /// - Returns: whether there was one.
     public mutating func remove(_ rule: Rule) -> Bool {
@@ -45,7 +45,7 @@ public struct RuleFile: Sendable {
         return !found.isEmpty
     }
 
-    /// The lines of each section of the rule, its name among them.
+    /// The lines of each section of the rule, including its name.
     private func sections(of rule: Rule) -> [Range<Int>] {
         let heads = lines.indices.filter { lines[$0].trimmed.hasPrefix("[") }
         return heads.enumerated().compactMap { index, head in

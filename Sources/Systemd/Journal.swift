@@ -1,16 +1,15 @@
 import CSystemd
 import Glibc
 
-/// The log: structured to the journal, and one line to standard error where that does not lead to the journal
-/// already.
+/// Logs structured entries to the journal, and one line to standard error if that does not lead to the journal already.
 public struct Journal: Sendable {
     /// The priorities of syslog(3).
     public enum Priority: Int32, Sendable, CaseIterable {
         case emergency, alert, critical, error, warning, notice, info, debug
     }
 
-    /// The least priority that a program logs by itself: `info`, or `debug` where SYSTEMD_LOG_LEVEL, systemd's own
-    /// variable for it (systemd(1), "Environment"), says so.
+    /// The least priority that a program logs by default: `info`, or `debug` if SYSTEMD_LOG_LEVEL, systemd's own
+    /// variable for this (systemd(1), "Environment"), says so.
     public static var environmentMinimum: Priority {
         guard let level = getenv("SYSTEMD_LOG_LEVEL") else { return .info }
         return ["debug", "7"].contains(String(cString: level)) ? .debug : .info
@@ -21,7 +20,7 @@ public struct Journal: Sendable {
     private let line: Int32?
 
     /// - Parameters:
-    ///   - identifier: SYSLOG_IDENTIFIER, and what a line on standard error begins with.
+    ///   - identifier: SYSLOG_IDENTIFIER, and the beginning of each line on standard error.
     ///   - minimum: the least priority that is logged at all.
     public init(identifier: String, minimum: Priority = .info) {
         self.init(
@@ -41,14 +40,14 @@ public struct Journal: Sendable {
         line = isJournal ? nil : errorDescriptor
     }
 
-    /// Whether messages of this priority are logged: for who has much to put together before.
+    /// Whether messages of this priority are logged. For callers for whom a message takes much work to prepare.
     public func logs(_ priority: Priority) -> Bool { priority.rawValue <= minimum.rawValue }
 
     /// Logs one message.
     ///
     /// - Parameters:
-    ///   - priority: how much it matters.
-    ///   - message: one line, for a person.
+    ///   - priority: the importance of the message.
+    ///   - message: one line, for people.
     ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
     public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
         guard logs(priority) else { return }
@@ -63,19 +62,19 @@ public struct Journal: Sendable {
         }
     }
 
-    /// Whoever holds the other end of a pipe or a terminal may have stopped reading: a line is lost then, rather
-    /// than everybody kept waiting. Room means a page at least: pipe(7).
+    /// The reader of a pipe or a terminal may have stopped reading. Then the line is lost, so that nothing has to wait.
+    /// Room means a page at least: pipe(7).
     private static func hasRoom(_ descriptor: Int32) -> Bool {
         var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         return poll(&ready, 1, 0) == 1 && ready.revents & Int16(POLLOUT) != 0
     }
 
-    /// What others named must not look like a line of its own.
+    /// Text that others supplied must not look like a line of its own.
     private static func line(_ message: String) -> String {
         String(String.UnicodeScalarView(message.unicodeScalars.map { $0.value < 0x20 ? " " : $0 }))
     }
 
-    /// A journal that cannot be reached is no reason to fail: there is nobody left to tell.
+    /// A journal that cannot be reached is no reason to fail: there is nowhere left to report that.
     private static func send(_ entries: [[UInt8]]) {
         let bytes = UnsafeMutableRawBufferPointer.allocate(
             byteCount: entries.reduce(0) { $0 + $1.count }, alignment: 1)

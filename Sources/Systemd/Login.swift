@@ -1,8 +1,8 @@
 import CSystemd
 import Glibc
 
-/// What systemd-logind knows: sd-login(3). Reads files below /run/systemd and a process's cgroup path, never the
-/// bus; gives `nil` where logind is absent or does not know.
+/// What systemd-logind knows: sd-login(3). Reads files below /run/systemd and a process's cgroup path, never the bus.
+/// Returns `nil` if logind is absent or does not know.
 public enum Login {
     /// The session that a process belongs to.
     public static func session(ofProcess pid: Int32) -> String? {
@@ -20,7 +20,7 @@ public enum Login {
         return sd_session_get_uid(session, &uid) >= 0 ? uid : nil
     }
 
-    /// The unit that a process belongs to: of its user's service manager when it has one, else of the system's.
+    /// The unit that a process belongs to: a unit of its user's service manager if it has one, else of the system's.
     public static func unit(ofProcess pid: Int32) -> String? {
         taken { sd_pid_get_user_unit(pid, &$0) } ?? taken { sd_pid_get_unit(pid, &$0) }
     }

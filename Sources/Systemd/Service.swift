@@ -1,40 +1,40 @@
 import CSystemd
 import Glibc
 
-/// What a service and the service manager tell each other: sd-daemon(3).
+/// How a service and the service manager notify each other: sd-daemon(3).
 public enum Service {
-    /// Tells the service manager; without one that listens (NOTIFY_SOCKET), nothing.
+    /// Notifies the service manager. If none listens (NOTIFY_SOCKET), does nothing.
     ///
-    /// - Parameter state: assignments, one a line, as in sd_notify(3): `READY=1`, `STOPPING=1`, `STATUS=…`.
-    /// - Returns: why the service manager was not told, as an errno; 0: it was, or there is none.
+    /// - Parameter state: assignments, one on each line, as in sd_notify(3): `READY=1`, `STOPPING=1`, `STATUS=…`.
+    /// - Returns: why the service manager could not be notified, as an errno; 0: it was notified, or there is none.
     @discardableResult
     public static func notify(_ state: String) -> Int32 {
         max(0, -sd_notify(0, state))
     }
 
-    /// Whether a service manager listens, which starts us anew when we fail: sd_notify(3), NOTIFY_SOCKET.
+    /// Whether a service manager listens, which restarts us when we fail: sd_notify(3), NOTIFY_SOCKET.
     public static var isSupervised: Bool { getenv("NOTIFY_SOCKET") != nil }
 
-    /// Tells the service manager that a reload began, for Type=notify-reload; `READY=1` ends it.
+    /// Notifies the service manager that a reload began, for Type=notify-reload; `READY=1` ends it.
     ///
     /// - Parameter now: CLOCK_MONOTONIC, in microseconds.
     public static func notifyReloading(at now: UInt64) {
         notify("RELOADING=1\nMONOTONIC_USEC=\(now)")
     }
 
-    /// Has the service manager keep a descriptor for the next one of us: FDSTORE=1 of sd_notify(3). Without a
-    /// service manager, nothing. It keeps at most `FileDescriptorStoreMax=` of them.
+    /// Asks the service manager to keep a descriptor for our next instance: FDSTORE=1 of sd_notify(3). It keeps at most
+    /// `FileDescriptorStoreMax=` of them. Without a service manager, does nothing.
     public static func store(_ descriptor: Int32, as name: String) {
         var descriptors = [descriptor]
         sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDPOLL=0\nFDNAME=\(name)", &descriptors, 1)
     }
 
-    /// Has the service manager close what it kept under this name.
+    /// Asks the service manager to close what it kept under this name.
     public static func dropStored(_ name: String) {
         notify("FDSTOREREMOVE=1\nFDNAME=\(name)")
     }
 
-    /// The descriptors that the service manager kept, by name; the caller owns them. To be asked once:
+    /// The descriptors that the service manager kept, by name; the caller owns them. To be called once:
     /// sd_listen_fds_with_names(3).
     public static func takeStored() -> [(name: String, descriptor: Int32)] {
         var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?

@@ -1,5 +1,5 @@
-/// Reads one JSON text (RFC 8259) from front to back: whoever reads asks for what it wants and skips the rest, so that
-/// nothing is made of what nobody wants. Strict, and bounded in depth; how long the text may be, its owner decides.
+/// Reads one JSON text (RFC 8259) from front to back: the caller asks for what it wants and skips the rest, so that
+/// nothing is built that is not wanted. Strict, and bounded in depth; the owner of the text decides how long it may be.
 ///
 ///     try json.beginObject()
 ///     while let key = try json.nextKey() {
@@ -9,7 +9,7 @@
 ///         }
 ///     }
 struct JSONReader {
-    /// The text is not what the reader was told to expect, or no JSON.
+    /// The text is not what the caller expected, or no JSON.
     struct Failure: Error, Equatable, CustomStringConvertible {
         /// In bytes from the beginning.
         let offset: Int
@@ -18,13 +18,13 @@ struct JSONReader {
         var description: String { "\(expected) expected at byte \(offset) of the JSON text" }
     }
 
-    /// A tree of windows is as deep as its nested containers, three levels of JSON for each.
+    /// A tree of windows is as deep as its nested containers, with three levels of JSON for each.
     static let mostDepth = 512
 
     private let bytes: [UInt8]
     private var offset = 0
     private var depth = 0
-    /// Whether a value came before, in the object or array that is read.
+    /// Whether a value came before in the present object or array.
     private var isFollowing = false
 
     init(_ bytes: [UInt8]) {
@@ -39,7 +39,8 @@ struct JSONReader {
     /// Reads `[`.
     mutating func beginArray() throws(Failure) { try begin("[") }
 
-    /// The key of the object's next member, whose value must be read or skipped then; nil at its end, which is read.
+    /// The key of the object's next member, whose value must be read or skipped then; nil at the end, which is
+    /// consumed.
     mutating func nextKey() throws(Failure) -> String? {
         guard try next(before: "}") else { return nil }
         let key = try string()
@@ -47,10 +48,10 @@ struct JSONReader {
         return key
     }
 
-    /// Whether the array has another element, which must be read or skipped then; else its end is read.
+    /// Whether the array has another element, which must be read or skipped then; if not, the end is consumed.
     mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
 
-    /// Makes sure that nothing follows.
+    /// Checks that nothing follows.
     mutating func end() throws(Failure) {
         skipBlanks()
         guard offset == bytes.count else { throw failure("the end") }
@@ -58,7 +59,7 @@ struct JSONReader {
 
     // MARK: Values
 
-    /// The scalar that comes next is `null`, which is read.
+    /// Whether the next scalar is `null`, which is consumed then.
     mutating func null() throws(Failure) -> Bool {
         guard peek() == UInt8(ascii: "n") else { return false }
         try word("null")
@@ -101,7 +102,7 @@ struct JSONReader {
         throw failure("the end of a string")
     }
 
-    /// Reads a value of whatever kind, and forgets it.
+    /// Reads a value of any kind, and forgets it.
     mutating func skip() throws(Failure) {
         switch peek() {
         case UInt8(ascii: "{"):
@@ -181,7 +182,7 @@ struct JSONReader {
         skipBlanks()
         let begin = offset
         _ = skips("-")
-        // Nothing may follow a leading zero but a fraction or an exponent.
+        // Only a fraction or an exponent may follow a leading zero.
         if !skips("0") { try digits() }
         if skips(".") { try digits() }
         if skips("e") || skips("E") {
@@ -211,14 +212,14 @@ struct JSONReader {
         guard skips(sign) else { throw failure(expected) }
     }
 
-    /// Whether the next byte is this, which is read.
+    /// Whether the next byte is this one, which is consumed then.
     private mutating func skips(_ sign: Unicode.Scalar) -> Bool {
         guard offset < bytes.count, bytes[offset] == UInt8(ascii: sign) else { return false }
         offset += 1
         return true
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not a blank.
     private mutating func peek() -> UInt8? {
         skipBlanks()
         return offset < bytes.count ? bytes[offset] : nil

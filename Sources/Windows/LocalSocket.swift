@@ -3,7 +3,7 @@ import Linux
 
 /// Sockets of servers on this machine: unix(7).
 enum LocalSocket {
-    /// How long a server may take to accept, in seconds: one that hangs lets its queue fill.
+    /// How long a server may take to accept, in seconds: a server that hangs lets its queue fill.
     private static let patience = 5
 
     /// A connection to the socket at `path`.
@@ -16,7 +16,7 @@ enum LocalSocket {
         let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
         let connection = Descriptor(owning: number)
-        // It holds for connect(2) too: socket(7), "SO_SNDTIMEO".
+        // It applies to connect(2) too: socket(7), "SO_SNDTIMEO".
         var time = timeval(tv_sec: patience, tv_usec: 0)
         setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         let size = socklen_t(MemoryLayout<sockaddr_un>.size)
@@ -29,8 +29,8 @@ enum LocalSocket {
         return connection
     }
 
-    /// The process that listens at the other end (unix(7), "SO_PEERCRED"); nil where that is not on this machine, or in
-    /// a PID namespace that we do not see.
+    /// The process that listens at the other end (unix(7), "SO_PEERCRED"); nil if it is not on this machine, or in a
+    /// PID namespace that we cannot see.
     static func process(of descriptor: Int32) -> Int32? {
         // struct ucred: the process, the user, the group.
         var credentials: [Int32] = [0, 0, 0]
@@ -40,7 +40,7 @@ enum LocalSocket {
         return credentials[0]
     }
 
-    /// What the server has bound its end to; nil where it has no path.
+    /// The path to which the server has bound its end; nil if it has none.
     static func service(of descriptor: Int32) -> String? {
         var address = sockaddr_un()
         var size = socklen_t(MemoryLayout<sockaddr_un>.size)
@@ -53,15 +53,15 @@ enum LocalSocket {
     }
 }
 
-/// What observers wait for at their start, and no longer than this.
+/// How long observers wait at their start.
 enum Patience {
     /// How long a server may take for its first answer, in microseconds.
     private static let span: UInt64 = 5_000_000
 
-    /// When it is used up.
+    /// When this time is over.
     static var deadline: UInt64 { Clock.monotonicMicroseconds + span }
 
-    /// Waits until the descriptor can be read; false when the deadline has passed.
+    /// Waits until the descriptor is readable; false once the deadline has passed.
     static func wait(for descriptor: Int32, until deadline: UInt64) -> Bool {
         var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         let now = min(Clock.monotonicMicroseconds, deadline)

@@ -1,46 +1,47 @@
-/// Watches the windows of one display server, and wakes nobody while nothing happens to them.
+/// Watches the windows of one display server, and causes no wakeups while nothing happens to them.
 ///
-/// Whoever owns it polls `descriptor` and calls `dispatch()` when it can be read; `windows` is the whole present set
-/// from then on. Whatever happened before a dispatch is one change: of a thousand focus changes the last counts.
+/// Its owner polls `descriptor` and calls `dispatch()` when it is readable; `windows` is the whole present set from
+/// then on. Everything that happened before a dispatch is one change: of a thousand focus changes the last counts.
 public protocol WindowObserver: AnyObject {
-    /// Which numbers its windows have.
+    /// The system that its windows' numbers belong to.
     var system: WindowSystem { get }
-    /// What is watched, for a person: `X11 display :0`.
+    /// What is watched, for the user: `X11 display :0`.
     var subject: String { get }
-    /// Can be read when there is something to dispatch. The observer's own, open while it lives.
+    /// Readable when there is something to dispatch. Owned by the observer, open while it lives.
     var descriptor: Int32 { get }
     /// The windows that there are, as of the last dispatch; at most `ObservedWindow.mostWindows`.
     var windows: [ObservedWindow] { get }
-    /// The desktop's own processes, as far as they are known: the display server, the window manager, and who shows a
-    /// panel or the desktop itself. None of them is an application.
+    /// The desktop's own processes, as far as they are known: the display server, the window manager, and the processes
+    /// that show a panel or the desktop itself. None of them is an application.
     var desktopProcesses: Set<Int32> { get }
     /// Takes in all that has come. It may wait for answers of the display server.
     ///
     /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
     func dispatch() throws(ObserverFailure)
-    /// Has windows put away, as a taskbar would. Those that are gone are passed over.
+    /// Minimizes windows, as a taskbar would. Windows that are gone are skipped.
     ///
     /// - Parameter windows: their numbers.
-    /// - Throws: `unsupported` where this display server lets nobody do that.
+    /// - Throws: `unsupported` if this display server does not allow that.
     func minimize(_ windows: [UInt64]) throws(ObserverFailure)
-    /// Has windows brought to the front, as a taskbar would: on the desktop where they are, minimized or not. The last one
-    /// gets the focus. Those that are gone are passed over.
+    /// Brings windows to the front, as a taskbar would: on the desktop where they are, minimized or not. The last one
+    /// gets the focus. Windows that are gone are skipped.
     ///
     /// - Parameters:
     ///   - windows: their numbers.
-    ///   - token: the startup id or activation token of what the user did; nil: there is none. Where windows are X11's, the
-    ///     time of it counts.
-    /// - Throws: `unsupported` where this display server lets nobody do that.
+    ///   - token: the startup id or activation token of the user's action; nil: there is none. For windows of X11, its
+    ///     time counts.
+    /// - Throws: `unsupported` if this display server does not allow that.
     func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure)
-    /// Has `handler` called while an X server does not answer what it was asked, with how often it was for this answer:
-    /// every 100 ms. An application that was stopped while it had the server to itself keeps everybody waiting.
+    /// Calls `handler` every 100 ms while an X server does not answer a request, with the number of calls so far for
+    /// this answer. An application that was stopped while it had grabbed the server keeps every client waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
-    /// What a person should know of how the windows were understood, each sentence once.
+    /// What the user should know about how the windows were understood, each sentence once.
     func takeNotices() -> [String]
-    /// Nothing is known of the windows for now: `windows` is what was last known, and no reason to take one for hidden.
+    /// Nothing is known about the windows for now: `windows` is what was last known, and no reason to take one for
+    /// hidden.
     var isBlind: Bool { get }
-    /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be others
-    /// from then on.
+    /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be
+    /// different from then on.
     func learn(names: [Int32: String])
 }
 
@@ -58,8 +59,8 @@ extension WindowObserver {
     public func learn(names: [Int32: String]) {}
 }
 
-/// The kinds of observers. The value goes into the numbers that reporters give to windows, so that those of two
-/// observers are never the same, and are the same again when the agent is started anew.
+/// The kinds of observers. The value becomes part of the numbers that reporters give to windows, so that the numbers of
+/// two observers never coincide, and are the same again when the agent is started anew.
 public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case x11 = 1
     case sway = 2
@@ -74,17 +75,17 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
         UInt64(rawValue) << 48 | window.number
     }
 
-    /// A window's own number; nil: it is another system's window.
+    /// A window's own number; nil: the number is of another system's window.
     public func window(numbered number: UInt64) -> UInt64? {
         number >> 48 == UInt64(rawValue) ? number & (1 << 48 - 1) : nil
     }
 }
 
-/// Why windows cannot be watched, or can be no more.
+/// Why windows cannot be watched, or can no longer be.
 public enum ObserverFailure: Error, Equatable, Sendable, CustomStringConvertible {
-    /// There is no such server, or it does not let us in, or lacks what is needed: perhaps not for long.
+    /// There is no such server, or it does not let us in, or lacks what is needed; this may change soon.
     case unreachable(String)
-    /// There is a server, and it will never tell of windows in a way that is understood.
+    /// There is a server, and it will never report windows in a way that we understand.
     case unsupported(String)
     /// The server has ended, or has cut us off.
     case ended(String)

@@ -6,37 +6,38 @@ import SessionRules
 import Systemd
 import Windows
 
-/// Registers the applications of windows that nobody has registered, as far as the configuration names them
+/// Registers the applications of windows that are not registered yet, if the configuration names them
 /// (`[Session] Adopt=`, or a rule).
 ///
-/// Who is adopted stays so until its process ends or somebody unregisters it, with or without windows, and with or
-/// without us: a registration is nobody's. What somebody else unregisters is not adopted again. Both outlast the connection
-/// to the bus. Whoever registers itself in the place of what was adopted is not ours any more.
+/// An adopted application stays registered until its process ends or another process unregisters it, with or without
+/// windows, and with or without this agent: a registration has no owner. An application that another process
+/// unregisters is not adopted again. Both hold across connections to the bus. A process that registers itself in place
+/// of its adopted application is not ours any more.
 final class Adoption {
-    /// nil: there is no connection.
+    /// Nil: there is no connection.
     private var bus: Bus?
     private let journal: Journal
     private let log: ((String) -> Void)?
     private let proc = Proc()
     private var entries = DesktopEntries()
     private var configuration: Configuration
-    /// All that are registered, by pid; nil: the daemon has not told yet.
+    /// All registered applications, by PID. Nil: the daemon has not reported them yet.
     private var registered: [Int32: Registry.Entry]?
     private var adopted: [ProcessIdentity: Adopted] = [:]
-    /// Those that are not to be adopted: the daemon has refused them, or somebody has unregistered them.
+    /// Processes that are not to be adopted: the daemon has refused them, or another process has unregistered them.
     private var declined: Set<ProcessIdentity> = []
-    /// Those that we have unregistered ourselves, of which the daemon has not told yet.
+    /// Processes that we have unregistered ourselves and whose removal the daemon has not announced yet.
     private var released: Set<Int32> = []
     private var windows: Set<Sight> = []
     private var desktop: Set<Int32> = []
-    /// What was looked at, and needs no second look as long as nothing else changes.
+    /// Windows that were examined, and need no second look as long as nothing else changes.
     private var seen: Set<Sight> = []
-    /// Those to adopt whose turn has not come yet, the oldest first: it may turn out that one is part of another.
+    /// Candidates whose turn has not come yet, the oldest first: one may turn out to be part of another.
     private var queue: [Candidate] = []
     private var calls: [ProcessIdentity: Slot] = [:]
     private var farewells: [Slot] = []
 
-    /// A process, and what one of its windows says that it is.
+    /// A process, and the application id of one of its windows.
     private struct Sight: Hashable {
         let pid: Int32
         let appID: String
@@ -44,45 +45,46 @@ final class Adoption {
 
     private struct Adopted {
         let entry: Registry.Entry
-        /// From the window's process to the application's.
+        /// The processes from the window's process to the application's main process.
         let lineage: [Int32]
         let traits: Traits
     }
 
-    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Others of
-    /// ours need theirs.
+    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Our
+    /// other calls need their share.
     private static let mostCalls = 16
-    /// So many processes are remembered after they were declined. Beyond that all are forgotten, and asked about once more.
+    /// How many declined processes are remembered. Beyond that all are forgotten, and asked about once more.
     private static let mostDeclined = 1_024
 
-    /// - Parameter log: gets a line for each that is adopted or let go.
+    /// - Parameter log: gets a line for each application that is adopted or released.
     init(configuration: Configuration, journal: Journal, log: ((String) -> Void)?) {
         self.configuration = configuration
         self.journal = journal
         self.log = log
     }
 
-    /// Takes another connection; nil: there is none. On it nobody has said yet who is registered.
+    /// Takes another connection; nil: there is none. On a new connection the registered applications are not known yet.
     func use(_ bus: Bus?) {
         (calls, farewells) = ([:], [])
         learn(nil)
         self.bus = bus
     }
 
-    /// Whether it must be known who is registered.
+    /// Whether the registered applications must be known.
     var isWanted: Bool { isAsked || !adopted.isEmpty || !calls.isEmpty }
 
     private var isAsked: Bool { !configuration.adopt.isEmpty || !configuration.rules.isEmpty }
 
-    /// A rule wants those that it is about to be applications.
+    /// Whether the configuration wants the application to be adopted. A rule does so for all applications that it
+    /// matches.
     private func wants(_ id: String, _ traits: Traits) -> Bool {
         configuration.adopt.matches(anyOf: traits[.windowClass].union([id]))
             || !configuration.rules(for: traits).isEmpty
     }
 
-    /// Takes the windows that there are; those that may be somebody else's make nobody an application.
+    /// Takes the present windows. A window that may belong to another process makes no application.
     ///
-    /// - Parameter desktop: the desktop's own processes; asked for only where somebody may be adopted.
+    /// - Parameter desktop: the desktop's own processes; evaluated only if an application may be adopted.
     func look(at windows: [Report.Window], on desktop: @autoclosure () -> Set<Int32>) {
         guard isWanted else { return }
         let desktop = desktop()
@@ -97,7 +99,7 @@ final class Adoption {
         adopt()
     }
 
-    /// Takes all that are registered; nil: nobody knows.
+    /// Takes all registered applications; nil: they are not known.
     func learn(_ entries: [Int32: Registry.Entry]?) {
         let before = registered
         registered = entries
@@ -106,22 +108,23 @@ final class Adoption {
             return
         }
         adopted = adopted.filter { entries[$0.key.pid] == $0.value.entry }
-        // It was not unregistered for good: by its own registration, say, which may end in its turn.
+        // A process that is registered now was not unregistered for good. For example, its own registration has
+        // replaced ours, and may end in turn.
         declined = declined.filter { entries[$0.pid] == nil }
         if before == nil { letGo() }
         for pid in entries.keys where before?[pid] == nil { giveWay(to: pid) }
-        // What belonged to one that is gone may be an application of its own now.
+        // A process that belonged to an application that is gone may be an application of its own now.
         if before?.keys.contains(where: { entries[$0] == nil }) ?? true { seen = [] }
         adopt()
     }
 
-    /// It has been unregistered, and lives on.
+    /// Handles a process that has been unregistered and lives on.
     func leave(_ pid: Int32) {
         guard released.remove(pid) == nil, let process = try? proc.identity(of: pid) else { return }
         decline(process)
     }
 
-    /// Takes another configuration: who was adopted and should not be any more is let go.
+    /// Takes another configuration. Adopted applications that it does not name are released.
     func configure(_ configuration: Configuration) {
         self.configuration = configuration
         letGo()
@@ -165,16 +168,17 @@ final class Adoption {
     private func register(_ candidate: Candidate, over bus: Bus) {
         let process = candidate.process
         do {
-            // Opened first, then asked who it is: one that took the number before has another start time.
+            // The descriptor is opened before the identity is checked: a process that has reused the PID has another
+            // start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            // What rules say, `RuleKeeper` tells: it must not outlast them.
+            // `RuleKeeper` sends the settings of rules, because they must not outlast the rules.
             let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
             try message.appendDictionary([
                 (RegisterOption.suspension.rawValue, .string(configuration.suspension.rawValue)),
-                // It has not asked to be treated as an application.
+                // The process has not asked to be treated as an application.
                 (RegisterOption.reclaimable.rawValue, .bool(false)),
                 (RegisterOption.adopted.rawValue, .bool(true)),
             ])
@@ -184,7 +188,7 @@ final class Adoption {
                 adopt()
             }
         } catch {
-            // It has ended, or the connection has, which somebody else is told of.
+            // The process has ended, or the connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
@@ -197,9 +201,9 @@ final class Adoption {
             entry: entry, lineage: main.map(\.pid), traits: candidate.traits)
         log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
         journal.log(.info, "adopted \(candidate.id), process \(candidate.process.pid)")
-        // The daemon tells of it only after this answer, and of others it may have told before.
+        // The daemon announces this application only after this answer. It may have announced others before.
         registered?[candidate.process.pid] = entry
-        // The configuration may have changed since it was asked for.
+        // The configuration may have changed since the request.
         letGo()
         if let registered { for pid in registered.keys { giveWay(to: pid) } }
     }
@@ -207,10 +211,10 @@ final class Adoption {
     private func refused(_ candidate: Candidate, _ error: MethodError) {
         switch ErrorName(rawValue: error.name) {
         case .alreadyRegistered?, .noSuchProcess?:
-            // It was faster itself, or has ended.
+            // The process registered itself first, or it has ended.
             journal.log(.debug, "\(candidate.id): \(error)")
         case nil:
-            // Nobody is there; whoever comes says first who is registered.
+            // There is no daemon. The next daemon first reports which applications are registered.
             journal.log(.debug, "\(candidate.id): \(error)")
         case _?:
             journal.log(
@@ -229,7 +233,8 @@ final class Adoption {
 
     // MARK: Letting go
 
-    /// Unregisters who was adopted and should not be any more; as soon as it is known who is registered.
+    /// Unregisters adopted applications that should not be adopted any more, as soon as the registered applications are
+    /// known.
     private func letGo() {
         guard registered != nil else { return }
         for (process, application) in adopted where !wants(application.entry.name, application.traits) {
@@ -238,8 +243,9 @@ final class Adoption {
         }
     }
 
-    /// A process has been registered that has, among those above it, one that was adopted for a window which is the
-    /// newcomer's: what starts it in a sandbox, say. The window is an application's without our doing then.
+    /// Unregisters applications that were adopted only for windows of a process that has been registered now. The
+    /// adopted process is an ancestor of that process, for example the program that starts it in a sandbox. The windows
+    /// then belong to an application without an adoption.
     private func giveWay(to pid: Int32) {
         for (process, application) in adopted
         where process.pid != pid && application.lineage.contains(pid) && !hasWindow(process) {
@@ -247,7 +253,7 @@ final class Adoption {
         }
     }
 
-    /// Whether one of the windows is its own, or a descendant's that is not registered.
+    /// Whether one of the windows belongs to the process or to a descendant that is not registered.
     private func hasWindow(_ process: ProcessIdentity) -> Bool {
         windows.contains { window in
             proc.lineage(of: window.pid).first { registered?[$0.pid] != nil || $0 == process } == process
@@ -261,7 +267,8 @@ final class Adoption {
             let message = try bus.newCall(ApplicationMethod.unregister, at: application.path)
             let slot = try bus.callAsync(message) { [unowned self] reply in
                 guard let error = reply.error else { return }
-                // It is not told of: it has ended, or its process had registered itself in its place.
+                // The removal is not announced: the process has ended, or had registered itself in place of the adopted
+                // application.
                 released.remove(process.pid)
                 journal.log(.debug, "Unregister \(application.name): \(error)")
             }

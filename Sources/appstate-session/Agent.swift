@@ -167,8 +167,8 @@ final class Agent {
 
     private func watchConnections() {
         do {
-            connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid in
-                demands?.report(pid, .connection, by: 0)
+            connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid, reason in
+                demands?.report(pid, reason, by: 0)
             }
             connections?.watch(Set(suspended), among: registered)
         } catch {

@@ -1,6 +1,6 @@
 import SessionRules
 
-/// The command line: nothing in normal use.
+/// The command line. Normal use needs no arguments.
 enum Arguments: Equatable {
     case run(Options)
     case help
@@ -8,7 +8,7 @@ enum Arguments: Equatable {
     case wrong(String)
 
     struct Options: Equatable {
-        /// The logind session that is reported for; nil: the daemon finds out.
+        /// The logind session to report for. Nil: the daemon determines it.
         var session: String?
         /// Windows are not watched.
         var launchesOnly = false

@@ -3,25 +3,26 @@ import Glibc
 import Linux
 import SessionRules
 
-/// Whom a window makes an application: its application's main process, and under which id.
+/// The application that a window belongs to: its main process, and the id to register it with.
 struct Candidate: Equatable {
     let process: ProcessIdentity
     let id: ApplicationID
-    /// From the window's process to the application's main process; further up where that has no unit of its own, so that
-    /// the application may be part of another.
+    /// The processes from the window's process to the application's main process. If that has no unit of its own, its
+    /// ancestors follow, because the application may be part of another.
     let lineage: [ProcessIdentity]
-    /// What rules may know it by.
+    /// The traits by which rules can match the application.
     let traits: Traits
 
-    /// Nil: it is the desktop's, or another user's, or nobody says what it is.
+    /// Nil: the process belongs to the desktop or to another user, or nothing identifies the application.
     ///
-    /// The main process is the topmost of the window's process, its parent and so on in the unit of the application;
-    /// without a unit it is the window's process.
+    /// The main process is the topmost process of the application's unit among the window's process, its parent and so
+    /// on. Without a unit it is the window's process.
     ///
     /// - Parameters:
-    ///   - process: the window's.
-    ///   - appID: as the window has it.
-    ///   - entry: finds the desktop entry's id of a window's class and a program, where no unit says what it is.
+    ///   - process: the process of the window.
+    ///   - appID: the application id of the window.
+    ///   - entry: finds the id of the desktop entry for a window's class and a program, if no unit identifies the
+    ///     application.
     init?(
         windowOf process: Int32, appID: String, on desktop: DesktopProcesses, proc: Proc = Proc(),
         entry: (_ appID: String, _ program: String?) -> String? = { _, _ in nil }
@@ -55,29 +56,30 @@ struct Candidate: Equatable {
         self.traits = traits
     }
 
-    /// Where session managers put what makes up the desktop (systemd.special(7)).
+    /// The slice in which session managers put the parts of the desktop (systemd.special(7)).
     private static let sessionSlice: Substring = "session.slice"
 
-    /// What an id cannot hold becomes `_`: WM_CLASS may be any text.
+    /// Characters that an id cannot contain become `_`: WM_CLASS may be any text.
     private static func id(_ appID: String) -> ApplicationID? {
         ApplicationID(
             String(appID.map { character in ApplicationID(String(character)) == nil ? "_" : character }))
     }
 }
 
-/// What is never adopted: the desktop, ourselves, and whatever these descend from, of which they would be part.
+/// Processes that are never adopted: the desktop, this agent, and their ancestors. If an ancestor were an application,
+/// the desktop or this agent would be part of it.
 struct DesktopProcesses {
-    /// They, their parents and so on.
+    /// The processes themselves, their parents and so on.
     let lineage: Set<Int32>
-    /// Applications' units that they are in, which are none of an application's own then.
+    /// Units of applications in which these processes are. Such a unit does not belong to a single application.
     let units: Set<String>
     private let processes: Set<Int32>
 
-    /// The programs by which window managers ask their user something, such as whether to kill what does not answer: xfwm4,
-    /// KWin, and metacity with its relatives; openbox shows errors by the last.
+    /// The programs with which window managers ask their user something, such as whether to kill a program that does
+    /// not answer: xfwm4, KWin, and metacity with its relatives. openbox shows errors with the last of these programs.
     private static let dialogs: Set<String> = ["helper-dialog", "kwin_killer_helper", "zenity", "xmessage"]
 
-    /// - Parameter processes: the desktop's, as observers know them.
+    /// - Parameter processes: the desktop's processes, as observers know them.
     init(_ processes: Set<Int32>, proc: Proc = Proc()) {
         let all = processes.union([getpid()])
         self.processes = processes
@@ -88,7 +90,7 @@ struct DesktopProcesses {
             })
     }
 
-    /// Whether the first of a line is a dialog of the desktop's own.
+    /// Whether the first process of a line is a dialog of the desktop.
     func isDialog(_ line: [ProcessIdentity], _ proc: Proc) -> Bool {
         guard line.count > 1, processes.contains(line[1].pid),
             let program = try? proc.program(of: line[0].pid)

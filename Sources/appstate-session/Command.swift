@@ -2,7 +2,7 @@ import AppStateBus
 import Glibc
 import Linux
 
-/// A command line that runs by itself, in a group of its own.
+/// A command line that runs independently, in a process group of its own.
 final class Command {
     private let pid: Int32
     private let process: PidFD
@@ -11,12 +11,12 @@ final class Command {
     private let done: (String?) -> Void
     private var isLate = false
 
-    /// Starts it with sh(1).
+    /// Starts the command line with sh(1).
     ///
     /// - Parameters:
-    ///   - environment: `NAME=value`, beside our own.
-    ///   - limit: after so many microseconds it is killed.
-    ///   - done: gets why it has failed; nil: it has succeeded.
+    ///   - environment: `NAME=value`, in addition to our own environment.
+    ///   - limit: the command is killed after this many microseconds.
+    ///   - done: gets the reason for a failure; nil: the command has succeeded.
     init(
         _ line: String, environment: [String], loop: EventLoop, limit: UInt64,
         done: @escaping (_ failure: String?) -> Void
@@ -27,7 +27,7 @@ final class Command {
         do {
             process = try PidFD(pid: pid)
         } catch {
-            // Nobody would wait for its end.
+            // Otherwise nothing would wait for its end.
             Glibc.kill(-pid, SIGKILL)
             waitpid(pid, nil, 0)
             throw error
@@ -48,7 +48,7 @@ final class Command {
         }
     }
 
-    /// Ends it, and what it has started.
+    /// Kills the command and the processes that it has started.
     func kill() { Glibc.kill(-pid, SIGKILL) }
 
     private func finish() {
@@ -57,7 +57,7 @@ final class Command {
         guard ended != 0 else { return }
         source?.cancel()
         (source, timer) = (nil, nil)
-        // What it has left behind in its group is no command of ours any more.
+        // Processes that it has left behind in its group are not part of the command any more.
         done(
             isLate
                 ? "took too long, and was killed"

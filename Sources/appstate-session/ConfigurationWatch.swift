@@ -3,19 +3,19 @@ import Glibc
 import Linux
 import SessionRules
 
-/// Tells that one of the files of the configuration is another.
+/// Reports changes to the files of the configuration.
 final class ConfigurationWatch {
     private let paths: [String]
     private let mayBeMissing: Bool
     private let changed: () -> Void
     private var stamps: [Stamp?]
-    /// Runs while a file that was there is missing, or empty.
+    /// Runs while a file that existed is missing or empty.
     private var timer: Timer?
     private let loop: EventLoop
     private let replacement: UInt64
     private var watches: [(watch: PathWatch, source: Source)] = []
 
-    /// By what a file that was written anew is told from what it was.
+    /// The properties by which a rewritten file is recognized.
     private struct Stamp: Equatable {
         let inode: UInt
         let size: Int
@@ -32,8 +32,8 @@ final class ConfigurationWatch {
     }
 
     /// - Parameters:
-    ///   - replacement: an editor that replaces a file takes less; microseconds.
-    ///   - changed: called after a file was written, has come, or has gone.
+    ///   - replacement: microseconds; an editor needs less time to replace a file.
+    ///   - changed: called after a file was written, has appeared, or has disappeared.
     init(
         _ configuration: Configuration.Source, loop: EventLoop, replacement: UInt64 = 500_000,
         changed: @escaping () -> Void
@@ -60,9 +60,10 @@ final class ConfigurationWatch {
 
     private func look(isLate: Bool) {
         let stamps = paths.map(Stamp.init)
-        // A file that has to be there is being replaced.
+        // A file that must exist is being replaced.
         guard stamps != self.stamps, mayBeMissing || !stamps.contains(nil) else { return }
-        // So may be one that need not be there: without it, all that it says would be let go.
+        // A file that may be absent can be in the middle of a replacement, too. Without it, all that it configures
+        // would be undone.
         let isBeingReplaced = zip(self.stamps, stamps).contains { before, now in
             !Self.isEmpty(before) && Self.isEmpty(now)
         }

@@ -2,27 +2,28 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// Whoever tells the daemon something, or asks it.
+/// A part of the agent that sends the daemon something, or asks it.
 protocol DaemonSpeaker: AnyObject {
     /// Sends the calls that are due now, if any.
     func speak() throws
-    /// What the daemon knows of us, and we of it, is uncertain from now on: it is another, or has not answered.
+    /// Forgets what the daemon knows of us, and what we know of it. Both are uncertain from now on: it is another
+    /// daemon, or has not answered.
     func forget()
 }
 
-/// The line to whoever owns the daemon's name.
+/// The line to the owner of the daemon's name.
 ///
-/// Nothing is sent while an answer is awaited; what happens meanwhile is one change. So neither the bus nor a daemon
-/// that is slow is flooded, and the last state always comes through.
+/// Nothing is sent while an answer is awaited, and everything that happens meanwhile becomes one change. So neither the
+/// bus nor a slow daemon is flooded, and the last state always arrives.
 final class DaemonLine {
-    /// Set once, by the speaker that keeps the line.
+    /// Set once, by the speaker that owns the line.
     weak var speaker: (any DaemonSpeaker)?
     /// The daemon's connection, once it is known.
     private(set) var daemon: String?
-    /// Nobody owns the name, or nobody lets us speak: nothing is sent until it gets an owner. At the beginning nobody has
-    /// answered yet, and the first call may start the daemon.
+    /// The name has no owner, or the daemon has refused us: nothing is sent until the name gets an owner. At the
+    /// beginning there has been no answer yet, and the first call may start the daemon.
     private(set) var isAbsent = false
-    /// A call was refused that is tried again in a moment.
+    /// A call was refused, and is tried again in a moment.
     private var isResting = false
     private let bus: Bus
     private let journal: Journal
@@ -32,10 +33,10 @@ final class DaemonLine {
     private let loop: EventLoop
     private var retry: Timer?
 
-    /// Until a call is tried again that was refused for a reason that may pass, in microseconds.
+    /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
     private static let retryDelay: UInt64 = 2_000_000
 
-    /// - Parameter deaf: called when the bus does not tell of the daemon.
+    /// - Parameter deaf: called if the bus refuses a match rule for the daemon.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal
     ) throws(BusFailure) {
@@ -53,19 +54,19 @@ final class DaemonLine {
         }
     }
 
-    /// Has the speaker speak, as soon as nothing is awaited and somebody listens.
+    /// Makes the speaker speak, as soon as no answer is awaited and the daemon can be called.
     func proceed() {
         guard awaited == 0, !isAbsent, !isResting else { return }
         calls = []
         do {
             try speaker?.speak()
         } catch {
-            // The connection is gone, which somebody else is told of.
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
 
-    /// Calls a method of one of the daemon's objects. Several may be called in one go.
+    /// Calls a method of one of the daemon's objects. Several calls may be sent at once.
     ///
     /// - Parameters:
     ///   - write: appends the arguments.
@@ -93,9 +94,9 @@ final class DaemonLine {
         awaited += 1
     }
 
-    /// Takes a refusal that is the daemon's last word: nothing more until the name gets another owner.
+    /// Handles a refusal that is final: nothing more is sent until the name gets another owner.
     func refused(_ error: MethodError, _ sentence: String, _ level: Journal.Priority = .info) {
-        // It is slow, or was replaced: it is told anew.
+        // The daemon is slow or was replaced. Everything is sent anew.
         if error.isNoReply {
             speaker?.forget()
             return
@@ -104,9 +105,10 @@ final class DaemonLine {
         begin(isAbsent: true)
     }
 
-    /// Takes a refusal.
+    /// Handles a refusal.
     ///
-    /// - Returns: whether it may pass, because too much is under way, say: after a moment the speaker speaks again.
+    /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
+    ///   speaker speaks again after a moment.
     func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
@@ -124,7 +126,7 @@ final class DaemonLine {
 }
 
 extension Bus {
-    /// A call of the daemon, to fill and send.
+    /// A call to the daemon, to be filled and sent.
     func newCall<Name: MethodName>(
         _ method: Name, at path: String = BusNames.root
     ) throws(BusFailure) -> Message {

@@ -2,11 +2,11 @@ import Glibc
 import Linux
 import Windows
 
-/// Finds out what there is to watch.
+/// Finds out what can be watched.
 enum DisplayServer {
-    /// The observer that answers.
+    /// The first observer that answers.
     ///
-    /// - Throws: where none answers, with all that was tried; `unsupported` where that will be so the next time too.
+    /// - Throws: if none answers, with all that was tried; `unsupported` if another attempt would have the same result.
     static func observer() throws(ObserverFailure) -> any WindowObserver {
         var tried: [String] = []
         var isUnsupported = false
@@ -25,8 +25,9 @@ enum DisplayServer {
         throw isUnsupported ? .unsupported(all) : .unreachable(all)
     }
 
-    /// What may answer, in the order in which it is tried. sway and i3 tell of all windows, Xwayland's included, and know
-    /// workspaces on several monitors; Wayland compositors tell of all windows too, KWin of desktops.
+    /// The candidates, in the order in which they are tried. sway and i3 report all windows, including Xwayland's, and
+    /// know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also reports
+    /// desktops.
     private enum Candidate: CaseIterable {
         case sway
         case wayland
@@ -50,7 +51,8 @@ enum DisplayServer {
 
     private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
-        // The next is tried only with one that answers: waiting for it twice would lead to nothing.
+        // The next protocol is tried only if the compositor answers: waiting twice for one that does not would be
+        // useless.
         var lacks: [String] = []
         do throws(ObserverFailure) {
             return try PlasmaObserver(display: name)
@@ -62,7 +64,8 @@ enum DisplayServer {
         } catch .unsupported(let why) {
             lacks.append(why)
         }
-        // It has neither, and no other protocol that tells of windows; KWin has one for others only.
+        // The compositor has neither protocol, and no other that reports windows. KWin offers one only to other
+        // clients.
         guard let address = sessionBus else {
             lacks.append("there is no session bus to ask KWin or GNOME Shell on")
             throw .unsupported(lacks.joined(separator: "; "))
@@ -88,17 +91,17 @@ enum DisplayServer {
     }
 
     private static func x11() throws(ObserverFailure) -> (any WindowObserver)? {
-        // Beside a compositor it would take every Wayland application for one without a window.
+        // Beside a compositor, this observer would take every Wayland application for one without a window.
         guard Environment["WAYLAND_DISPLAY"] == nil, let name = Environment["DISPLAY"] else { return nil }
         return try X11Observer(display: name)
     }
 
-    /// The address of the session bus; nil where there is none.
+    /// The address of the session bus. Nil: there is none.
     static var sessionBus: String? {
         Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userBus
     }
 
-    /// The address of the user's bus, which all of their sessions share; where there is none, that of the session bus.
+    /// The address of the user's bus, which all sessions of the user share. Without it, the address of the session bus.
     static var userBus: String? {
         guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
             return Environment["DBUS_SESSION_BUS_ADDRESS"]

@@ -2,20 +2,20 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// Tells the daemon which processes must not be suspended by policy, and why: the whole set whenever it is another.
+/// Reports to the daemon which processes must not be suspended by policy, and why: the whole set whenever it changes.
 ///
-/// What was told ends with the connection, so nothing has to be taken back at the end.
+/// The reports end with the connection, so nothing has to be withdrawn at the end.
 final class Exemptions: DaemonSpeaker {
-    /// What is known now, from whichever observer knows.
+    /// The exempt processes that are known now, from all observers.
     typealias Known = [ExemptionReason: Set<Int32>]
 
     private let line: DaemonLine
     private let journal: Journal
     private let log: ((String) -> Void)?
     private var present: [Row] = []
-    /// What the daemon knows; nil where that is uncertain.
+    /// What the daemon knows. Nil: that is uncertain.
     private var told: [Row]? = []
-    /// The daemon had no room for the last set: the next report is told whatever it is.
+    /// The daemon had no room for the last set, so the next report is sent in any case.
     private var hadNoRoom = false
 
     private struct Row: Equatable {
@@ -23,11 +23,11 @@ final class Exemptions: DaemonSpeaker {
         let reason: ExemptionReason
     }
 
-    /// The daemon takes so many of one user (org.appstate1.Reporter, "ReplaceExemptions").
+    /// The daemon takes this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
     private static let mostRows = 256
 
     /// - Parameters:
-    ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
     ///   - log: gets a line for each set that is sent.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
@@ -39,7 +39,7 @@ final class Exemptions: DaemonSpeaker {
         line.speaker = self
     }
 
-    /// What is so now, of which the daemon learns as soon as it listens.
+    /// Takes the present exemptions. They are sent as soon as the daemon can be called.
     func report(_ known: Known) {
         var rows: [Row] = []
         for reason in ExemptionReason.allCases {
@@ -68,7 +68,7 @@ final class Exemptions: DaemonSpeaker {
                 }
             },
             refused: { [unowned self] error in
-                // Others of this user have too many now, and may have fewer later.
+                // Other programs of this user have too many exemptions now, and may have fewer later.
                 guard ErrorName(rawValue: error.name) != .limitsExceeded else {
                     journal.log(.info, "not told what must not be suspended: \(error.message)")
                     hadNoRoom = true

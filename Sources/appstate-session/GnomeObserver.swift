@@ -3,15 +3,15 @@ import AppStateContract
 import Glibc
 import Windows
 
-/// Watches the windows of GNOME Shell on Wayland, Xwayland's too, as our extension tells of them on the session bus
-/// (dbus/org.appstate1.Shell.xml).
+/// Watches the windows of GNOME Shell on Wayland, including Xwayland's, as our extension reports them on the session
+/// bus (dbus/org.appstate1.Shell.xml).
 ///
-/// It says that something is another, once; then it is asked for all there is, and says so again. So there is one
-/// question at a time, and one more for all that happens meanwhile.
+/// The extension announces once that something has changed. After it has been asked for all windows, it announces the
+/// next change. So there is one question at a time, and one more for everything that happens meanwhile.
 final class GnomeObserver: WindowObserver {
     let system = WindowSystem.gnome
     private(set) var windows: [ObservedWindow] = []
-    /// Until the extension has answered, and when it has gone: somebody has disabled it, or it has failed.
+    /// True until the extension has answered, and when it has gone: the user has disabled it, or it has failed.
     private(set) var isBlind = true
     let subject = "GNOME Shell"
     private let shell: SessionPeer
@@ -19,18 +19,18 @@ final class GnomeObserver: WindowObserver {
     private var isTold = false
     private var watches: [Slot] = []
     private var question: Slot?
-    /// Something has changed since the question was asked.
+    /// Something has changed since the question was sent.
     private var isStale = false
     private var notices: [String] = []
 
     private static let extensionID = "appstate@appstate1.org"
-    /// The question is not answered late, but by a shell that stands still, and then nothing happens to windows.
+    /// An answer is late only if the shell hangs, and then nothing happens to windows. So there is no time limit.
     private static let forEver = UInt64.max
 
-    /// Connects, and asks. Nothing is known before it was answered.
+    /// Connects, and asks for the windows. Nothing is known before the answer.
     ///
-    /// - Parameter address: of the session bus.
-    /// - Throws: `unreachable` where there is no bus, `unsupported` where GNOME Shell is not on it.
+    /// - Parameter address: the address of the session bus.
+    /// - Throws: `unreachable` if there is no bus, `unsupported` if GNOME Shell is not on it.
     init(address: String) throws(ObserverFailure) {
         shell = try SessionPeer(subject, name: "org.gnome.Shell", address: address)
         do throws(BusFailure) {
@@ -76,7 +76,7 @@ final class GnomeObserver: WindowObserver {
 
     // MARK: The extension comes and goes
 
-    /// First the changes, then what there is: what changes in between is seen twice rather than never.
+    /// The matches come before the first question: a change in between is seen twice rather than never.
     private func watch() throws(BusFailure) {
         watches = [
             try bus.watchOwner(of: BusNames.shell, failed: shell.refused) { [unowned self] _, owner in
@@ -110,8 +110,8 @@ final class GnomeObserver: WindowObserver {
 
     // MARK: Windows
 
-    /// A change that is told of before the answer has come may be in it or not: GNOME Shell's interpreter sends an answer
-    /// a moment after it has made it.
+    /// A change that is announced before the answer arrives may be part of the answer or not: GNOME Shell's interpreter
+    /// sends an answer a moment after it has made it.
     private func ask() {
         guard isTold else { return }
         guard question == nil else {
@@ -130,7 +130,7 @@ final class GnomeObserver: WindowObserver {
                 if isStale { ask() }
             }
         } catch {
-            // The connection is gone, which dispatch() finds.
+            // The connection is lost; dispatch() notices that.
             lose("\(error)")
         }
     }
@@ -145,7 +145,7 @@ final class GnomeObserver: WindowObserver {
         }
     }
 
-    /// At most `ObservedWindow.mostWindows`.
+    /// The windows in the message, at most `ObservedWindow.mostWindows`.
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
         guard try message.enter(.array, "(tussbbb)") else {
@@ -159,7 +159,7 @@ final class GnomeObserver: WindowObserver {
                 title: ObservedWindow.text(try message.readString().utf8), focused: try message.readBool(),
                 visible: try message.readBool(), minimized: try message.readBool())
             try message.exit()
-            // 48 bits: `WindowSystem.number(of:)`.
+            // Numbers have 48 bits: `WindowSystem.number(of:)`.
             if number >> 48 == 0 { windows.append(window) }
         }
         return windows

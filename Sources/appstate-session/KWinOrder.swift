@@ -2,7 +2,7 @@ import AppStateBus
 import Glibc
 import Linux
 
-/// A script that KWin runs once, and that is gone then.
+/// A script that KWin runs once and then unloads.
 final class KWinOrder {
     private let kwin: SessionPeer
     private let name: String
@@ -10,13 +10,13 @@ final class KWinOrder {
     private let done: (_ failure: String?) -> Void
     private var call: Slot?
 
-    /// Has KWin load a script and run it, without waiting for it.
+    /// Makes KWin load a script and run it, without waiting for it.
     ///
     /// - Parameters:
-    ///   - text: what it does, at once.
-    ///   - name: under which KWin knows it; nobody else's.
-    ///   - directory: where KWin finds it.
-    ///   - done: called once; with what went wrong, if anything.
+    ///   - text: the script, which does its work at once.
+    ///   - name: the name of the script in KWin; no other script has it.
+    ///   - directory: the directory in which KWin finds the script.
+    ///   - done: called once, with the failure if there is one.
     init(
         _ text: String, name: String, directory: String, kwin: SessionPeer,
         done: @escaping (_ failure: String?) -> Void
@@ -31,19 +31,19 @@ final class KWinOrder {
 
     deinit { unlink(path) }
 
-    /// What brings windows to the front, on their desktops: for KWin 5.27 and 6.
+    /// A script that brings windows to the front, on their desktops: for KWin 5.27 and 6.
     static func activation(of windows: [UInt64]) -> String {
         each(
             of: windows,
             "window.minimized = false; workspace[isSix ? 'activeWindow' : 'activeClient'] = window;")
     }
 
-    /// What puts windows away: for KWin 5.27 and 6.
+    /// A script that minimizes windows: for KWin 5.27 and 6.
     static func minimization(of windows: [UInt64]) -> String {
         each(of: windows, "window.minimized = true;")
     }
 
-    /// - Parameter windows: numbered as in kwin/windows.js.
+    /// - Parameter windows: the windows, numbered as in kwin/windows.js.
     private static func each(of windows: [UInt64], _ action: String) -> String {
         """
         const isSix = typeof workspace.windowList === 'function';
@@ -65,7 +65,7 @@ final class KWinOrder {
             guard reply.error == nil, let number = try? reply.readInt32(), number >= 0 else {
                 return done(reply.error.map { "\($0)" } ?? "it does not take the script")
             }
-            // KWin 6, else KWin 5.
+            // The path in KWin 6, then the path in KWin 5.
             run(at: ["/Scripting/Script\(number)", "/\(number)"])
         }
     }

@@ -4,49 +4,49 @@ import Glibc
 import Linux
 import Windows
 
-/// Watches the windows of KWin on Wayland, Xwayland's too, where it has org_kde_plasma_window_management for others only:
-/// a script of ours in KWin tells of them (dbus/org.appstate1.Windows.xml).
+/// Watches the windows of KWin on Wayland, including Xwayland's, if KWin offers org_kde_plasma_window_management only
+/// to other clients: our script in KWin reports them (dbus/org.appstate1.Windows.xml).
 ///
-/// It tells of all there is, and again when that was taken and something is another. KWin is told to load it when the
-/// observer is made, and to unload it when that is let go.
+/// The script sends all windows. It sends them again when the last report was taken and something has changed. KWin is
+/// asked to load it when the observer is made, and to unload it when the observer is released.
 final class KWinScriptObserver: WindowObserver {
     let system = WindowSystem.kwinScript
-    /// Until the script has told, and when what it tells is not understood.
+    /// True until the script has reported, and when its report cannot be understood.
     private(set) var isBlind = true
     let subject = "KWin by a script"
     private let kwin: SessionPeer
-    /// Under which KWin knows the script: another for each of us, since two would take it from each other.
+    /// The name of the script in KWin. Each agent has its own, since two agents would take the script from each other.
     private let script: String
     private var desk = ScriptedDesk()
     private var slots: [Slot] = []
     private var notices: [String] = []
-    /// Where KWin finds scripts.
+    /// The directory in which KWin finds scripts.
     private let runtime: String
-    /// What it has been asked, and has not done.
+    /// The orders that KWin has not carried out yet.
     private var orders: [Int: KWinOrder] = [:]
     private var lastOrder = 0
 
     private static let mostOrders = 16
 
     private static let name = "org.kde.KWin"
-    /// The errors of a KWin that does not answer, or not any more.
+    /// The errors of a KWin that does not answer, or does not answer any more.
     private static let silences: Set<String> = [
         "org.freedesktop.DBus.Error.NameHasNoOwner", "org.freedesktop.DBus.Error.ServiceUnknown",
         "org.freedesktop.DBus.Error.NoReply",
         "org.freedesktop.DBus.Error.Timeout", "org.freedesktop.DBus.Error.Disconnected",
     ]
-    /// Below a directory of data.
+    /// The path of the script below a data directory.
     private static let file = "appstated/kwin/windows.js"
 
-    /// Connects, and has KWin load the script.
+    /// Connects, and makes KWin load the script.
     ///
     /// - Parameters:
-    ///   - address: of the session bus.
-    ///   - display: as in WAYLAND_DISPLAY: whose KWin it must be.
-    ///   - directories: of data, where the script is.
-    ///   - runtime: as in XDG_RUNTIME_DIR, where KWin finds the script with what it must know.
-    /// - Throws: `unreachable` where there is no bus, or KWin does not answer; `unsupported` where KWin is not on the bus,
-    ///   or is another display's, or does not take the script.
+    ///   - address: the address of the session bus.
+    ///   - display: the value of WAYLAND_DISPLAY; the KWin must be the one of this display.
+    ///   - directories: the data directories in which to look for the script.
+    ///   - runtime: the value of XDG_RUNTIME_DIR, where KWin finds the script with the values that it needs.
+    /// - Throws: `unreachable` if there is no bus, or KWin does not answer; `unsupported` if KWin is not on the bus,
+    ///   belongs to another display, or does not take the script.
     init(
         address: String, display: String, directories: [String] = KWinScriptObserver.directories,
         runtime: String? = Environment["XDG_RUNTIME_DIR"]
@@ -79,12 +79,12 @@ final class KWinScriptObserver: WindowObserver {
         } catch {
             throw .unreachable("\(error)")
         }
-        // It tells before KWin says that it has run.
+        // The script reports before KWin answers that the script has run.
         if isBlind, notices.isEmpty { lose("KWin's journal says what is wrong with the script") }
     }
 
     deinit {
-        // Sent at once, but where nobody reads: then the script finds out by itself.
+        // This is sent at once, unless the bus does not read. In that case the script notices the end by itself.
         if let message = try? newScriptingCall("unloadScript"), (try? message.append(script)) != nil {
             try? bus.send(message)
         }
@@ -111,7 +111,7 @@ final class KWinScriptObserver: WindowObserver {
         try order(KWinOrder.activation(of: windows), "activate")
     }
 
-    /// By a script of its own, which ends at once: nobody can call one that stays.
+    /// Runs a separate script that ends at once: a script that stays cannot be called from outside.
     private func order(_ text: String, _ action: String) throws(ObserverFailure) {
         guard orders.count < Self.mostOrders else {
             throw .unreachable("KWin has not done what it was asked before")
@@ -137,7 +137,8 @@ final class KWinScriptObserver: WindowObserver {
 
     // MARK: Before it begins
 
-    /// The compositor's socket is its own, or that of kwin_wayland_wrapper, which starts it, and starts it again.
+    /// The compositor's socket belongs to the compositor itself or to kwin_wayland_wrapper, which starts it and
+    /// restarts it.
     private func checkDisplay(_ display: String) throws(ObserverFailure) {
         guard let server = try PlasmaObserver.server(of: display),
             server == kwin.process || server == (try? Proc().status(kwin.process))?.parent
@@ -155,7 +156,7 @@ final class KWinScriptObserver: WindowObserver {
             "our script for KWin, \(file), is in none of \(directories.joined(separator: ", "))")
     }
 
-    /// First where the program itself is installed.
+    /// The data directories, beginning with the one in which the program itself is installed.
     static var directories: [String] {
         let program = realpath("/proc/self/exe", nil)
         defer { free(program) }
@@ -187,7 +188,7 @@ final class KWinScriptObserver: WindowObserver {
                 }
             },
         ]
-        // What is asked now is answered after the bus has set this up.
+        // The answer to this question comes after the bus has set up the match.
         let question = try bus.newCall(
             destination: kwin.connection, path: "/KWin", interface: BusNames.properties, member: "Get")
         try question.append(Self.name)

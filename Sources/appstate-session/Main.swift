@@ -5,7 +5,7 @@ import Glibc
 import Systemd
 import Windows
 
-/// The session agent's main: arguments, start with a sentence of refusal, loop.
+/// The session agent's main: reads the arguments, starts or refuses with a sentence, and runs the loop.
 @main
 enum Main {
     static func main() {
@@ -26,9 +26,9 @@ enum Main {
 
     private static func run(_ options: Arguments.Options) -> Int32 {
         let journal = Journal(identifier: "appstate-session", minimum: Journal.environmentMinimum)
-        // Standard output may be a pipe that nobody reads any more.
+        // Standard output may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
-        // Whoever started us may ignore it; then the kernel would reap the commands that we wait for.
+        // The process that started us may ignore SIGCHLD. The kernel would then reap the commands that we wait for.
         signal(SIGCHLD, SIG_DFL)
         do {
             let loop = try EventLoop()
@@ -46,7 +46,7 @@ enum Main {
         }
     }
 
-    /// Trying again would lead to the same: RestartPreventExitStatus= of the unit names it.
+    /// Another attempt would have the same result: RestartPreventExitStatus= of the unit names this status.
     private static let unsupported: Int32 = 3
 
     private static func refuse(_ sentence: String, status: Int32) -> Never {

@@ -4,7 +4,7 @@ import Linux
 import Systemd
 import Windows
 
-/// Who plays sound, from whichever sound server this session has at the time.
+/// Finds the processes that play sound, on whichever sound server this session has at the time.
 final class Playback {
     private let path: String
     private let loop: EventLoop
@@ -18,14 +18,14 @@ final class Playback {
     private var delay = shortestDelay
     private var begin: UInt64 = 0
 
-    /// Between two attempts, in microseconds; doubled each time, and past the longest there is none before something
-    /// comes to the socket's directory.
+    /// The delay between two attempts, in microseconds. It doubles each time. After the longest delay there is no
+    /// further attempt until something appears in the socket's directory.
     private static let shortestDelay: UInt64 = 100_000
     private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
     ///   - path: the sound server's socket.
-    ///   - tell: gets the processes that play, whenever they may be others.
+    ///   - tell: gets the processes that play, whenever they may have changed.
     init(
         path: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
     ) throws {
@@ -53,7 +53,7 @@ final class Playback {
             journal.log(.info, "watching \(observer.subject)")
         } catch {
             journal.log(.debug, "\(error)")
-            // It is there, but nobody listens, perhaps not yet: nothing tells of listen(2).
+            // The socket exists, but no server listens, perhaps not yet: nothing announces listen(2).
             if access(path, F_OK) == 0 { tryAgain() }
         }
     }
@@ -68,7 +68,7 @@ final class Playback {
             source = nil
             observer = nil
             tell([])
-            // Its socket may be the service manager's, and stay: the next connection starts the next server.
+            // The socket may belong to the service manager, and stay: the next connection then starts the next server.
             if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
             tryAgain()
         }

@@ -2,11 +2,11 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// Whether the machine runs on battery: UPower's `OnBattery`. Where there is no UPower it does not.
+/// Whether the machine runs on battery, according to UPower's `OnBattery`. Without UPower the answer is no.
 ///
-/// UPower is not started for it.
+/// UPower is not started for this.
 final class PowerSource {
-    /// nil: UPower has not answered yet.
+    /// Nil: UPower has not answered yet.
     private(set) var isBattery: Bool?
     private let peer: BusPeer
     private let journal: Journal
@@ -16,7 +16,7 @@ final class PowerSource {
     private static let name = "org.freedesktop.UPower"
     private static let path = "/org/freedesktop/UPower"
 
-    /// - Parameter changed: called when it is known, and when it is another than before.
+    /// - Parameter changed: called when the answer is known, and when it changes.
     init(bus: Bus, journal: Journal, changed: @escaping () -> Void) throws(BusFailure) {
         self.journal = journal
         self.changed = changed
@@ -42,7 +42,7 @@ final class PowerSource {
                 }
             }
         } catch {
-            // The connection is gone, which somebody else is told of.
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }

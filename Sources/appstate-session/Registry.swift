@@ -2,13 +2,13 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// As which applications processes are registered with the daemon, and which of them are suspended. Only the daemon's own
-/// word is taken: anybody may address a signal to us directly.
+/// Tracks the processes that are registered with the daemon, the application of each, and which of them are suspended.
+/// Only the daemon's own signals are accepted: any connection may address a signal to us directly.
 final class Registry: DaemonSpeaker {
-    /// What a process is registered as.
+    /// The application that a process is registered as.
     struct Entry: Equatable {
         let name: String
-        /// Of its object. None is given twice.
+        /// The path of its object. No path is given twice.
         let path: String
     }
 
@@ -23,23 +23,23 @@ final class Registry: DaemonSpeaker {
     private var states: [Int32: LifeCycleState] = [:]
     private var entries: [Int32: Entry] = [:]
     private var suspended: Set<Int32> { Set(states.filter { $0.value == .suspended }.keys) }
-    /// In the background, and perhaps about to be suspended.
+    /// Processes in the background that are perhaps about to be suspended.
     private var waiting: Set<Int32> = []
-    /// Whether a daemon has told of all that are registered, and is still there.
+    /// Whether a daemon has reported all registered applications, and is still there.
     private(set) var isKnown = false
     private var isSubscribed = false
-    /// Who is registered was asked for, and changes have been told since.
+    /// The list of registered applications was requested, and changes have been announced since.
     private var isListed = false
     private var matches: [Slot] = []
     private var questions: [Int32: Slot] = [:]
 
     /// - Parameters:
-    ///   - deaf: called when the bus does not tell of the daemon.
-    ///   - tell: gets all that are registered, by pid, whenever they, or `isKnown`, are others.
-    ///   - unregistered: gets who is registered no more, and was not said to have ended.
-    ///   - resting: gets those that are suspended, by whomever, and those that will be when their time in the background
-    ///     is over; whenever one of them is registered, suspended or let run.
-    ///   - states: gets the states of all, whenever one of them is another.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    ///   - tell: gets all registered applications, by PID, whenever they or `isKnown` change.
+    ///   - unregistered: gets a process that is not registered any more and was not reported to have ended.
+    ///   - resting: gets the suspended applications, no matter what suspended them, and those that will be suspended
+    ///     when their time in the background is over; called whenever one of them is registered, suspended or let run.
+    ///   - states: gets the states of all applications, whenever one of them changes.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
@@ -92,7 +92,7 @@ final class Registry: DaemonSpeaker {
                 else { return }
                 try? message.skip("t")
                 guard let deadline = try? message.readUInt64() else { return }
-                // 0: it will not be suspended, as long as what exempts it lasts.
+                // 0: the application is not suspended as long as its exemption lasts.
                 guard deadline != 0 else { return askSuspension(of: pid) }
                 waiting.insert(pid)
                 tellResting(suspended, waiting)
@@ -118,7 +118,7 @@ final class Registry: DaemonSpeaker {
         }
     }
 
-    /// First the changes, then what there is: what changes in between is seen twice rather than never.
+    /// Subscribes before it asks for the list: a change in between is seen twice rather than never.
     func speak() throws {
         if !isSubscribed {
             isSubscribed = true
@@ -126,7 +126,7 @@ final class Registry: DaemonSpeaker {
             try line.call(
                 method,
                 refused: { [unowned self] in
-                    // What changes before it is taken is told to nobody.
+                    // Changes before the subscription is accepted are not announced.
                     if line.tryAgain("does not tell who is registered", $0) {
                         (isSubscribed, isListed) = (false, false)
                     }
@@ -145,18 +145,19 @@ final class Registry: DaemonSpeaker {
     }
 
     func forget() {
-        // Those that are suspended stay so until the next daemon says otherwise, and may be needed meanwhile.
+        // Suspended applications stay so until the next daemon says otherwise, and may be needed meanwhile.
         (isKnown, isSubscribed, isListed) = (false, false, false)
         tell(entries)
     }
 
-    /// The rule about an application is another: it may be suspended from now on.
+    /// Handles a change of the rule for an application, which may be suspended from now on.
     func ruled(_ path: String) {
         guard let pid = entries.first(where: { $0.value.path == path })?.key else { return }
         if states[pid] == .background, !waiting.contains(pid) { askSuspension(of: pid) }
     }
 
-    /// Asks whether policy may suspend it once nothing exempts it any more, of which nobody tells.
+    /// Asks whether policy may suspend the application once nothing exempts it any more. No signal announces that
+    /// moment.
     private func askSuspension(of pid: Int32) {
         guard let path = entries[pid]?.path else { return }
         do throws(BusFailure) {
@@ -173,7 +174,7 @@ final class Registry: DaemonSpeaker {
                 tellResting(suspended, waiting)
             }
         } catch {
-            // The connection is gone, which somebody else is told of.
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
@@ -181,7 +182,7 @@ final class Registry: DaemonSpeaker {
     private func learn(_ pid: Int32, _ from: String, _ to: String) {
         states[pid] = LifeCycleState(rawValue: to)
         tellStates(states)
-        // It runs because somebody needs it, as a rule, and has yet to answer.
+        // It usually runs because another process needs it, and has yet to answer.
         if from == LifeCycleState.suspended.rawValue, to == LifeCycleState.background.rawValue {
             waiting.insert(pid)
         } else if to != LifeCycleState.background.rawValue, to != LifeCycleState.suspended.rawValue {
@@ -195,7 +196,7 @@ final class Registry: DaemonSpeaker {
         entries = rows.mapValues(\.entry)
         isKnown = true
         states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
-        // Whether they will be suspended, nobody says here.
+        // The list does not say whether they will be suspended.
         waiting = Set(states.filter { $0.value == .background }.keys)
         tellResting(suspended, waiting)
         tellStates(states)

@@ -8,14 +8,14 @@ enum Report: Equatable {
     case update(Window)
     case remove(UInt64)
 
-    /// A window as the daemon is told of it.
+    /// A window in the form in which it is reported to the daemon.
     struct Window: Equatable {
         /// Unique among all observers.
         let number: UInt64
         let pid: UInt32
         var observed: ObservedWindow
 
-        /// Nil where nobody knows whose it is: the daemon could make nothing of it.
+        /// Nil if the process of the window is unknown: the daemon could not use the window.
         init?(_ observed: ObservedWindow, of system: WindowSystem) {
             guard let process = observed.process, let pid = UInt32(exactly: process), pid > 0 else {
                 return nil
@@ -25,8 +25,8 @@ enum Report: Equatable {
             self.observed = observed
         }
 
-        /// Whether the daemon must be told. A title alone is not worth a call, and what the daemon does for each, such
-        /// as writing it down: there are titles that count seconds. It goes along with the next change.
+        /// Whether the change must be reported. A title alone is not worth a call, nor the daemon's work for each call,
+        /// such as writing it down: some titles count seconds. The new title is sent with the next change.
         func differs(from other: Window) -> Bool {
             pid != other.pid || observed.focused != other.observed.focused
                 || observed.visible != other.observed.visible
@@ -37,8 +37,8 @@ enum Report: Equatable {
         }
     }
 
-    /// The same windows with one focus, the first: of two, as on a compositor with two seats, each would take it from the
-    /// other without end.
+    /// The same windows with only one focus, the first. With two, as on a compositor with two seats, each would take
+    /// the focus from the other without end.
     static func withOneFocus(_ windows: [Window]) -> [Window] {
         var windows = windows
         for index in windows.indices.filter({ windows[$0].observed.focused }).dropFirst() {
@@ -47,10 +47,10 @@ enum Report: Equatable {
         return windows
     }
 
-    /// What tells the daemon of `present` where it knows `told`.
+    /// The reports that bring the daemon from `told` to `present`.
     ///
-    /// Windows that come to the front are first: an application that exchanges one window for another does not lose
-    /// what it has on the way. That a window lost the focus goes without saying where another has got it.
+    /// Windows that come to the front are first: an application that replaces one window by another does not lose its
+    /// state on the way. The loss of the focus is not reported if another window has got it.
     static func changes(from told: [UInt64: Window], to present: [Window]) -> [Report] {
         var known = told
         if let focused = present.first(where: \.observed.focused) { Self.focus(focused.number, in: &known) }
@@ -65,7 +65,7 @@ enum Report: Equatable {
             + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
     }
 
-    /// What the daemon knows when it has taken this report.
+    /// Changes `told` to what the daemon knows after it has taken this report.
     func apply(to told: inout [UInt64: Window]) {
         switch self {
         case .replace(let windows):
@@ -77,14 +77,14 @@ enum Report: Equatable {
         }
     }
 
-    /// There is one focus in a session (dbus-api, "Reporter").
+    /// A session has one focus (dbus-api, "Reporter").
     private static func focus(_ number: UInt64, in told: inout [UInt64: Window]) {
         for (other, window) in told where other != number && window.observed.focused {
             told[other]?.observed.focused = false
         }
     }
 
-    /// The window that it is about; nil: all of them.
+    /// The window that the report is about; nil: all of them.
     var number: UInt64? {
         switch self {
         case .replace: nil
@@ -131,7 +131,7 @@ enum Report: Equatable {
 }
 
 extension Report: CustomStringConvertible {
-    /// One line, for a person; of a whole set, one line for each window.
+    /// One line for users; for a whole set, one more line for each window.
     var description: String {
         switch self {
         case .replace(let windows):
@@ -155,7 +155,7 @@ extension Report.Window: CustomStringConvertible {
             + " \(quoted(observed.appID)) \(quoted(observed.title))"
     }
 
-    /// What others named must not look like a line, or a colour, of its own.
+    /// Text of other programs must not look like a separate line, or be shown as a colour.
     private func quoted(_ text: String) -> String {
         let scalars = text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }
         return "\"" + String(String.UnicodeScalarView(scalars)) + "\""

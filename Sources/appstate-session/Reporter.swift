@@ -3,7 +3,7 @@ import AppStateContract
 import Systemd
 import Windows
 
-/// Tells the daemon of windows: the whole set to each daemon that comes, then what changes.
+/// Reports windows to the daemon: the whole set to each daemon that appears, then the changes.
 final class Reporter: DaemonSpeaker {
     private let bus: Bus
     private let line: DaemonLine
@@ -11,21 +11,21 @@ final class Reporter: DaemonSpeaker {
     private let journal: Journal
     private let log: ((Report) -> Void)?
     private var requests: Slot?
-    /// What the windows are now.
+    /// The present windows.
     private var present: [Report.Window] = []
-    /// What the daemon knows; nil where it knows nothing of us.
+    /// What the daemon knows. Nil: it knows nothing of us.
     private var told: [UInt64: Report.Window]?
-    /// How often in a row a report was refused that may be taken later.
+    /// How often in a row a report was refused that may be accepted later.
     private var attempts = 0
 
-    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
 
     /// - Parameters:
-    ///   - deaf: called when the bus does not tell of the daemon.
-    ///   - session: for SetSession; nil: not called.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    ///   - session: the session for SetSession; nil: SetSession is not called.
     ///   - log: gets each report that is sent.
-    ///   - minimize: gets the numbers of windows that somebody wants put away.
+    ///   - minimize: gets the numbers of windows that are to be minimized.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
         log: ((Report) -> Void)?, minimize: @escaping ([UInt64]) -> Void
@@ -41,19 +41,19 @@ final class Reporter: DaemonSpeaker {
                 + "member='\(ReporterSignal.minimizeRequested.rawValue)'",
             failed: deaf
         ) { [unowned self] message in
-            // Anybody can send us a signal.
+            // Any connection can send us a signal.
             guard message.sender == line.daemon, let windows = try? message.readUInt64s() else { return }
             minimize(windows)
         }
     }
 
-    /// The windows as they are now, of which the daemon learns as soon as it listens.
+    /// Takes the present windows. They are sent as soon as the daemon can be called.
     func report(_ windows: [Report.Window]) {
         present = Report.withOneFocus(windows)
         line.proceed()
     }
 
-    /// Waits until the bus has taken what was reported.
+    /// Waits until the bus has taken all reports.
     func finish() {
         try? bus.flush()
     }
@@ -103,13 +103,14 @@ final class Reporter: DaemonSpeaker {
 
     // MARK: Refusals
 
-    /// Too many calls of this user may wait just now. Only what is refused again and again has too many windows.
+    /// Too many calls of this user may wait just now. Only a report that is refused again and again has too many
+    /// windows.
     private func isTriedAgain(_ report: Report, after error: MethodError, _ former: Report.Window?) -> Bool {
         guard ErrorName(rawValue: error.name) == .limitsExceeded, attempts < Self.mostAttempts else {
             return false
         }
         attempts += 1
-        // What the daemon knew before, it still knows.
+        // The daemon still knows what it knew before.
         if let number = report.number { told?[number] = former } else { told = nil }
         return line.tryAgain("does not take a report", error)
     }
@@ -119,11 +120,11 @@ final class Reporter: DaemonSpeaker {
     private func refused(_ report: Report, _ error: MethodError) {
         switch (ErrorName(rawValue: error.name), report) {
         case (.noSuchProcess, _):
-            // Its windows will be gone in a moment.
+            // The windows of the process will be gone in a moment.
             journal.log(.debug, "\(report): \(error.message)")
             leaveOut(report)
         case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
-            // One application has too many. What it has too many of is left out then, and no others.
+            // One application has too many windows. Sent one by one, its surplus windows are left out, and no others.
             journal.log(.warning, "window by window, because not all were taken: \(error.message)")
             do {
                 try send(.replace([]))
@@ -140,8 +141,8 @@ final class Reporter: DaemonSpeaker {
         }
     }
 
-    /// The daemon does not know this window. If it is the one that has the focus, nobody else has it, which would have
-    /// gone without saying.
+    /// The daemon does not know this window. If the window has the focus, no other window has it. The window's update
+    /// would have implied that, so the loss of the focus is reported here.
     private func leaveOut(_ report: Report) {
         guard case .update(let window) = report, window.observed.focused else { return }
         do {

@@ -6,26 +6,26 @@ import SessionRules
 import Systemd
 import Windows
 
-/// Tells the daemon which of the user's rules are about which application (`[Application PATTERN]`), however it was
-/// registered, and whenever that is another.
+/// Sends the daemon the user's rules for each application (`[Application PATTERN]`), however it was registered, and
+/// again whenever they change.
 final class RuleKeeper: DaemonSpeaker {
     private let line: DaemonLine
     private let journal: Journal
     private let log: ((String) -> Void)?
     private let configured: (String) -> Void
     private let proc = Proc()
-    /// What the daemon has been told, by the application's object; nil: no rule.
+    /// What the daemon has been sent, by the application's object; nil: no rule.
     private var told: [String: Told?] = [:]
     private var wanted: [String: Told?] = [:]
-    /// Of those that are registered, by their objects, what does not change.
+    /// The properties of registered applications that do not change, by their objects.
     private var known: [String: (pid: Int32, traits: Traits)] = [:]
 
-    /// What is to be run, by the main processes of applications.
+    /// The commands to run, by the main processes of applications.
     private(set) var commands: [Int32: SuspendCommands.Commands] = [:]
 
     private var subject: Subject?
 
-    /// All that the rules of applications follow from.
+    /// Everything that determines the rules of applications.
     private struct Subject: Equatable {
         let rules: [Rule]
         let entries: [Int32: Registry.Entry]
@@ -33,7 +33,7 @@ final class RuleKeeper: DaemonSpeaker {
         let onBattery: Bool
     }
 
-    /// All rules about an application, in one.
+    /// All rules for an application, combined into one.
     private struct Told: Equatable {
         let name: String
         let rule: Rule
@@ -44,12 +44,12 @@ final class RuleKeeper: DaemonSpeaker {
         let appID: String
     }
 
-    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
 
     /// - Parameters:
-    ///   - deaf: called when the bus does not tell of the daemon.
-    ///   - log: gets a line for each rule that is told.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    ///   - log: gets a line for each rule that is sent.
     ///   - configured: gets the application's object when the daemon has taken another rule for it.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
@@ -65,14 +65,14 @@ final class RuleKeeper: DaemonSpeaker {
     /// Finds the rules of all applications.
     ///
     /// - Parameters:
-    ///   - entries: those that are registered, by their main processes.
-    ///   - windows: all that there are.
-    ///   - onBattery: whether the machine runs on it.
+    ///   - entries: the registered applications, by their main processes.
+    ///   - windows: all windows.
+    ///   - onBattery: whether the machine runs on battery.
     func apply(
         _ configuration: Configuration, to entries: [Int32: Registry.Entry], with windows: [Report.Window],
         onBattery: Bool
     ) {
-        // Titles change all the time.
+        // Titles are left out, because they change all the time.
         let sights = Set(windows.map { Sight(pid: $0.pid, appID: $0.observed.appID) })
         let subject = Subject(
             rules: configuration.rules, entries: entries, sights: sights, onBattery: onBattery)
@@ -82,7 +82,7 @@ final class RuleKeeper: DaemonSpeaker {
         known = known.filter { paths.contains($0.key) }
         told = told.filter { paths.contains($0.key) }
         for (pid, entry) in entries where known[entry.path] == nil {
-            // Another user's is that user's to rule.
+            // The applications of another user are subject to that user's rules.
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { continue }
             known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
         }
@@ -94,7 +94,7 @@ final class RuleKeeper: DaemonSpeaker {
                 $0.counts(onBattery: onBattery)
             }
             return Rule.combined(rules).map {
-                // The daemon takes names of 255 bytes.
+                // The daemon takes names of up to 255 bytes.
                 let name = rules.map(\.pattern).joined(separator: Rule.separator)
                 return Told(name: ObservedWindow.text(name.utf8), rule: $0)
             }
@@ -131,7 +131,7 @@ final class RuleKeeper: DaemonSpeaker {
                 ApplicationMethod.configure, at: path,
                 { try $0.appendDictionary(rule.map { $0.rule.entries(named: $0.name) } ?? []) },
                 refused: { [unowned self] error in
-                    // It has ended, as a rule.
+                    // The application has usually ended.
                     if !line.tryAgain("does not take the rule of \(path)", error) { told[path] = .some(rule) }
                 },
                 answered: { [unowned self] _ in
@@ -142,12 +142,12 @@ final class RuleKeeper: DaemonSpeaker {
         }
     }
 
-    /// Rules outlast a daemon, but this may be another, to which somebody else has spoken.
+    /// Rules outlast a daemon, but this may be another daemon, to which another client has sent rules.
     func forget() { told = [:] }
 }
 
 extension Rule {
-    /// As `Configure` takes it.
+    /// The entries for `Configure`.
     fileprivate func entries(named name: String) -> [(String, Variant)] {
         var entries: [(String, Variant)] = [(RuleKey.rule.rawValue, .string(name))]
         if let suspension { entries.append((RuleKey.suspension.rawValue, .string(suspension.rawValue))) }
@@ -166,7 +166,7 @@ extension Rule {
             entries.append((RuleKey.relaunchReclaimed.rawValue, .bool(relaunchReclaimed)))
         }
         if let keepWhile {
-            // Otherwise nobody would wait for the command.
+            // Otherwise the daemon would not wait for the command.
             let words = execSuspend == nil ? keepWhile : keepWhile + [ExemptionReason.command.rawValue]
             entries.append((RuleKey.keepWhile.rawValue, .strings(words)))
         }

@@ -2,23 +2,23 @@ import AppStateBus
 import AppStateContract
 import Windows
 
-/// Tells who owns what others may paste: who pastes asks the owner, and waits for it.
+/// Reports which processes own data that others may paste: a program that pastes asks the owner, and waits for it.
 final class Selections {
     private let loop: EventLoop
     private let observer: SelectionObserver
     private let tell: (ExemptionReason, Set<Int32>) -> Void
     private var source: Source?
     private var timer: Timer?
-    /// How often text had been marked when it was looked last.
+    /// How often text had been selected at the last check.
     private var marks: UInt64?
-    /// Text was marked a short while ago.
+    /// Text was selected a short while ago.
     private var isFresh = false
 
-    /// How long marked text counts, in microseconds. Unlike what was copied, it is marked by the way, and stays marked as
-    /// long as the application lives.
+    /// How long selected text counts, in microseconds. Unlike a copy, a selection is often made in passing, and it
+    /// lasts as long as the application lives.
     private static let longestMark: UInt64 = 120_000_000
 
-    /// - Parameter tell: gets a reason, and all processes that have it, whenever they may be others.
+    /// - Parameter tell: gets a reason, and all processes that have it, whenever they may have changed.
     init(
         loop: EventLoop, tell: @escaping (ExemptionReason, Set<Int32>) -> Void
     ) throws {
@@ -35,7 +35,7 @@ final class Selections {
 
     func onStall(_ handler: @escaping (_ times: Int) -> Void) { observer.onStall(handler) }
 
-    /// What is watched, for a person.
+    /// What is watched, for users.
     var subject: String { observer.subject }
 
     private func dispatch() {
@@ -43,7 +43,7 @@ final class Selections {
             try observer.dispatch()
             report()
         } catch {
-            // The X server has ended, which the observer of windows is told of too.
+            // The X server has ended; the observer of windows notices that, too.
             source?.cancel()
             tell(.clipboard, [])
             tell(.selection, [])

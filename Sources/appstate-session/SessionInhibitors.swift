@@ -1,17 +1,17 @@
 import AppStateBus
 import Systemd
 
-/// Who keeps the session from going idle, sleep or its end, by the services of the session bus.
+/// Finds the processes that keep the session from going idle, sleep or its end, through services of the session bus.
 ///
-/// These services name applications by words, if at all. So the calls to them are watched, by a monitor whose rules let
-/// nothing else through (D-Bus specification, "BecomeMonitor"), and the caller's process is asked of the bus. What was
-/// called before the monitor was there is not known.
+/// These services name applications by words, if at all. So a monitor watches the calls to them, with rules that let
+/// nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is asked for the caller's process. Calls
+/// from the time before the monitor are not known.
 final class SessionInhibitors {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
-    /// For questions.
+    /// The connection for questions.
     private var bus: Bus?
     private var services: [BusPeer] = []
     private var monitor: Bus?
@@ -24,22 +24,22 @@ final class SessionInhibitors {
     private var isRefused = false
 
     private struct Caller {
-        /// Inhibitors that end one by one, by the service.
+        /// Inhibitors that end one by one, by service.
         var counts: [String: Count] = [:]
-        /// Those of the portal: each ends by its own object.
+        /// Inhibitors of the portal: each ends through an object of its own.
         var requests: Set<String> = []
-        /// nil: the bus has not answered yet.
+        /// Nil: the bus has not answered yet.
         var process: Int32?
         var slots: [Slot] = []
     }
 
     private struct Count {
         var number = 0
-        /// When the last was called for; microseconds.
+        /// When the last inhibitor was requested, in microseconds.
         var time: UInt64 = 0
     }
 
-    /// How an interface's inhibitors begin and end.
+    /// The methods that begin and end the inhibitors of an interface.
     private struct Methods {
         let begin: String
         let end: String
@@ -55,27 +55,28 @@ final class SessionInhibitors {
     private static let portal = "org.freedesktop.portal.Inhibit"
     private static let portalName = "org.freedesktop.portal.Desktop"
     private static let request = "org.freedesktop.portal.Request"
-    /// Who has such interfaces. Where nobody does, a call fails, and inhibits nothing.
+    /// The names whose owners have such interfaces. If a name has no owner, a call fails, and inhibits nothing.
     private static let names = [
         "org.freedesktop.ScreenSaver", "org.freedesktop.PowerManagement",
         "org.freedesktop.PowerManagement.Inhibit",
         "org.gnome.SessionManager", "org.kde.Solid.PowerManagement",
         "org.kde.Solid.PowerManagement.PolicyAgent", portalName,
     ]
-    /// A session has a handful.
+    /// A session has a handful of callers.
     private static let mostCallers = 64
-    /// Of one caller.
+    /// The limit for each caller.
     private static let mostRequests = 64
-    /// A bus waits so long for a service that a call has it start: dbus-daemon(1), "service_start_timeout"; microseconds.
+    /// How long a bus waits for a service that a call makes it start, in microseconds: dbus-daemon(1),
+    /// "service_start_timeout".
     private static let startTime: UInt64 = 120_000_000
-    /// Until a bus that was lost is looked for again, in microseconds; doubled each time, and past the longest there is no
-    /// attempt.
+    /// The delay before the agent looks for a lost bus again, in microseconds. It doubles each time. After the longest
+    /// delay there is no further attempt.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
-    ///   - address: of the session bus.
-    ///   - tell: gets the processes that inhibit something, whenever they may be others.
+    ///   - address: the address of the session bus.
+    ///   - tell: gets the processes that inhibit something, whenever they may have changed.
     init(
         address: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
     ) throws {
@@ -124,7 +125,7 @@ final class SessionInhibitors {
             try monitor.callAsync(monitor.newMonitorCall(Self.rules)) { [unowned self] reply in
                 guard let error = reply.error else { return }
                 if error.isNoReply { return lose("\(error)") }
-                // It is its last word: it shows calls to nobody.
+                // This refusal is final: the bus shows calls to no client.
                 journal.log(.info, "who inhibits something by the session bus is not seen: \(error)")
                 isRefused = true
                 retry?.arm(at: loop.now)
@@ -148,7 +149,7 @@ final class SessionInhibitors {
         tell([])
     }
 
-    /// Not from within its own handler: it is left with the next attempt.
+    /// The connection is not closed here, because this may run in one of its handlers. The next attempt closes it.
     private func lose(_ why: String) {
         guard !isLost else { return }
         isLost = true
@@ -178,7 +179,7 @@ final class SessionInhibitors {
             hold(sender, service, request: nil)
         } else if member == methods.end {
             change(sender) { caller in
-                // It may have been begun by another of the same connection's names.
+                // It may have begun under another name of the same connection.
                 let owner = services.first { $0.name == service }?.owner
                 let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
                     \.name)
@@ -188,7 +189,8 @@ final class SessionInhibitors {
         }
     }
 
-    /// The object by which an inhibitor of the portal ends; nil: it has given it no name, and it ends with its caller.
+    /// The object through which an inhibitor of the portal ends; nil: the caller has given it no name, and it ends with
+    /// the caller.
     ///
     /// The path is `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop Portal, "Request").
     private static func request(of message: borrowing Message, _ sender: String) throws -> String? {
@@ -216,7 +218,7 @@ final class SessionInhibitors {
         }
     }
 
-    /// Asks whose a connection is, and when it ends.
+    /// Asks for the process of a connection, and watches for the connection's end.
     private func meet(_ sender: String) {
         guard let bus else { return }
         callers[sender] = Caller()
@@ -228,7 +230,7 @@ final class SessionInhibitors {
                     callers[sender] = nil
                     publish()
                 })
-            // It is asked after its end is watched.
+            // The process is asked for after the end is watched.
             let question = try bus.askProcess(of: sender) { [unowned self] pid in
                 if let pid { callers[sender]?.process = pid } else { callers[sender] = nil }
                 publish()
@@ -248,7 +250,8 @@ final class SessionInhibitors {
         publish()
     }
 
-    /// Another has a service's name, and knows of no inhibitor; or it has been started by a call.
+    /// Handles a change of the owner of a service's name. A new owner knows of no inhibitor, unless a call has started
+    /// it.
     private func owned(_ service: String, isOwned: Bool) {
         for sender in callers.keys {
             change(sender) { caller in

@@ -4,13 +4,15 @@ import Linux
 import Systemd
 import Windows
 
-/// Watches who owns well-known names on the session bus: who calls such a name waits for its owner.
+/// Watches which processes own well-known names on the session bus: a program that calls such a name waits for its
+/// owner.
 ///
-/// Whether somebody calls it is not to be seen without reading all that the bus carries, so each name counts that is
-/// there for others to call, and those do not by which an application is only started and remote-controlled
+/// Calls to a name could be seen only by reading everything that the bus carries. So each name counts that exists for
+/// others to call. Names through which an application is only started and remote-controlled do not count
 /// (`SessionName.isService`).
 ///
-/// A bus that is lost is looked for again. Until it has answered, or is given up, those count who owned names before.
+/// After a bus was lost, the agent looks for it again. Until the bus has answered or is given up, the former owners
+/// count.
 final class SessionNames {
     private let address: String
     private let loop: EventLoop
@@ -19,30 +21,30 @@ final class SessionNames {
     private var classifier: SessionName
     private var bus: Bus?
     private var isLost = true
-    /// All that were there at first are known.
+    /// All names that existed at first are known.
     private var isComplete = false
     private var isListed = false
     private var owners: [String: Int32] = [:]
-    /// The questions whose a name is.
+    /// The questions about the processes of names, by name.
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
     private var changes: Slot?
     private var reconnection: Timer?
     private var delay = shortestDelay
     private var begin: UInt64 = 0
-    /// Tells that the bus's socket may have come; while there is no bus.
+    /// Reports that the bus's socket may have appeared, while there is no bus.
     private var arrival: (watch: PathWatch, source: Source)?
 
-    /// A session has a few dozen.
+    /// A session has a few dozen names.
     private static let mostNames = 512
-    /// Between two attempts, in microseconds; doubled each time, and past the longest there is none before something
-    /// comes to the socket's directory.
+    /// The delay between two attempts, in microseconds. It doubles each time. After the longest delay there is no
+    /// further attempt until something appears in the socket's directory.
     private static let shortestDelay: UInt64 = 100_000
     private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
-    ///   - address: of the session bus.
-    ///   - tell: gets the owners' processes, whenever they may be others.
+    ///   - address: the address of the session bus.
+    ///   - tell: gets the owners' processes, whenever they may have changed.
     init(
         address: String, loop: EventLoop, journal: Journal, classifier: SessionName = SessionName(),
         tell: @escaping (Set<Int32>) -> Void
@@ -66,7 +68,7 @@ final class SessionNames {
             self.bus = bus
             try bus.attach(to: loop)
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
-            // First the changes, then what there is: what changes in between is seen twice rather than never.
+            // The watch comes before the list: a change in between is seen twice rather than never.
             changes = try bus.watchOwner(
                 failed: { [unowned self] in lose("the bus does not tell: \($0)") },
                 handler: { [unowned self] name, owner in take(name, isOwned: owner != nil) })
@@ -93,7 +95,7 @@ final class SessionNames {
         bus = nil
     }
 
-    /// Not from within its own handler: it is left with the next attempt.
+    /// The connection is not closed here, because this may run in one of its handlers. The next attempt closes it.
     private func lose(_ why: String) {
         guard !isLost else { return }
         isLost = true
@@ -125,7 +127,7 @@ final class SessionNames {
         }
     }
 
-    /// The socket of `unix:path=…` (D-Bus specification, "Server Addresses"), the first where there are several.
+    /// The socket of `unix:path=…` (D-Bus specification, "Server Addresses"); the first if there are several.
     private static func path(of address: String) -> String? {
         for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
             for pair in entry.dropFirst("unix:".count).split(separator: ",") where pair.hasPrefix("path=") {
@@ -139,7 +141,7 @@ final class SessionNames {
 
     private func take(_ name: String, isOwned: Bool) {
         guard let bus, !name.hasPrefix(":") else { return }
-        // What was asked of the owner before this one is not of interest any more.
+        // An open question about the former owner is not of interest any more.
         questions[name] = nil
         if owners.removeValue(forKey: name) != nil { publish() }
         guard isOwned, owners.count + questions.count < Self.mostNames, classifier.isService(name) else {
@@ -157,7 +159,7 @@ final class SessionNames {
     }
 
     private func publish() {
-        // What is asked when the connection is lost is answered too, with errors.
+        // Questions that are open when the connection is lost are answered, too, with errors.
         guard bus?.isOpen == true else { return }
         if !isComplete {
             guard isListed, questions.isEmpty else { return }
@@ -168,21 +170,22 @@ final class SessionNames {
     }
 }
 
-/// What a well-known name on the session bus is there for.
+/// The purpose of a well-known name on the session bus.
 struct SessionName {
     private var entries: DesktopEntries
 
     init(entries: DesktopEntries = DesktopEntries()) { self.entries = entries }
 
-    /// Whether others may wait for its owner.
+    /// Whether other programs may wait for the owner of a name.
     ///
-    /// Not the name of an application itself, by which it is started, raised and told apart: a desktop entry's id, or
-    /// one that begins with it (Desktop Entry Specification, "D-Bus Activation"); else no application of GLib's or
-    /// KDE's would ever be suspended. Nor a media player's remote control (MPRIS): while it plays, it is exempt for that.
+    /// The name of an application itself does not count. An application is started, raised and identified by this name,
+    /// which is a desktop entry's id or begins with one (Desktop Entry Specification, "D-Bus Activation"). If it
+    /// counted, no application of GLib's or KDE's would ever be suspended. The name of a media player's remote control
+    /// (MPRIS) does not count either: while the player plays, it is exempt for that.
     mutating func isService(_ name: String) -> Bool {
         guard name != Bus.driver, !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
         var id = name[...]
-        // Not `org` or `org.example`: too little to say whose a name is.
+        // `org` or `org.example` says too little about the owner of a name.
         while id.split(separator: ".").count > 2 {
             if entries.command(of: String(id)) != nil { return false }
             guard let end = id.lastIndex(where: { $0 == "." || $0 == "-" || $0 == "_" }) else { break }

@@ -2,33 +2,33 @@ import AppStateBus
 import Glibc
 import Windows
 
-/// The display's own program, on the session bus, where an observer listens to it. Nobody else's word is taken, whatever
-/// names it has.
+/// The program of the display on the session bus, to which an observer listens. Messages from other connections are
+/// ignored, whatever names they own.
 final class SessionPeer {
     let bus: Bus
-    /// Its connection.
+    /// The connection of the program.
     let connection: String
     let process: Int32
-    /// A duplicate of the bus's, which stays open when the connection is lost.
+    /// A duplicate of the bus's descriptor, which stays open when the connection is lost.
     let descriptor: Int32
     private let subject: String
-    /// Why nothing more is heard of it.
+    /// Why nothing more is received from the program.
     private var end: String?
     private var watch: Slot?
 
-    /// Connects, and finds it.
+    /// Connects, and finds the program.
     ///
     /// - Parameters:
-    ///   - subject: what it is called in messages.
-    ///   - name: its well-known name.
-    ///   - address: of the session bus.
-    /// - Throws: `unreachable` where there is no bus, `unsupported` where it is not on it.
+    ///   - subject: the name of the program in messages.
+    ///   - name: the well-known name of the program.
+    ///   - address: the address of the session bus.
+    /// - Throws: `unreachable` if there is no bus, `unsupported` if the program is not on it.
     init(_ subject: String, name: String, address: String) throws(ObserverFailure) {
         self.subject = subject
         let owner: String?
         do throws(BusFailure) {
             bus = try Bus.open(address: address)
-            // The connection is up when this has come back.
+            // The connection is established when this call returns.
             owner = try bus.owner(of: name)
         } catch {
             throw .unreachable("\(error)")
@@ -50,7 +50,7 @@ final class SessionPeer {
                 handler: { [unowned self] _, owner in
                     if owner != connection { end = "\(subject) has ended" }
                 })
-            // What is asked now is answered after the bus has set that up.
+            // The answer to this question comes after the bus has set up the watch.
             if try bus.owner(of: name) != connection { end = "\(subject) has ended" }
         } catch {
             throw .unreachable("\(error)")
@@ -59,14 +59,14 @@ final class SessionPeer {
 
     deinit { close(descriptor) }
 
-    /// The bus does not tell of it: who listens to it is deaf.
+    /// Handles a refused match rule: the observer would get no signals of the program.
     func refused(_ error: MethodError) {
         end = "the session bus does not tell of \(subject): \(error)"
     }
 
-    /// Takes in all that has come.
+    /// Handles all messages that have arrived.
     ///
-    /// - Throws: `ended` where the bus or the program has, or the bus does not tell of it.
+    /// - Throws: `ended` if the bus or the program has ended, or the bus has refused a match rule for the program.
     func dispatch() throws(ObserverFailure) {
         do throws(BusFailure) {
             while try bus.process() {}

@@ -3,17 +3,17 @@ import AppStateContract
 import Systemd
 
 /// Runs the commands of a user's rules before an application is suspended and when it is in use again: `ExecSuspend=`,
-/// `ExecResume=`. One at a time for each application.
+/// `ExecResume=`. For each application, one command runs at a time.
 ///
-/// From when such an application comes to where policy suspends it, it is exempt until its command has succeeded. Where that
-/// fails, or takes too long, it stays exempt until it has been in front once more.
+/// Once such an application is in a state in which policy suspends it, it is exempt until its command has succeeded. If
+/// the command fails or takes too long, the application stays exempt until it has been in front once more.
 final class SuspendCommands {
-    /// What a rule has run for one application.
+    /// The commands that a rule runs for one application.
     struct Commands: Equatable {
         let id: String
         let suspend: String?
         let resume: String?
-        /// Policy suspends it while it can be seen, too.
+        /// Policy suspends the application while it is visible, too.
         var isInactiveEnough = false
     }
 
@@ -27,17 +27,18 @@ final class SuspendCommands {
     private var progress: [Int32: Progress] = [:]
     private var timer: Timer?
 
-    /// How far an application is with its commands.
+    /// The progress of an application's commands.
     private struct Progress {
-        /// What came of `ExecSuspend=` since it was in front, or suspended; nil: it has not ended.
+        /// The result of `ExecSuspend=` since the application was in front, or suspended; nil: the command has not
+        /// ended.
         var hasSucceeded: Bool?
-        /// `ExecSuspend=` was begun, or it was suspended: `ExecResume=` is to follow.
+        /// `ExecSuspend=` was begun, or the application was suspended: `ExecResume=` must follow.
         var owesResume = false
-        /// What the rule said then: it may be gone when `ExecResume=` is due.
+        /// The commands of the rule at that time: the rule may be gone when `ExecResume=` is due.
         var owed: Commands?
-        /// It runs again after it was suspended, wherever it is.
+        /// The application runs again after it was suspended, in whatever state.
         var resumes = false
-        /// Not before, `ExecSuspend=` is run.
+        /// `ExecSuspend=` is not run before this time.
         var settled: UInt64 = 0
         var running: Running?
     }
@@ -45,14 +46,15 @@ final class SuspendCommands {
     private struct Running {
         let command: Command
         let isSuspend: Bool
-        /// It was killed, and tells nothing.
+        /// The command was killed, and its result is ignored.
         var isAbandoned = false
     }
 
     /// - Parameters:
-    ///   - limit: a command may take so long; microseconds.
-    ///   - settling: who is let run is on its way to the front, as a rule: so long nothing is begun; microseconds.
-    ///   - tell: gets the main processes of those that must not be suspended, whenever they are others.
+    ///   - limit: how long a command may take, in microseconds.
+    ///   - settling: how long no command is begun after an application was let run, in microseconds: such an
+    ///     application is usually on its way to the front.
+    ///   - tell: gets the main processes of applications that must not be suspended, whenever they change.
     init(
         loop: EventLoop, journal: Journal, limit: UInt64 = 10_000_000, settling: UInt64 = 500_000,
         tell: @escaping (Set<Int32>) -> Void
@@ -67,7 +69,7 @@ final class SuspendCommands {
         }
     }
 
-    /// What the rules say, by the main processes of applications.
+    /// Takes the commands of the rules, by the main processes of applications.
     func apply(_ commands: [Int32: Commands]) {
         guard commands != self.commands else { return }
         let former = self.commands
@@ -82,10 +84,10 @@ final class SuspendCommands {
         publish()
     }
 
-    /// No command runs.
+    /// Whether no command runs.
     var isAtRest: Bool { progress.values.allSatisfy { $0.running == nil } }
 
-    /// All applications, as they are now. Whoever is not among them has ended.
+    /// Takes the present states of all applications. An application that is not among them has ended.
     func learn(_ states: [Int32: LifeCycleState]) {
         for pid in self.states.keys where states[pid] == nil {
             abandon(pid)
@@ -97,7 +99,7 @@ final class SuspendCommands {
         publish()
     }
 
-    /// It is registered no more, and may live: what is owed to it is run now.
+    /// Handles an application that is not registered any more and may live on: the command that it is owed runs now.
     func release(_ pid: Int32) {
         guard progress[pid]?.owesResume == true else { return }
         progress[pid]?.owesResume = false
@@ -122,7 +124,7 @@ final class SuspendCommands {
         proceed(pid)
     }
 
-    /// It is where policy suspends it.
+    /// Whether the application is in a state in which policy suspends it.
     private func isResting(_ pid: Int32) -> Bool {
         switch states[pid] {
         case .background: true
@@ -131,14 +133,14 @@ final class SuspendCommands {
         }
     }
 
-    /// Ends `ExecSuspend=`, if it runs.
+    /// Kills `ExecSuspend=` if it runs.
     private func abandon(_ pid: Int32) {
         guard progress[pid]?.running?.isSuspend == true else { return }
         progress[pid]?.running?.isAbandoned = true
         progress[pid]?.running?.command.kill()
     }
 
-    /// Begins what is due, if nothing runs.
+    /// Begins the command that is due, if none runs.
     private func proceed(_ pid: Int32) {
         guard let now = progress[pid], now.running == nil else { return }
         guard states[pid] != nil else {
@@ -166,7 +168,7 @@ final class SuspendCommands {
         run(line, of: commands, for: pid, isSuspend: true)
     }
 
-    /// - Returns: whether there is one.
+    /// - Returns: whether there is a command.
     @discardableResult
     private func runResume(of pid: Int32) -> Bool {
         guard
@@ -181,7 +183,7 @@ final class SuspendCommands {
 
     private func publish() {
         let exempt = commands.filter { pid, commands in
-            // Whoever was suspended at somebody's word is not to be let run for this.
+            // An application that was suspended by a user or another program must not be let run for this.
             commands.suspend != nil && progress[pid]?.hasSucceeded != true && states[pid] != .suspended
         }
         tell(Set(exempt.keys))

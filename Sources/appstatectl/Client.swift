@@ -3,7 +3,7 @@ import AppStateContract
 import ArgumentParser
 import Glibc
 
-/// What the exit status says.
+/// The exit statuses.
 enum Verdict: Int32 {
     case refused = 1
     case ambiguous = 2
@@ -11,7 +11,7 @@ enum Verdict: Int32 {
     case notRunning = 4
 }
 
-/// What cannot be done, as a sentence for standard error, and the exit status.
+/// Why something cannot be done, as a sentence for standard error, and the exit status.
 struct Failure: Error {
     let sentence: String
     let verdict: Verdict
@@ -21,7 +21,7 @@ struct Failure: Error {
         self.verdict = verdict
     }
 
-    /// Any other error is a refusal. Those that ArgumentParser throws are its own, and thrown on.
+    /// Any error of the bus is a refusal. ArgumentParser handles its own errors, so they are rethrown.
     init(_ error: any Error) throws {
         switch error {
         case let failure as Failure: self = failure
@@ -31,7 +31,7 @@ struct Failure: Error {
     }
 }
 
-/// The service on the bus, as its client sees it.
+/// The service on the bus, from the client's point of view.
 final class Client {
     let bus: Bus
 
@@ -39,7 +39,7 @@ final class Client {
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
         } catch {
-            // libsystemd passes over an entry without a transport that it knows: nobody is left to connect to.
+            // libsystemd skips an entry with an unknown transport, and then has no address left to connect to.
             if let address, error.errno == EINVAL || !address.contains(":") {
                 throw ValidationError("\"\(address)\" is no address of a bus.")
             }
@@ -51,10 +51,10 @@ final class Client {
         }
     }
 
-    /// The daemon waits 5 min for somebody to authenticate, and answers then.
+    /// The daemon waits up to 5 min for a user to authenticate before it answers.
     private static let patience: UInt64 = 310_000_000
 
-    /// Calls a method; a refusal ends the program with the daemon's own sentence.
+    /// Calls a method. A refusal ends the program with the daemon's own sentence.
     @discardableResult
     func call<Name: MethodName>(
         _ method: Name, at path: String = BusNames.root,
@@ -121,7 +121,7 @@ final class Client {
         return rows
     }
 
-    /// Why an application is in its state.
+    /// Explains why an application is in its state.
     func explanation(of path: String) throws -> [(key: String, value: Variant)] {
         try call(ApplicationMethod.explain, at: path).readDictionary()
     }
@@ -139,7 +139,8 @@ final class Client {
         let all = try applications()
         let found = all.filter { $0.id == name }
         if let number = UInt32(name), number > 0 {
-            // An id may be made of digits. Who takes one for another application's number would hit the wrong one.
+            // An id may consist of digits. If it were taken for the number of another application, the command would
+            // hit the wrong one.
             let path = BusNames.path(ofApplication: number)
             let others = found.filter { $0.number != number }
             if let meant = all.first(where: { $0.number == number }) {
@@ -170,7 +171,7 @@ final class Client {
         return pid
     }
 
-    /// A number that is an id as well names nothing.
+    /// Refuses a number that is also the id of another application.
     private func refuse(_ name: String, as number: String, or others: [Row]) throws {
         if others.isEmpty { return }
         let list = others.map { "application \($0.number) with that id (pid \($0.pid), \($0.path))" }
@@ -186,6 +187,6 @@ final class Client {
 }
 
 extension BusFailure {
-    /// What a person should read: the peer's message where there is one.
+    /// The sentence for users: the message of the peer, if there is one.
     var sentence: String { message ?? description }
 }

@@ -169,8 +169,8 @@ struct Reload: ParsableCommand {
 }
 
 extension BusOptions {
-    /// Does the same to each application, in the order in which they were named. One that fails does not keep
-    /// the others from it; the first failure is the end's. Without the daemon there are no others.
+    /// Does the same to each application, in the given order. A failure does not prevent the others; the exit status is
+    /// that of the first failure. If the daemon is not running, the command stops at once.
     fileprivate func forEach(_ names: [String], _ body: (Client, String) throws -> Void) throws {
         if names.isEmpty { throw ValidationError("Name an application.") }
         let client = try connect()

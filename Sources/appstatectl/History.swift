@@ -42,19 +42,19 @@ extension Client {
         let state: String
         let status: Int32
 
-        /// Ends that only a signal brings about.
+        /// The reasons for ends that only a signal causes.
         private static let bySignal: Set<ExitReason> = [
             .crashed, .killed, .outOfMemory, .reclaimed, .forceQuit, .unresponsive,
         ]
 
-        /// The exit status or the signal, as people read it.
+        /// The exit status or the signal, for users.
         var statusText: String {
             guard status >= 0 else { return "–" }
             let isSignal = ExitReason(rawValue: reason).map(Self.bySignal.contains) ?? false
             return isSignal ? "signal \(status)" : String(status)
         }
 
-        /// As people read it.
+        /// The local time, for users.
         var localTime: String {
             var seconds = time_t(time / 1_000_000)
             var parts = tm()

@@ -1,6 +1,6 @@
 import AppStateBus
 
-/// A JSON value (RFC 8259), with the members of objects in the order in which they were given.
+/// A JSON value (RFC 8259). Objects keep the order of their members.
 enum JSON {
     case null
     case bool(Bool)
@@ -43,10 +43,10 @@ enum JSON {
         }
     }
 
-    /// As programs read it.
+    /// The text for programs.
     var text: String { written(Self.quoted) }
 
-    /// As people read it, in a `Line`, which has its own way with control characters.
+    /// The text for users. It goes into a `Line`, which escapes control characters in its own way.
     var words: String {
         written { text in
             "\""

@@ -29,7 +29,7 @@ struct Launch: ParsableCommand {
         if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
     }
 
-    /// An application, as `register` prints it.
+    /// An application in the format that `register` prints.
     fileprivate static func json(_ path: String) -> JSON {
         let number = BusNames.applicationNumber(inPath: path) ?? 0
         return .object([("number", .unsigned(UInt64(number))), ("path", .string(path))])
@@ -51,7 +51,7 @@ struct Open: ParsableCommand {
     func run() throws {
         let defaults = ApplicationDefaults()
         var orders: [LaunchOrder] = []
-        // Before anything is opened: all of them, or none.
+        // All targets are checked before the first is opened: either all are opened, or none.
         for target in targets {
             let url = try Target.url(target)
             let handler = try Target.handler(of: url, defaults)
@@ -85,9 +85,9 @@ struct LaunchOrder {
     let isBackground: Bool
 }
 
-/// What a person names to have it opened.
+/// What a user asks to open.
 enum Target {
-    /// Its URL: of a file, `file:`, from the working directory on.
+    /// The URL of a target. For a file it is a `file:` URL; relative paths start at the working directory.
     static func url(_ text: String) throws -> String {
         if FileURL.scheme(of: text) != nil { return text }
         guard !text.isEmpty else { throw ValidationError("A file has a name.") }
@@ -98,7 +98,7 @@ enum Target {
         return FileURL.url(of: path)
     }
 
-    /// The id of the application that is chosen for it.
+    /// The id of the application that is chosen to open a URL.
     static func handler(of url: String, _ defaults: ApplicationDefaults) throws -> String {
         do throws(DesktopFailure) {
             return try defaults.entry(opening: url).id
@@ -118,16 +118,16 @@ enum Target {
 }
 
 extension Client {
-    /// Has an application launched, or shown where it runs.
+    /// Launches an application, or brings it to the front if it already runs.
     ///
-    /// - Returns: its object path.
+    /// - Returns: the application's object path.
     func launch(_ order: LaunchOrder) throws -> String {
         var options: [(String, Variant)] = [("reason", .string(order.reason.rawValue))]
         if !order.urls.isEmpty { options.append(("urls", .strings(order.urls))) }
         if order.isBackground {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }
-        // Whoever has started us may have had it of the user's click.
+        // The process that started us may have got the token from the user's click.
         if let token = Environment["XDG_ACTIVATION_TOKEN"] ?? Environment["DESKTOP_STARTUP_ID"] {
             options.append(("activation-token", .string(token)))
         }

@@ -1,7 +1,7 @@
 import AppStateContract
 
-/// A line for people. What strangers wrote cannot leave it, nor command the terminal: text that goes in is made
-/// harmless, and colours are kept apart from it until it is written.
+/// A line for users. Text from applications cannot break out of the line or send commands to the terminal: text is made
+/// harmless when it is added, and colours are kept apart from it until it is written.
 struct Line {
     enum Style {
         case bold
@@ -28,17 +28,17 @@ struct Line {
 
     init(_ text: String, _ style: Style? = nil) { pieces = [Piece(text: text.harmless, style: style)] }
 
-    /// A state's name, in its colour where it is one that is known.
+    /// The name of a state, in its colour if the state is known.
     init(state: String) { self.init(state, LifeCycleState(rawValue: state).map { .state($0) }) }
 
     private init(pieces: [Piece]) { self.pieces = pieces }
 
     static func + (left: Line, right: Line) -> Line { Line(pieces: left.pieces + right.pieces) }
 
-    /// The columns that it takes.
+    /// The number of columns that the line takes.
     var width: Int { pieces.reduce(0) { $1.text.reduce($0) { $0 + $1.columns } } }
 
-    /// As much as fits, ended by an ellipsis where something is left out.
+    /// The part of the line that fits, with an ellipsis at the end if something is left out.
     func cut(to width: Int) -> Line {
         guard self.width > width else { return self }
         var left = width - 1
@@ -59,16 +59,16 @@ struct Line {
         return Line(pieces: kept)
     }
 
-    /// Filled with spaces up to a width, at the end or at the beginning.
+    /// The line padded with spaces to a width, at the end or at the beginning.
     func padded(to width: Int, before: Bool = false) -> Line {
         let spaces = Line(String(repeating: " ", count: max(width - self.width, 0)))
         return before ? spaces + self : self + spaces
     }
 
-    /// Cut to the terminal, if that is where it goes.
+    /// The line, cut to the width of the terminal if output goes to one.
     var fitted: Line { Terminal.width.map { cut(to: $0) } ?? self }
 
-    /// What is written: with colours where there are some.
+    /// The text to write, with colours if they are enabled.
     var text: String {
         pieces.map { piece in
             guard Terminal.hasColours, let code = piece.style?.code, !piece.text.isEmpty else {
@@ -80,8 +80,8 @@ struct Line {
 }
 
 extension String {
-    /// With all that commands a terminal, ends a line or turns its direction spelled out: C0, DEL and C1, the
-    /// separators of lines and paragraphs, and what Unicode calls bidi controls.
+    /// The text with everything escaped that could command a terminal, end a line or change the direction of text: C0,
+    /// DEL and C1, the separators of lines and paragraphs, and Unicode's bidi controls.
     var harmless: String {
         if unicodeScalars.allSatisfy({ !$0.isHarmful }) { return self }
         var harmless = String.UnicodeScalarView()
@@ -114,7 +114,7 @@ extension Unicode.Scalar {
 }
 
 extension Character {
-    /// The columns it takes on a terminal that puts no two characters into one: never too few.
+    /// The columns that the character takes, at most. A terminal that combines characters needs fewer.
     fileprivate var columns: Int {
         isASCII ? 1 : unicodeScalars.reduce(0) { $0 + $1.columns }
     }
@@ -122,7 +122,7 @@ extension Character {
 
 extension Unicode.Scalar {
     fileprivate var columns: Int {
-        // It can make an emoji, of two columns, of the character before.
+        // It can turn the character before it into an emoji, which takes two columns.
         if self == "\u{FE0F}" { return 1 }
         switch properties.generalCategory {
         case .nonspacingMark, .enclosingMark: return 0
@@ -132,7 +132,7 @@ extension Unicode.Scalar {
         return properties.isEmojiPresentation || Self.wide.contains { $0.contains(value) } ? 2 : 1
     }
 
-    /// The blocks with characters that are wide or full width in UAX #11.
+    /// The blocks that contain wide or fullwidth characters according to UAX #11.
     private static let wide: [ClosedRange<UInt32>] = [
         0x1100...0x115F, 0x2329...0x232A, 0x2630...0x2637, 0x268A...0x268F, 0x2E80...0x303E, 0x3040...0xA4CF,
         0xA960...0xA97F, 0xAC00...0xD7A3, 0xF900...0xFAFF, 0xFE10...0xFE19, 0xFE30...0xFE6F, 0xFF00...0xFF60,
@@ -140,11 +140,11 @@ extension Unicode.Scalar {
     ]
 }
 
-/// Rows in columns, cut to what the terminal shows.
+/// Rows in columns, cut to the width of the terminal.
 struct Table {
     let titles: [String]
-    /// The columns that give way when there is too little room, one after the other, and how much they keep. One
-    /// may come again. What is still too long after that is cut at the end of the line.
+    /// The columns that shrink if there is too little room, in this order, and the width that each keeps. A column may
+    /// appear more than once. If a line is still too long after that, it is cut at its end.
     let givingWay: [(column: Int, least: Int)]
     private var rows: [[Line]] = []
 
@@ -155,7 +155,7 @@ struct Table {
 
     mutating func add(_ row: [Line]) { rows.append(row) }
 
-    /// What a terminal of that width shows; all of it where there is none.
+    /// The lines for a terminal of this width, or the whole lines if there is no terminal.
     func lines(width: Int?) -> [Line] {
         let all = [titles.map { Line($0, .bold) }] + rows
         var widths = titles.indices.map { column in all.map { $0[column].width }.max() ?? 0 }
@@ -176,11 +176,11 @@ struct Table {
     }
 }
 
-/// Names and what they stand for, in two columns.
+/// Names and their values, in two columns.
 enum Field {
     private static let usual = 20
 
-    /// The name's column: half of a terminal that is too narrow for the usual one.
+    /// The width of the name's column: the usual width, or half of the terminal if that is narrower.
     private static func column(_ width: Int?) -> Int {
         width.map { min(usual, max(1, $0 / 2 - 2)) } ?? usual
     }
@@ -192,7 +192,7 @@ enum Field {
         return width.map { line.cut(to: $0) } ?? line
     }
 
-    /// A further value of the same name.
+    /// A line with another value of the same name.
     static func further(_ value: Line, width: Int? = Terminal.width) -> Line {
         let line = Line(String(repeating: " ", count: column(width) + 2)) + value
         return width.map { line.cut(to: $0) } ?? line

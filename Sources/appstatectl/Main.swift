@@ -3,7 +3,7 @@ import AppStateContract
 import ArgumentParser
 import Glibc
 
-/// The command line to the life cycle service.
+/// The command line tool for the life cycle service.
 @main
 struct AppStateCtl: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -48,7 +48,7 @@ struct AppStateCtl: ParsableCommand {
         } catch let failure as BusFailure {
             end(Failure(failure.sentence))
         } catch {
-            // Help, usage and completions, which ArgumentParser would print without a look at write errors.
+            // Help, usage and completions. ArgumentParser itself would print them without checking for write errors.
             let (text, code) = (fullMessage(for: error), exitCode(for: error))
             if !text.isEmpty, code.isSuccess {
                 Terminal.emit(raw: text)
@@ -67,7 +67,7 @@ struct AppStateCtl: ParsableCommand {
     }
 }
 
-/// Where the service is reached.
+/// The bus on which the service is reached.
 struct BusOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The bus, instead of the system bus.", valueName: "address"))
     var address: String?
@@ -75,7 +75,7 @@ struct BusOptions: ParsableArguments {
     func connect() throws -> Client { try Client(address: address) }
 }
 
-/// How a command prints.
+/// How a command prints its output.
 struct OutputOptions: ParsableArguments {
     @Flag(help: "Print JSON.")
     var json = false

@@ -19,14 +19,14 @@ struct Monitor: ParsableCommand {
     }
 }
 
-/// Subscribes and prints what comes.
+/// Subscribes, and prints the signals that arrive.
 final class Watcher {
     private let client: Client
     private let paths: Set<String>
     private let json: Bool
     private let loop: EventLoop
     private var names: [String: (id: String, pid: UInt32)] = [:]
-    /// The daemon that was subscribed to.
+    /// The daemon to which the watcher is subscribed.
     private var daemon: String?
     private var slots: [Slot] = []
     private var sources: [Source] = []
@@ -38,8 +38,8 @@ final class Watcher {
         loop = try EventLoop()
     }
 
-    /// Runs until interrupted (0) or the bus goes away (1). A daemon that comes back, after an upgrade, say, is
-    /// subscribed to again; `Resync` says that something may have been missed.
+    /// Runs until it is interrupted (0) or the bus goes away (1). If the daemon comes back, for example after an
+    /// upgrade, the watcher subscribes again. `Resync` says that signals may have been missed.
     func run() throws -> Int32 {
         slots.append(
             try client.bus.addFilter { [unowned self] message in
@@ -70,7 +70,7 @@ final class Watcher {
     }
 
     private func ownerChanged(to owner: String?) {
-        // Our own call may have had it started.
+        // Our own call may have started this daemon.
         if owner == daemon { return }
         guard owner != nil else {
             return Terminal.warn("appstatectl: appstated has left the bus; waiting for the next")
@@ -79,7 +79,7 @@ final class Watcher {
             try subscribe()
             show(ManagerSignal.resync.rawValue, nil, [])
         } catch let failure as Failure where failure.verdict == .notRunning {
-            // It has left already: the next will be told of, too.
+            // It has already left again. The next owner is announced, too.
             return
         } catch {
             leave("\((error as? Failure)?.sentence ?? "\(error)")")
@@ -108,7 +108,7 @@ final class Watcher {
     }
 
     private func takeManager(_ member: String, _ message: borrowing Message) throws {
-        // Of a change of state the application's own object says the same.
+        // The application's own object announces the same state change.
         guard let signal = ManagerSignal(rawValue: member), signal != .stateChanged else { return }
         guard signal.arguments.first?.type == "o" else {
             return show(member, nil, try values(of: signal.arguments, in: message))
@@ -125,7 +125,7 @@ final class Watcher {
         show(member, path, try values(of: arguments, in: message))
     }
 
-    /// What a signal carries, by the names of its arguments.
+    /// The values in a signal, with the names of its arguments.
     private func values(
         of arguments: some Sequence<(name: String, type: String)>, in message: borrowing Message
     ) throws -> [(String, JSON)] {
@@ -163,7 +163,7 @@ final class Watcher {
                 + Self.words(member, arguments))
     }
 
-    /// A signal and its arguments, for people.
+    /// A signal and its arguments, for users.
     static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,

@@ -60,7 +60,7 @@ struct RuleCommand: ParsableCommand {
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
         try UserFile.write(file.text, to: path)
-        // Its agents see that it is another.
+        // The user's agents notice the change of the file.
         if try SessionAgent.processes().isEmpty {
             Terminal.warn(
                 "appstatectl: nobody applies it yet: the session agent does not run (systemctl --user start appstate-session)"
@@ -72,7 +72,7 @@ struct RuleCommand: ParsableCommand {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex,
             !text.contains(where: \.isNewline)
         else { throw ValidationError("\"\(text)\" is not KEY=VALUE.") }
-        // It would go on in the next line.
+        // A backslash would continue the value in the next line.
         guard text.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
         return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
     }
@@ -102,7 +102,7 @@ struct Rules: ParsableCommand {
         let client = try bus.connect()
         var uses: [String: [String]] = [:]
         for row in try client.applications() where row.uid == getuid() {
-            // It may have ended meanwhile.
+            // The application may have ended meanwhile.
             guard let facts = try? client.explanation(of: row.path),
                 case .string(let names)? = facts.first(where: { $0.key == "rule" })?.value
             else { continue }
@@ -140,7 +140,7 @@ extension String {
     }
 }
 
-/// The agents of the caller's sessions.
+/// The session agents of the caller.
 enum SessionAgent {
     private static let program = "appstate-session"
 
@@ -153,9 +153,10 @@ enum SessionAgent {
     }
 }
 
-/// A file of the user's.
+/// A file that belongs to the user.
 enum UserFile {
-    /// Replaces the file at once, or not at all; makes its directories. What is linked there stays linked.
+    /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its
+    /// target is replaced and the link stays.
     static func write(_ text: String, to path: String) throws {
         let target = realpath(path, nil).map { pointer in
             defer { free(pointer) }

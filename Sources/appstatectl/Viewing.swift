@@ -144,7 +144,7 @@ extension Client.Row {
 }
 
 extension Variant {
-    /// For people: lists with commas, yes and no.
+    /// The value for users: lists with commas, yes and no.
     var words: String {
         switch self {
         case .bool(let value): value ? "yes" : "no"
@@ -162,13 +162,13 @@ extension Variant {
     }
 }
 
-/// The name of a user, or the number where there is none.
+/// The name of a user, or the number if there is no name.
 func userName(_ uid: UInt32) -> String {
     guard let entry = getpwuid(uid), let name = entry.pointee.pw_name else { return String(uid) }
     return String(cString: name)
 }
 
-/// An amount of memory: in MiB from ten on, else in KiB.
+/// An amount of memory: in MiB from 10 MiB on, otherwise in KiB.
 func memory(_ bytes: UInt64) -> String {
     bytes < 10 << 20 ? "\(bytes >> 10) KiB" : "\(bytes >> 20) MiB"
 }
@@ -194,7 +194,7 @@ private func duration(of microseconds: UInt64) -> String {
 }
 
 extension CompletionKind {
-    /// The ids of the applications there are now.
+    /// Completes with the applications that are registered now.
     static var applications: CompletionKind {
         .shellCommand("appstatectl list 2>/dev/null | awk 'NR>1 {print $1; print $2}'")
     }

@@ -1,6 +1,6 @@
 import Daemon
 
-/// The command line: nothing in normal use.
+/// The command line. Normal use needs no arguments.
 enum Arguments: Equatable {
     case run(Configuration.Source)
     case handOver
@@ -31,7 +31,7 @@ enum Arguments: Equatable {
     init(_ words: some Sequence<String>) {
         var source = Configuration.Source.system
         let words = Array(words)
-        // Whoever asks for help wants nothing done.
+        // A user who asks for help wants nothing else done.
         if words.contains(where: ["--help", "-h"].contains) {
             self = .help
             return

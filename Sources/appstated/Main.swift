@@ -5,7 +5,8 @@ import Glibc
 import Linux
 import Systemd
 
-/// The daemon's main: arguments, checks with a sentence of refusal each, start, loop.
+/// The daemon's main: reads the arguments, makes its checks, starts, and runs the loop. Each check that fails refuses
+/// with one sentence.
 @main
 enum Main {
     static func main() {
@@ -27,9 +28,10 @@ enum Main {
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
-        // Standard error may be a pipe that nobody reads any more.
+        // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
-        // Whoever opens a file that we ask a lease of (F_SETLEASE) would end us.
+        // We ask for leases on files (F_SETLEASE). A process that opens such a file would otherwise end us with this
+        // signal.
         signal(SIGIO, SIG_IGN)
         do {
             try ResourceLimit.raiseOpenFiles()
@@ -39,7 +41,7 @@ enum Main {
         Capability.sysResource.layDown()
         var stored = Service.takeStored()
         let handed = HandedOver(from: &stored)
-        // The next daemon gets its own.
+        // The next daemon gets descriptors of its own.
         for name in handed.names { Service.dropStored(name) }
         let loop: EventLoop
         let bus: Bus
@@ -71,9 +73,9 @@ enum Main {
         return runAnew(passingOn: handed, journal)
     }
 
-    /// What is written down survives; should the new program not come to be, the service manager starts one.
+    /// What is written down survives. If the new program cannot be run, the service manager starts a new daemon.
     private static func runAnew(passingOn handed: HandedOver, _ journal: Journal) -> Int32 {
-        // Should it be disconnected again and again, the machine has other things to do.
+        // If we are disconnected again and again, this leaves time for the rest of the machine.
         usleep(100_000)
         journal.log(.error, "cannot run anew: \(OwnProgram.executeAgain(passingOn: handed))")
         return 75
@@ -81,14 +83,14 @@ enum Main {
 
     private static var runtimeDirectory: String? { getenv("RUNTIME_DIRECTORY").map { String(cString: $0) } }
 
-    /// After a daemon that could not be started again, or before the package goes.
+    /// Runs after a daemon that could not be started again, or before the package is removed.
     private static func release() -> Int32 {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         signal(SIGPIPE, SIG_IGN)
         return Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
     }
 
-    /// When memory is short is when we are needed: not to wait for our own pages then (§ 6).
+    /// The daemon is needed most when memory is short, and must not have to wait for its own pages then (§ 6).
     private static func stayInMemory(_ journal: Journal) {
         do {
             try MemoryLock.lock()
@@ -97,7 +99,8 @@ enum Main {
         }
     }
 
-    /// Before the daemon, as root: what it may not open itself waits for it in the service manager's store.
+    /// Runs as root before the daemon, and stores the descriptors that the daemon may not open itself in the service
+    /// manager.
     private static func handOver() {
         guard getenv("NOTIFY_SOCKET") != nil else {
             refuse("there is no service manager to hand anything to: NOTIFY_SOCKET is not set", status: 2)

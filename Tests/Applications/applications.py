@@ -9,42 +9,82 @@ scripts/test-apps runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, platform, shutil, signal, subprocess, sys, time
 import desktop
-from desktop import Desktop, wait_for, stat, descendants, difference, colours
+from desktop import Desktop, SwayDesktop, free_display, wait_for, stat, descendants, difference, colours
 
 PDF = "/usr/share/doc/shared-mime-info/shared-mime-info-spec.pdf"
 PAGE = "<title>{0}</title><body style='background:linear-gradient(red,blue)'><h1>{0}</h1>" \
        "<script>onkeydown=e=>document.title='typed '+e.key</script>"
 
-# unit: the desktop entry's id. again: what a second start is given, {n}: of which round. served: what the title of a window says then; None:
-# the second process ends by itself, or has a window of its own. keys: what is typed to see whether it takes input.
+# unit: the desktop entry's id. argv: the command. again: the second start, with {n} for the round. served: the title that
+# a window then has; "": the second process ends by itself; "new": one more window. keys: typed to see whether it takes
+# input. start: the limit for its first window, in seconds. held: the means, where it cannot be the freezer. kept: the
+# objection that keeps it from being suspended, for as long as it runs. moves: its picture changes by itself. quits: it
+# ends when Escape is typed. stays: it lives on for a while after its last window.
+TYPED = ["a", "b", "c", "d", "e", "f"]
 APPLICATIONS = {
     "mousepad": dict(unit="org.xfce.mousepad", argv=["mousepad", "one.txt"], again=["mousepad", "two{n}.txt"],
-                     served="two{n}", keys=["a", "b", "c", "d", "e", "f"]),
+                     served="two{n}", keys=TYPED),
     "gedit": dict(unit="org.gnome.gedit", argv=["gedit", "one.txt"], again=["gedit", "two{n}.txt"],
-                  served="two{n}", keys=["a", "b", "c", "d", "e", "f"]),
+                  served="two{n}", keys=TYPED),
+    "gnome-text-editor": dict(unit="org.gnome.TextEditor", argv=["gnome-text-editor", "one.txt"],
+                              again=["gnome-text-editor", "two{n}.txt"], served="two{n}", keys=TYPED),
+    "kate": dict(unit="org.kde.kate", argv=["kate", "one.txt"], again=["kate", "two{n}.txt"], served="two{n}",
+                 keys=TYPED),
+    "libreoffice": dict(unit="libreoffice-writer",
+                        argv=["libreoffice", "--norestore", "--nofirststartwizard", "--writer", "one.txt"],
+                        again=["libreoffice", "--norestore", "--nofirststartwizard", "--writer", "two{n}.txt"],
+                        served="two{n}", keys=TYPED, start=90),
     "xfce4-terminal": dict(unit="xfce4-terminal", argv=["xfce4-terminal"],
-                           again=["xfce4-terminal", "--title=second{n}"], served="second{n}",
-                           keys=["a", "b", "c", "d", "e", "f"]),
+                           again=["xfce4-terminal", "--title=second{n}"], served="second{n}", keys=TYPED),
+    "gnome-terminal": dict(unit="org.gnome.Terminal", argv=["gnome-terminal"],
+                           again=["gnome-terminal", "--title=second{n}"], served="second{n}", keys=TYPED,
+                           # The session bus starts its server, in the bus's own cgroup.
+                           held="SIGSTOP"),
+    "konsole": dict(unit="org.kde.konsole", argv=["konsole"], again=["konsole"], served="new", keys=TYPED),
+    "xterm with a job": dict(unit="debian-xterm", argv=["xterm", "-e", "bash", "-c", "sleep 1000; true"],
+                             kept="terminal-job"),
     "evince": dict(unit="org.gnome.Evince", argv=["evince", "one.pdf"], again=["evince", "one.pdf"], served="",
                    keys=["Next"]),
-    "galculator": dict(unit="galculator", argv=["galculator"], again=["galculator"], served="new",
-                       keys=["7", "8", "9", "5"]),
-    "thunar": dict(unit="thunar", argv=["thunar", "."], again=["thunar", "two{n}"], served="two{n}",
-                   keys=["alt+f"]),
-    "kate": dict(unit="org.kde.kate", argv=["kate", "one.txt"], again=["kate", "two{n}.txt"], served="two{n}",
-                 keys=["a", "b", "c", "d", "e", "f"]),
-    "firefox": dict(unit="firefox-esr", argv=["firefox-esr", "one.html"],
-                    again=["firefox-esr", "two{n}.html"], served="two{n}", keys=["a"], start=60),
-    "chromium": dict(unit="chromium", argv=["chromium", "--no-first-run", "--password-store=basic", "one.html"],
-                     again=["chromium", "two{n}.html"], served="two{n}", keys=["a"], start=60),
+    "okular": dict(unit="org.kde.okular", argv=["okular", "one.pdf"], again=["okular", "two{n}.pdf"], served="new",
+                   keys=["Next"]),
+    "eog": dict(unit="org.gnome.eog", argv=["eog", "one.png"], again=["eog", "two{n}.png"], served="two{n}",
+                keys=["plus"], quits=True),
     "gimp": dict(unit="gimp", argv=["gimp", "--no-splash", "one.png"], again=["gimp", "two{n}.png"], served="two{n}",
                  keys=["alt+f"], start=90),
+    "inkscape": dict(unit="org.inkscape.Inkscape", argv=["inkscape", "one.svg"], again=["inkscape", "two{n}.svg"],
+                     served="two{n}", keys=["alt+f"], start=60),
+    "galculator": dict(unit="galculator", argv=["galculator"], again=["galculator"], served="new",
+                       keys=["7", "8", "9", "5"]),
+    "gnome-mines": dict(unit="org.gnome.Mines", argv=["gnome-mines"], again=["gnome-mines"], served="", keys=["F10"]),
+    "neverball": dict(unit="neverball", argv=["neverball"], again=["neverball"], served="new", keys=["Down"],
+                      start=60, moves=True, quits=True),
+    "thunar": dict(unit="thunar", argv=["thunar", "."], again=["thunar", "two{n}"], served="two{n}",
+                   keys=["alt+f"]),
+    "nautilus": dict(unit="org.gnome.Nautilus", argv=["nautilus", "--new-window", "."],
+                     again=["nautilus", "--new-window", "two{n}"], served="two{n}", keys=["ctrl+f"],
+                     stays=True),
+    "dolphin": dict(unit="org.kde.dolphin", argv=["dolphin", "--new-window", "."],
+                    again=["dolphin", "--new-window", "two{n}"], served="two{n}", keys=["ctrl+f"]),
+    "firefox": dict(unit="firefox-esr", argv=["firefox-esr", "one.html"],
+                    again=["firefox-esr", "two{n}.html"], served="two{n}", keys=["a"], start=60),
+    "chromium": dict(unit="chromium", argv=["chromium", "--no-first-run", "--password-store=basic",
+                                            "--ozone-platform-hint=auto", "one.html"],
+                     again=["chromium", "two{n}.html"], served="two{n}", keys=["a"], start=60),
+    "thunderbird": dict(unit="thunderbird", argv=["thunderbird", "one.eml"], again=["thunderbird", "two{n}.eml"],
+                        served="two{n}", keys=["alt+f"], start=60),
+    "telegram": dict(unit="org.telegram.desktop", argv=["telegram-desktop"],
+                     again=["telegram-desktop", "--", "tg://resolve?domain=example"], served="", keys=["Return"]),
+    "qbittorrent": dict(unit="org.qbittorrent.qBittorrent", argv=["qbittorrent"],
+                        again=["qbittorrent", "two{n}.torrent"], served="two{n}", keys=["alt+f"]),
+    "vlc": dict(unit="vlc", argv=["vlc", "--no-qt-privacy-ask"], again=["vlc", "--no-qt-privacy-ask"], served="new",
+                keys=["alt+m"]),
 }
 
 
 class Trial:
     def __init__(self, desk, name, rounds):
         self.desk, self.name, self.what = desk, name, APPLICATIONS[name]
+        self.main = 0
         self.result = {"application": name, "mode": desk.mode}
         self.failures = []
         self.rounds = rounds
@@ -59,7 +99,7 @@ class Trial:
         if key not in self.failures and not (
                 good and isinstance(before, float) and isinstance(value, float) and before > value):
             self.result[key] = value
-        print(f"{self.name:15} {'ok  ' if good else 'FAIL'} {key}: {value}", flush=True)
+        print(f"{self.desk.name:5} {self.name:17} {'ok  ' if good else 'FAIL'} {key}: {value}", flush=True)
         if not good:
             self.failures.append(key)
             print(self.desk.control("explain", f"pid:{self.main}") if self.main else "", flush=True)
@@ -96,7 +136,7 @@ class Trial:
 
     def minimize(self):
         for window in self.own():
-            self.desk.run("xdotool", "windowminimize", window)
+            self.desk.minimize(window)
 
     def freeze(self, limit=12):
         """Seconds from minimizing to suspended."""
@@ -138,13 +178,17 @@ class Trial:
         self.tell("id", one and one["app_id"], bool(one))
         if not one:
             return self.end()
-        self.picture = {w: self.desk.picture(w) for w in self.own()}
+        self.picture = {w: self.settled(w) for w in self.own()}
+        if "kept" in self.what:
+            self.keep()
+            return self.end()
         seconds = self.freeze()
         self.timed("suspended", seconds, 6)
         if seconds is None:
             return self.end()
         held = self.held_by()
-        self.tell("held by", held, held != "?" and (self.desk.mode == "signals" or held == "freezer"))
+        means = "SIGSTOP" if self.desk.mode == "signals" else self.what.get("held", "freezer")
+        self.tell("held by", held, held == means)
         self.tell("processes", len(self.processes()))
         total, who = self.ticks()
         self.tell("ticks", f"{total} {who if who else ''}".strip(), total == 0)
@@ -157,6 +201,23 @@ class Trial:
         self.shut()
         self.terminate()
         self.end()
+
+    def settled(self, window):
+        """A window's picture once it hardly changes any more."""
+        pictures = [self.desk.picture(window)]
+        def rests():
+            pictures.append(self.desk.picture(window))
+            return difference(*pictures[-2:]) <= len(pictures[-1]) / 3 * 0.02
+        wait_for(rests, 1 if self.what.get("moves") else 10, 1)
+        return pictures[-1]
+
+    def keep(self):
+        """It has work to do while it is minimized, so it goes on."""
+        suspended = self.freeze(8)
+        text = self.desk.control("explain", f"pid:{self.main}")
+        self.tell("suspended", f"no: {self.what['kept']}" if suspended is None and self.what["kept"] in text else
+                  "without a reason" if suspended is None else suspended,
+                  suspended is None and self.what["kept"] in text)
 
     def objects(self):
         """Whether anything else of it has a process that is not held."""
@@ -213,14 +274,15 @@ class Trial:
             return self.tell("(5) restore", "no window is left", False)
         window = next(iter(self.picture))
         start = time.monotonic()
-        self.desk.run("xdotool", "windowactivate", window)
+        self.desk.activate(window)
         thawed = wait_for(lambda: self.state() != "suspended", 10)
         self.timed("(5) thawed", thawed, 1)
         before, now = self.picture[window], b""
         def painted():
             nonlocal now
             now = self.desk.picture(window)
-            return colours(now) > colours(before) / 3 and difference(before, now) < len(before) / 3 * 0.3
+            return colours(now) > colours(before) / 3 and (
+                self.what.get("moves") or difference(before, now) < len(before) / 3 * 0.3)
         seconds = wait_for(painted, 10, 0.1)
         self.tell("(5) repainted", round(time.monotonic() - start, 2) if seconds is not None else
                   f"no: {colours(before)} colours, now {colours(now)}, {difference(before, now)} pixels differ",
@@ -229,22 +291,23 @@ class Trial:
         start = time.monotonic()
         titles = self.own()
         before = self.desk.picture(window)
-        self.desk.run("xdotool", "key", "--delay", "30", *self.what["keys"])
+        self.desk.type(*self.what["keys"])
         def taken():
             return self.own() != titles or difference(before, self.desk.picture(window)) > 60
         seconds = wait_for(taken, 5, 0.1)
         self.timed("(5) takes input", seconds, 3)
-        self.desk.run("xdotool", "key", "Escape")
+        if not self.what.get("quits"):
+            self.desk.type("Escape")
 
     def is_hidden(self, window):
-        return "_NET_WM_STATE_HIDDEN" in self.desk.run("xprop", "-id", window, "_NET_WM_STATE")
+        return self.desk.is_hidden(window)
 
     def key(self):
         """What a desktop does at one key: what is in front is suspended and put away; it runs once it is in front again."""
         windows = list(self.own())
         if not windows:
             return self.tell("(8) key", "no window is left", False)
-        self.desk.run("xdotool", "windowactivate", "--sync", windows[-1])
+        self.desk.activate(windows[-1])
         if wait_for(lambda: self.state() == "active", 5) is None:
             return self.tell("(8) key", f"it is {self.state()}, not in front", False)
         start = time.monotonic()
@@ -253,7 +316,7 @@ class Trial:
                   "is suspended" in said and self.state() == "suspended")
         hidden = wait_for(lambda: all(map(self.is_hidden, windows)), 3)
         self.tell("(8) put away", hidden if hidden is not None else "never", hidden is not None)
-        self.desk.run("xdotool", "windowactivate", windows[-1])
+        self.desk.activate(windows[-1])
         self.timed("(8) runs in front", wait_for(lambda: self.state() == "active", 5), 1)
 
     def again(self, turn):
@@ -311,7 +374,7 @@ class Trial:
         windows = list(self.own())
         start = time.monotonic()
         for window in windows:
-            self.desk.run("wmctrl", "-i", "-c", hex(window))
+            self.desk.shut(window)
         thawed = gone = None
         asks = False
         while time.monotonic() - start < 8 and gone is None:
@@ -327,7 +390,7 @@ class Trial:
         self.tell("(3) thawed by close", thawed if thawed is not None else "never", thawed is not None)
         self.timed("(3) closed or asks", gone, 2)
         self.tell("(3) windows then", [t for _, t in self.own().values()])
-        if not asks:
+        if not asks and not self.what.get("stays"):
             self.timed("(3) process gone", wait_for(lambda: not stat(self.main), 5), 5)
 
     def stop(self):
@@ -365,92 +428,149 @@ class Trial:
 COLUMNS = [
     ("Id", "id"), ("Held by", "held by"), ("Suspended after", "suspended"), ("Ticks in 3 s", "ticks"),
     ("Call answered", "(2) call"), ("Second start served", "(1) served"), ("Runs after restore", "(5) thawed"),
-    ("Repainted", "(5) repainted"), ("One key, in ms", "(8) key"), ("Closed, or asks", "(3) closed or asks"), ("Ended by SIGTERM", "(4) gone by SIGTERM"),
-    ("Suspended again", "(7) again suspended after start"),
+    ("Repainted", "(5) repainted"), ("One key, in ms", "(8) key"), ("Closed, or asks", "(3) closed or asks"),
+    ("Ended by SIGTERM", "(4) gone by SIGTERM"), ("Suspended again", "(7) again suspended after start"),
 ]
+WAYLAND = "## On Wayland"
 
 
-def page(results, mode, rounds):
-    """What was seen, as a page of the documentation."""
-    release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
+def table(trials):
     lines = [
-        "# Applications",
-        "",
-        "Unmodified applications under one rule, `appstatectl rule '*' Suspension=automatic`, with "
-        "`BackgroundGraceSec=2`.",
-        f"`make test-apps` writes this page. {release['PRETTY_NAME'].strip(chr(34))}, Linux {platform.release()}, "
-        f"{os.cpu_count()} processors, Xvfb, xfwm4; means: {mode}. Times are in seconds, "
-        f"with steps of 0.05 s; the second start is the worst of {rounds}, all else was measured once.",
-        "",
         "| Application | " + " | ".join(title for title, _ in COLUMNS) + " |",
         "| --- " * (len(COLUMNS) + 1) + "|",
     ]
-    for trial in results:
+    for trial in trials:
         cells = []
         for _, key in COLUMNS:
             value = trial.result.get(key, "–")
             text = f"{value:.2f}" if isinstance(value, float) else str(value)
             cells.append(f"**{text}**" if key in trial.failures else text)
         lines.append(f"| {trial.name} | " + " | ".join(cells) + " |")
-    lines += [
+    return lines
+
+
+def conditions(mode, rounds):
+    release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    return (f"{release['PRETTY_NAME'].strip(chr(34))}, Linux {platform.release()}, {os.cpu_count()} processors, "
+            f"means: {mode}. Second starts: {rounds}, of which the slowest counts.")
+
+
+def page(trials, mode, rounds):
+    """The result on X11, as the beginning of the page."""
+    return "\n".join([
+        "# Applications",
         "",
-        "- Bold: not as it should be. A dash: it has no name on the session bus, or it did not come to that.",
-        "- \"Closed, or asks\" is a request from a taskbar (`wmctrl -c`) while the application was suspended, \"Ended by SIGTERM\" a",
-        "  signal; \"Second start served\" is until the running instance shows what the second one was started with.",
-        "- \"One key\" is the time that `appstatectl toggle --focused --minimize` takes; then the application stands, and its",
-        "  windows were seen to be minimized. It runs once one of them is in front again.",
-        "- \"Repainted\" is from the request to restore the window until its picture is what it was.",
+        "Unmodified applications run under one rule, `appstatectl rule '*' Suspension=automatic`, with",
+        "`BackgroundGraceSec=2`. `make test-apps` writes this page. Times are in seconds, in steps of 0.05 s. Each was",
+        "measured once, except for the second start.",
         "",
-    ]
-    return "\n".join(lines)
+        f"On X11 (Xvfb, xfwm4). {conditions(mode, rounds)}",
+        "",
+        *table(trials),
+        "",
+        "- Bold: a failure. A dash: the application has no name on the session bus, or the step was not reached.",
+        "- \"Second start served\" is the time until the running instance shows what the second one was started with.",
+        "- \"Closed, or asks\" follows a request from a taskbar (`wmctrl -c`, `swaymsg kill`) while the application is",
+        "  suspended. \"Ended by SIGTERM\" follows a signal.",
+        "- \"One key\" is the time that `appstatectl toggle --focused --minimize` takes. The application is suspended then, and",
+        "  its windows were seen to be minimized. It runs again when one of its windows gets the focus.",
+        "- \"Repainted\" is the time from the request to restore the window until it shows its old picture.",
+        "- `xterm with a job` is kept from being suspended by its job, so nothing else is measured.",
+        "",
+    ])
+
+
+def section(trials, mode, rounds):
+    """The result on Wayland, as a section of the page."""
+    return "\n".join([
+        WAYLAND,
+        "",
+        "The same on sway without a screen. Its windows float, and are minimized by moving them to the scratchpad.",
+        f"{conditions(mode, rounds)}",
+        "",
+        *table(trials),
+        "",
+    ])
+
+
+def write(path, trials, desk, rounds):
+    if desk.name == "sway":
+        return desktop.put(path, WAYLAND, section(trials, desk.mode, rounds))
+    path = pathlib.Path(path)
+    _, mark, rest = path.read_text().partition("\n## ") if path.exists() else ("", "", "")
+    path.write_text(page(trials, desk.mode, rounds) + mark + rest)
+
+
+def torrent(name):
+    """A torrent of one empty piece, in the encoding of BEP 3."""
+    text = f"d8:announce18:http://127.0.0.1:14:infod6:lengthi1e4:name{len(name)}:{name}12:piece lengthi16384e6:pieces20:"
+    return text.encode() + bytes(20) + b"ee"
+
+
+def make_files(desk, rounds):
+    files = desk.directory / "files"
+    for name in ["one"] + [f"two{turn}" for turn in range(rounds)]:
+        (files / f"{name}.txt").write_text(f"{name}\n")
+        (files / f"{name}.html").write_text(PAGE.format(name))
+        (files / f"{name}.eml").write_text(f"From: a@example.org\nTo: b@example.org\nSubject: {name}\n\n{name}\n")
+        (files / f"{name}.torrent").write_bytes(torrent(name))
+        (files / f"{name}.svg").write_text(
+            '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="200"><rect width="150" height="90"/></svg>')
+        (files / f"{name}.pdf").write_bytes(pathlib.Path(PDF).read_bytes())
+        subprocess.run(["convert", "-size", "200x200", "gradient:red-blue", f"{files}/{name}.png"], check=True)
+        (files / name).mkdir()
+    # qBittorrent asks for consent at its first start, which is not what is tried.
+    settings = desk.directory / "home/.config/qBittorrent/qBittorrent.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[LegalNotice]\nAccepted=true\n")
+    for path in (*files.iterdir(), *settings.parents[:2][::-1], settings):
+        os.chown(path, desktop.UID, desktop.UID)
+
+
+def round_on(desk, arguments):
+    """Tries applications on a desktop; gives their trials."""
+    trials = []
+    try:
+        desk.start()
+        make_files(desk, arguments.rounds)
+        for name in arguments.applications or APPLICATIONS:
+            if not shutil.which(APPLICATIONS[name]["argv"][0], path=desk.environment["PATH"]):
+                print(f"{desk.name:5} {name:17} skipped: not installed", flush=True)
+                continue
+            trial = Trial(desk, name, arguments.rounds)
+            try:
+                trial.run()
+            except Exception as error:
+                trial.tell("harness", repr(error), False)
+                trial.end()
+            trials.append(trial)
+            if arguments.table and not arguments.applications:
+                write(arguments.table, trials, desk, arguments.rounds)
+    finally:
+        desk.close()
+    return trials
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("freezer", "signals"), default="freezer")
     parser.add_argument("--display", type=int, default=77, help="the first that is tried")
+    parser.add_argument("--desktop", choices=("X11", "sway"), help="without it, both")
     parser.add_argument("--rounds", type=int, default=1, help="of a second start")
-    parser.add_argument("--table")
-    parser.add_argument("applications", nargs="*")
+    parser.add_argument("--table", help="the page that is written if all applications are tried")
+    parser.add_argument("applications", nargs="*", metavar="APPLICATION")
     arguments = parser.parse_args()
-    number = arguments.display
-    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
-        number += 1
-    desk = Desktop(arguments.mode, number)
-    bad, results = 0, []
-    try:
-        desk.start()
-        files = desk.directory / "files"
-        for name in ["one"] + [f"two{turn}" for turn in range(arguments.rounds)]:
-            (files / f"{name}.txt").write_text(f"{name}\n")
-            (files / f"{name}.html").write_text(PAGE.format(name))
-            (files / f"{name}.pdf").write_bytes(pathlib.Path(PDF).read_bytes())
-            subprocess.run(["convert", "-size", "200x200", "gradient:red-blue", f"{files}/{name}.png"], check=True)
-            (files / name).mkdir()
-        for path in files.iterdir():
-            os.chown(path, desktop.UID, desktop.UID)
-        for name in arguments.applications or APPLICATIONS:
-            if not shutil.which(APPLICATIONS[name]["argv"][0]):
-                print(f"{name:15} skipped: not installed", flush=True)
-                continue
-            trial = Trial(desk, name, arguments.rounds)
-            trial.main = 0
-            try:
-                trial.run()
-            except Exception as error:
-                trial.tell("harness", repr(error), False)
-                trial.end()
-            bad |= bool(trial.failures)
-            results.append(trial)
-            if arguments.table:
-                table = pathlib.Path(arguments.table)
-                # launches.py and unsaved.py write the rest.
-                rest = table.read_text().partition("\n## ") if table.exists() else ("", "", "")
-                table.write_text(page(results, arguments.mode, arguments.rounds) + "".join(
-                    rest[1:] if rest[1] else ()))
-    finally:
-        desk.close()
-    return bad
+    if unknown := set(arguments.applications) - set(APPLICATIONS):
+        parser.error(f"unknown applications: {', '.join(sorted(unknown))}; known are {', '.join(APPLICATIONS)}")
+    trials = []
+    for kind, program in ((Desktop, "xfwm4"), (SwayDesktop, "sway")):
+        if arguments.desktop not in (None, kind.name):
+            continue
+        if not shutil.which(program):
+            print(f"{kind.name:5} skipped: {program} is not installed", flush=True)
+            continue
+        trials += round_on(kind(arguments.mode, free_display(arguments.display)), arguments)
+    return int(not trials or any(trial.failures for trial in trials))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Desktop:
         home = str(self.directory / "home")
         self.environment = {
             "HOME": home, "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
-            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.directory / "runtime"),
+            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/games", "XDG_RUNTIME_DIR": str(self.directory / "runtime"),
             "DISPLAY": self.display, "XDG_CURRENT_DESKTOP": "XFCE",
             "DBUS_SYSTEM_BUS_ADDRESS": os.environ["DBUS_SYSTEM_BUS_ADDRESS"],
             "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.directory}/runtime/bus",
@@ -113,18 +113,23 @@ class Desktop:
             user=UID, group=UID, extra_groups=[]).stdout
 
     def start(self):
-        assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
-        (self.directory / "bus.conf").write_text(
-            pathlib.Path("/usr/share/dbus-1/session.conf").read_text())
-        self.xvfb = self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
-        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
+        self.start_screen()
         self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile",
                     f"--address=unix:path={self.directory}/runtime/bus"], "session-bus")
         assert wait_for(lambda: (self.directory / "runtime/bus").exists(), 20), "no session bus"
-        self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
-        assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), f"no window manager: {(self.directory / 'xfwm4.log').read_text()}"
+        self.start_window_manager()
         self.start_daemon()
         self.start_agent()
+
+    def start_screen(self):
+        assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
+        self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
+        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
+
+    def start_window_manager(self):
+        self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
+        assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), \
+            f"no window manager: {(self.directory / 'xfwm4.log').read_text()}"
 
     def start_daemon(self):
         self.daemon = self.spawn(
@@ -210,7 +215,9 @@ class Desktop:
                 return one
         return None
 
-    # ---- windows
+    # ---- windows, as a taskbar and a user handle them
+
+    name = "X11"
 
     def windows(self):
         """{id: (pid, title)} of what the window manager lists."""
@@ -221,11 +228,117 @@ class Desktop:
                 found[int(parts[0], 16)] = (int(parts[2]), parts[4] if len(parts) > 4 else "")
         return found
 
+    def focused(self):
+        found = re.search(r"0x[0-9a-f]+", self.run("xprop", "-root", "_NET_ACTIVE_WINDOW"))
+        return int(found.group(), 16) if found else 0
+
+    def is_hidden(self, window):
+        return "_NET_WM_STATE_HIDDEN" in self.run("xprop", "-id", window, "_NET_WM_STATE")
+
+    def minimize(self, window):
+        self.run("xdotool", "windowminimize", window)
+
+    def activate(self, window):
+        self.run("xdotool", "windowactivate", window)
+
+    def shut(self, window):
+        self.run("wmctrl", "-i", "-c", hex(window))
+
+    def type(self, *keys):
+        """Keys by their names, as "a", "Next" or "alt+f"."""
+        self.run("xdotool", "key", "--delay", "30", *keys)
+
     def picture(self, window):
         """The pixels of a window on the screen, as bytes; b'' where there is none."""
+        return self.pixels("import", "-silent", "-window", hex(window), "-depth", "8", "rgb:-")
+
+    def pixels(self, *command):
         return subprocess.run(
-            ["import", "-silent", "-window", hex(window), "-depth", "8", "rgb:-"], env=self.environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, timeout=20).stdout
+
+
+class OnSway:
+    """Where a desktop has sway, without a screen. Windows float: each keeps its size while others come and go."""
+
+    name = "sway"
+
+    def start_screen(self):
+        runtime = self.directory / "runtime"
+        configuration = self.directory / "sway.conf"
+        display = runtime / "display"
+        configuration.write_text(
+            "output * resolution 1280x900\n"
+            'for_window [app_id=".*"] floating enable\nfor_window [class=".*"] floating enable\n'
+            f"exec echo $DISPLAY > {display}\n")
+        del self.environment["DISPLAY"]
+        self.environment.update(SWAYSOCK=str(runtime / "sway"), XDG_CURRENT_DESKTOP="sway")
+        self.spawn(["sway", "--config", configuration], "sway", WLR_BACKENDS="headless", WLR_RENDERER="pixman",
+                   WLR_LIBINPUT_NO_DEVICES="1")
+        assert wait_for(lambda: display.exists() and display.read_text().strip(), 30, 0.2), \
+            (self.directory / "sway.log").read_text()
+        # Of its Xwayland.
+        self.environment["DISPLAY"] = display.read_text().strip()
+        self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
+
+    def start_window_manager(self):
+        pass
+
+    def tree(self):
+        def nodes(node):
+            yield node
+            for child in node.get("nodes", []) + node.get("floating_nodes", []):
+                yield from nodes(child)
+        try:
+            return [one for one in nodes(json.loads(self.run("swaymsg", "-t", "get_tree", "-r"))) if one.get("pid")]
+        except ValueError:
+            return []
+
+    def node(self, window):
+        return next((one for one in self.tree() if one["id"] == window), {})
+
+    def windows(self):
+        return {one["id"]: (one["pid"], one.get("name") or "") for one in self.tree()}
+
+    def focused(self):
+        return next((one["id"] for one in self.tree() if one.get("focused")), 0)
+
+    def is_hidden(self, window):
+        return not self.node(window).get("visible", False)
+
+    def minimize(self, window):
+        self.run("swaymsg", f"[con_id={window}] move scratchpad")
+
+    def activate(self, window):
+        self.run("swaymsg", f"[con_id={window}] focus")
+
+    def shut(self, window):
+        self.run("swaymsg", f"[con_id={window}] kill")
+
+    def type(self, *keys):
+        for key in keys:
+            *held, last = key.split("+")
+            self.run("wtype", "-d", "30", *(word for one in held for word in ("-M", one)), "-k", last)
+
+    def picture(self, window):
+        node = self.node(window)
+        if not node.get("visible"):
+            return b""
+        area = node["rect"]
+        image = self.pixels("grim", "-g", f"{area['x']},{area['y']} {area['width']}x{area['height']}", "-t", "ppm", "-")
+        # A header of three lines comes first.
+        return image.split(b"\n", 3)[3] if image.startswith(b"P6") else b""
+
+
+class SwayDesktop(OnSway, Desktop):
+    pass
+
+
+def free_display(number):
+    """The first display that no X server has, from a number on."""
+    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
+        number += 1
+    return number
 
 
 def put(path, heading, text):

@@ -9,7 +9,7 @@ scripts/test-apps --launches runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
 import desktop
-from desktop import BIN, UID, Desktop, wait_for, stat, descendants, put
+from desktop import BIN, UID, Desktop, OnSway, free_display, wait_for, stat, descendants, put
 
 ENTRIES = pathlib.Path("/usr/share/applications")
 MANAGER = "/usr/lib/systemd/systemd"
@@ -97,15 +97,10 @@ class Session(Desktop):
 
 
 class X11(Session):
-    name = "X11"
-
     def start(self):
-        assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
-        self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
-        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
+        self.start_screen()
         self.start_manager()
-        self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
-        assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), "no window manager"
+        self.start_window_manager()
         # Shows what every client of the desktop is told.
         self.spawn(["xev", "-root", "-event", "property"], "xev")
         self.start_daemon()
@@ -116,48 +111,14 @@ class X11(Session):
         """How many messages of startup notification there were."""
         return (self.directory / "xev.log").read_text(errors="replace").count("(_NET_STARTUP_INFO_BEGIN)")
 
-    def focused(self):
-        found = re.search(r"0x[0-9a-f]+", self.run("xprop", "-root", "_NET_ACTIVE_WINDOW"))
-        return int(found.group(), 16) if found else 0
 
-
-class Sway(Session):
-    name = "sway"
-
+class Sway(OnSway, Session):
     def start(self):
-        runtime = self.directory / "runtime"
-        configuration = self.directory / "sway.conf"
-        display = runtime / "display"
-        configuration.write_text(f"output * resolution 1280x900\nexec echo $DISPLAY > {display}\n")
-        del self.environment["DISPLAY"]
-        self.environment.update(SWAYSOCK=str(runtime / "sway"), XDG_CURRENT_DESKTOP="sway")
-        self.spawn(["sway", "--config", configuration], "sway", WLR_BACKENDS="headless", WLR_RENDERER="pixman",
-                   WLR_LIBINPUT_NO_DEVICES="1")
-        assert wait_for(lambda: display.exists() and display.read_text().strip(), 30, 0.2), \
-            (self.directory / "sway.log").read_text()
-        # Of its Xwayland.
-        self.environment["DISPLAY"] = display.read_text().strip()
-        self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
+        self.start_screen()
         self.start_manager()
         self.start_daemon()
         self.start_agent()
         self.wait_for_agent()
-
-    def tree(self):
-        def nodes(node):
-            yield node
-            for child in node.get("nodes", []) + node.get("floating_nodes", []):
-                yield from nodes(child)
-        try:
-            return [one for one in nodes(json.loads(self.run("swaymsg", "-t", "get_tree", "-r"))) if one.get("pid")]
-        except ValueError:
-            return []
-
-    def windows(self):
-        return {one["id"]: (one["pid"], one.get("name") or "") for one in self.tree()}
-
-    def focused(self):
-        return next((one["id"] for one in self.tree() if one.get("focused")), 0)
 
 
 class Trial:
@@ -300,9 +261,9 @@ def section(trials):
     """What was seen, as a section of a page of the documentation."""
     lines = [
         HEADING, "",
-        "Desktop entries of Debian, by `appstatectl launch ID [FILE]`, with the real daemon, session agent, service manager",
-        "and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times are in",
-        "seconds from the command's start, measured once.",
+        "`appstatectl launch ID [FILE]` starts Debian's desktop entries with the real daemon, session agent, service",
+        "manager and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times",
+        "are in seconds from the start of the command, measured once.",
         "",
         "| Entry | Kind | " + " | ".join(title for title, _ in COLUMNS) + " |",
         "| --- " * (len(COLUMNS) + 2) + "|",
@@ -319,19 +280,13 @@ def section(trials):
             lines.append(head + " | ".join(cell(key) for _, key in COLUMNS) + " |")
     notes = [
         "",
-        "- Bold: not as it should be. `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the lines that",
-        "  the kind names.",
-        "- Feedback on X11: the messages of startup notification that a client at the root window saw. On Wayland: the token of",
-        "  xdg_activation_v1 that the program found in its environment.",
+        "- Bold: a failure. `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the",
+        "  lines that the column Kind names.",
+        "- Feedback on X11: the startup notification messages that a client saw at the root window. On Wayland: the",
+        "  token of xdg_activation_v1 that the program found in its environment.",
         "",
     ]
     return "\n".join(lines + refused + notes)
-
-
-def free_display(number):
-    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
-        number += 1
-    return number
 
 
 def round_on(desk, names, trials):

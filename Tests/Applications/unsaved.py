@@ -10,8 +10,7 @@ below "Unsaved work" of a page. Exit status: 0, 1 the order is another, or not a
 scripts/test-apps --unsaved runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, re, shutil, subprocess, sys, time
-from desktop import UID, Desktop, put, wait_for
-from launches import free_display
+from desktop import UID, Desktop, free_display, put, wait_for
 
 LIMIT, FILE, PLAIN, OWN, STEP = 400, 500, 12, 40, 4  # MiB
 PYTHON = "/usr/bin/python3"
@@ -223,10 +222,11 @@ class Trial:
         """What was seen, as a section of a page of the documentation."""
         lines = [
             HEADING, "",
-            f"Ten suspended applications share {LIMIT} MiB with a process that takes more and more. Three of them have unsaved work.",
-            "One says so itself. In mousepad and featherpad somebody has typed, and the session agent reads the mark in the title.",
-            "These three are the longest suspended and no smaller than the others. Without their marks they are ended first:",
-            "`scripts/test-apps --unsaved --unmarked` shows it. `make test-unsaved` writes this section.",
+            f"Ten suspended applications share {LIMIT} MiB with a process that takes more and more memory. Three of",
+            "them have unsaved work. One reports it itself. In mousepad and featherpad, text was typed, and the",
+            "session agent reads the mark in the title. These three have been suspended longest and are no smaller",
+            "than the others. Without their marks they are ended first, as `scripts/test-apps --unsaved --unmarked`",
+            "shows. `make test-unsaved` writes this section.",
             "", "| Ended | Application | Unsaved work | Its memory, in MiB |", "| --- | --- | --- | --- |",
         ]
         began = self.order[0]["time"]

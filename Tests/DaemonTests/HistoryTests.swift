@@ -155,8 +155,14 @@ struct HistoryTests {
         let app = try App(daemon.bus)
         _ = try app.register(Self.id, "delegate=b:false,launch-mode=s:background,suspension=s:manual")
         try daemon.end(SIGTERM)
+        let record = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
+        func saysState() throws -> Bool {
+            try String(contentsOfFile: record, encoding: .utf8).contains("background")
+        }
+        #expect(try saysState())
         try daemon.start()
-        _ = try daemon.client().list()
+        // It is written in the background.
+        #expect(try eventually { try !saysState() })
         try daemon.end(SIGKILL)
         try reboot(daemon, app)
         #expect(try history(daemon.client()) == ["rebooted  -1"])

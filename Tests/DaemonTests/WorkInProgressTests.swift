@@ -104,6 +104,40 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
+    @Test(
+        "an application that computes is suspended; one that computes since it was needed is not, until it rests"
+    )
+    func answering() throws {
+        let busy = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import signal
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                print("on", flush=True)
+                while True:
+                    while not signal.sigpending(): pass
+                    signal.sigwait({signal.SIGUSR1})
+                    signal.sigwait({signal.SIGUSR1})
+                """,
+            ])
+        try busy.waitForLine(containing: "on")
+        let path = try register(busy)
+        try client.wait(for: path, toBe: "suspended")
+        try client.reporter("ReportDemand") { message in
+            try message.append(UInt32(busy.pid))
+            try message.append("start")
+            try message.append(UInt32(0))
+        }
+        try client.wait("the objection") {
+            try client.explain(path)["last-objection"] == .string("demand: it was needed, and still computes")
+        }
+        #expect(try client.state(path) == "background")
+        busy.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
     @Test("who inhibits sleep, shutdown or idleness; not who only delays it, or minds the lid")
     func inhibitor() throws {
         let logind = try LoginStandIn(daemon, client)

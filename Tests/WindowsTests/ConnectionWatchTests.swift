@@ -1,4 +1,5 @@
 import AppStateBus
+import AppStateContract
 import Foundation
 import Glibc
 import Linux
@@ -131,8 +132,8 @@ private final class Scene {
         self.loop = loop
         watcher =
             try other?.watcher
-            ?? ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) { [told] in
-                told.pids.append($0)
+            ?? ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) { [told] pid, reason in
+                if reason == .connection { told.pids.append(pid) }
             }
         app = try ListeningApp(sockets, accepting: accepting)
     }

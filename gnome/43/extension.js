@@ -1,4 +1,4 @@
-// GNOME 43 and 44: the form before ECMAScript modules. windows.js follows.
+// For GNOME 43 and 44: the form before ECMAScript modules. windows.js follows.
 
 /* exported init */
 
@@ -10,7 +10,8 @@ class Extension {
         this._report = new WindowReport();
     }
 
-    // In unlock-dialog too: what has a window has it while the screen is locked, and the daemon knows of the lock.
+    // The extension stays enabled in unlock-dialog: applications keep their windows while the screen is locked, and the
+    // daemon knows about the lock.
     disable() {
         this._report.destroy();
         this._report = null;

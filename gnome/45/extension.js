@@ -1,4 +1,4 @@
-// GNOME 45 and newer: an ECMAScript module. windows.js follows.
+// For GNOME 45 and newer: an ECMAScript module. windows.js follows.
 
 import Gio from 'gi://Gio';
 import GLib from 'gi://GLib';
@@ -12,7 +12,8 @@ export default class AppStateExtension extends Extension {
         this._report = new WindowReport();
     }
 
-    // In unlock-dialog too: what has a window has it while the screen is locked, and the daemon knows of the lock.
+    // The extension stays enabled in unlock-dialog: applications keep their windows while the screen is locked, and the
+    // daemon knows about the lock.
     disable() {
         this._report.destroy();
         this._report = null;

@@ -1,7 +1,7 @@
 /// A value of saved state: the part of CBOR (RFC 8949) that Swift's Codable needs.
 ///
-/// CBOR because it says by itself what is in it: a newer version of an application finds the keys that it knows, and
-/// any tool for CBOR shows a person what was saved.
+/// The format is CBOR because it is self-describing: a newer version of an application finds the keys that it knows,
+/// and any CBOR tool can show a person what was saved.
 enum CodedValue: Equatable {
     case null
     case bool(Bool)
@@ -16,15 +16,15 @@ enum CodedValue: Equatable {
     case map([String: CodedValue])
 }
 
-/// Why bytes are no value.
+/// Why bytes do not form a value.
 struct CodedValueFailure: Error, Equatable {
-    /// Where, counted in bytes.
+    /// The offset in bytes.
     let offset: Int
     let what: String
 }
 
 extension CodedValue {
-    /// More levels of arrays and maps than this are refused: what is read must not exhaust the stack.
+    /// Values with more levels of arrays and maps than this are refused: reading must not exhaust the stack.
     static let greatestDepth = 256
 
     private enum Major: UInt8 {
@@ -39,7 +39,7 @@ extension CodedValue {
 
     // MARK: Writing
 
-    /// The bytes, maps in the order of their keys.
+    /// The encoded bytes, with maps in the order of their keys.
     var encoded: [UInt8] {
         var bytes: [UInt8] = []
         append(to: &bytes)
@@ -104,7 +104,7 @@ extension CodedValue {
 
     // MARK: Reading
 
-    /// Reads one value, which must be all there is.
+    /// Reads one value, which must use up all the bytes.
     static func decode(_ bytes: [UInt8]) throws(CodedValueFailure) -> CodedValue {
         var reader = Reader(bytes: bytes)
         let value = try reader.value(depth: 0)
@@ -175,7 +175,8 @@ extension CodedValue {
             }
         }
 
-        /// How many values follow: never more than there are bytes for, so that a length alone takes no memory.
+        /// How many values follow. There are never more than the remaining bytes can hold, so a length alone allocates
+        /// no memory.
         private func count(_ argument: UInt64, each size: Int) throws(CodedValueFailure) -> Int {
             guard argument <= UInt64((bytes.count - offset) / size) else { throw failure("an end too early") }
             return Int(argument)

@@ -1,4 +1,4 @@
-/// Reads what is Codable from `CodedValue`.
+/// Decodes Codable types from `CodedValue`.
 struct StateDecoder: Decoder {
     let codingPath: [any CodingKey]
     let userInfo: [CodingUserInfoKey: Any] = [:]
@@ -139,7 +139,7 @@ private struct UnkeyedContent: UnkeyedDecodingContainer {
     private let elements: Elements
     private(set) var currentIndex = 0
 
-    /// Bytes stay as they are: a value for each would take twenty times as much.
+    /// Bytes stay bytes: a value for each would take twenty times as much memory.
     enum Elements {
         case values([CodedValue])
         case bytes([UInt8])
@@ -167,7 +167,7 @@ private struct UnkeyedContent: UnkeyedDecodingContainer {
     var count: Int? { elements.count }
     var isAtEnd: Bool { currentIndex == elements.count }
 
-    /// The next element is taken only where it could be read.
+    /// Consumes the next element only if it can be read.
     private mutating func next<Value>(_ read: (StateDecoder) throws -> Value) throws -> Value {
         guard !isAtEnd else {
             throw DecodingError.valueNotFound(

@@ -1,4 +1,4 @@
-/// Writes what is Codable as `CodedValue`, without Foundation.
+/// Encodes Codable types as `CodedValue`, without Foundation.
 struct StateEncoder: Encoder {
     let codingPath: [any CodingKey]
     let userInfo: [CodingUserInfoKey: Any] = [:]
@@ -9,7 +9,7 @@ struct StateEncoder: Encoder {
         self.codingPath = codingPath
     }
 
-    /// The bytes of a value.
+    /// Encodes a value into bytes.
     static func encode(_ value: some Encodable) throws -> [UInt8] {
         let box = CodedBox()
         try box.encode(value, [])
@@ -29,12 +29,12 @@ struct StateEncoder: Encoder {
     func singleValueContainer() -> any SingleValueEncodingContainer { SingleState(box, codingPath) }
 }
 
-/// A value in the making. Containers keep it, and fill it in whatever order they are filled.
+/// A value under construction. Containers refer to it and may fill it in any order.
 final class CodedBox {
     private enum Content {
         case value(CodedValue)
         case array([CodedBox])
-        /// An array of bytes and nothing else so far: a box for each would take a hundred times as much.
+        /// An array that contains only bytes so far: a box for each would take a hundred times as much memory.
         case bytes([UInt8])
         case map([String: CodedBox])
     }
@@ -42,12 +42,12 @@ final class CodedBox {
     private var content = Content.value(.map([:]))
     private let depth: Int
 
-    /// - Parameter depth: how many arrays and maps it is in.
+    /// - Parameter depth: how many arrays and maps contain it.
     init(depth: Int = 0) { self.depth = depth }
 
-    /// What the boxes hold.
+    /// The value of this box and of all boxes in it.
     ///
-    /// - Throws: where it has more levels than can be read again.
+    /// - Throws: if it has more levels than can be read again.
     var value: CodedValue {
         get throws {
             try checkDepth(self, [])
@@ -71,7 +71,7 @@ final class CodedBox {
 
     func set(_ value: CodedValue) { content = .value(value) }
 
-    /// One that is a map already stays so: a class and its superclass may share it.
+    /// A box that is already a map stays a map: a class and its superclass may share it.
     func becomeMap() -> CodedBox {
         if case .map = content { return self }
         content = .map([:])
@@ -86,12 +86,12 @@ final class CodedBox {
         return self
     }
 
-    /// One more element of an array, which is kept as bytes for as long as there is nothing else in it.
+    /// Adds an element to an array. The array is kept as bytes for as long as it contains nothing else.
     func addByte(_ byte: UInt8) {
         switch content {
         case .array(let boxes) where boxes.isEmpty: content = .bytes([byte])
         case .bytes(var bytes):
-            // Else the bytes are copied with each one.
+            // Without this, each append copies the bytes.
             content = .array([])
             bytes.append(byte)
             content = .bytes(bytes)
@@ -109,7 +109,7 @@ final class CodedBox {
                 })
         }
         guard case .array(var boxes) = content else { return CodedBox(depth: depth + 1) }
-        // Else the array is copied with each element.
+        // Without this, each append copies the array.
         content = .array([])
         let box = CodedBox(depth: depth + 1)
         boxes.append(box)
@@ -135,11 +135,12 @@ final class CodedBox {
     }
 
     func encode(_ value: some Encodable, _ codingPath: [any CodingKey]) throws {
-        // As many bytes as there are, instead of a number each. Any empty array can be cast: the type must be this one.
+        // Bytes are encoded as a byte string, not as a number each. Any empty array can be cast, so the type must match
+        // exactly.
         if type(of: value) == [UInt8].self, let bytes = value as? [UInt8] {
             set(.bytes(bytes))
         } else {
-            // One that refers to itself must not exhaust the stack.
+            // A value that refers to itself must not exhaust the stack.
             try checkDepth(value, codingPath)
             try value.encode(to: StateEncoder.encoder(for: self, codingPath))
         }

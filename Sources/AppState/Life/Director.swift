@@ -1,26 +1,26 @@
-/// Has one step end before the next begins, as the callbacks of a delegate come: what is told while an `async` callback
-/// takes its time waits for it.
+/// Runs the steps of a delegate's callbacks in order: each step ends before the next begins. While an `async` callback
+/// takes its time, the steps that arrive wait for it.
 ///
-/// What waits is bounded, as it is for an application that is suspended: of many edges the shortest way is told, of
-/// events of one kind the last, and of deliveries the last 64.
+/// The queue is bounded in the same way as for a suspended application: many edges are replaced by the shortest path,
+/// of events of one kind the last is kept, and of deliveries the last 64.
 @MainActor
 final class Director {
-    /// A part of a change of the state.
+    /// A part of a state change.
     enum Edge {
-        /// It is about to be.
+        /// Before the change.
         case begin
-        /// It is.
+        /// The change itself.
         case change(ApplicationState)
-        /// It has been. What waits for an acknowledgement of it, or 0.
+        /// After the change, with the serial to acknowledge, or 0.
         case end(UInt64)
     }
 
-    /// What a step tells, as far as that matters to one that waits.
+    /// What a step announces, as far as it matters while the step waits.
     enum Kind {
         case edge(Edge)
-        /// Of those with the same name, the last counts.
+        /// Of events with the same name, only the last is kept.
         case event(String)
-        /// What somebody has sent.
+        /// Something that was sent to the application.
         case delivery
         case other
     }
@@ -33,20 +33,20 @@ final class Director {
     private typealias Entry = (kind: Kind, step: Step)
 
     private static let mostDeliveries = 64
-    /// More edges than this that wait are told by the shortest way.
+    /// If more edges than this wait, they are replaced by the shortest path.
     static let mostEdges = 12
 
-    /// What waits; those before `head` have been taken.
+    /// The steps that wait. Those before `head` have been taken.
     private var steps: [Entry?] = []
     private var head = 0
     private var isBusy = false
 
-    /// How many wait.
+    /// How many steps wait.
     var count: Int { steps.count - head }
-    /// Nothing waits.
+    /// Whether no step waits.
     var isIdle: Bool { count == 0 }
 
-    /// Takes one step, at once where nothing is before it.
+    /// Takes one step, at once if no other step is before it.
     func perform(_ kind: Kind = .other, _ step: @escaping @MainActor () -> Void) { add(kind, .now(step)) }
 
     /// Takes one step that may wait for something.
@@ -54,7 +54,7 @@ final class Director {
         add(kind, .later(step))
     }
 
-    /// Steps that come before all that wait: called by a step, for what it consists of.
+    /// Inserts steps before all that wait. A step calls this for the steps that it consists of.
     func insert(_ body: (Director) -> Void) {
         let rest = steps[head...]
         (steps, head) = ([], 0)
@@ -65,9 +65,9 @@ final class Director {
         isBusy = wasBusy
     }
 
-    /// Where many edges wait, has them told by the shortest way. To be called between two changes of the state.
+    /// If many edges wait, replaces them by the shortest path. To be called between two state changes.
     ///
-    /// - Parameter walk: what tells them: takes the delegate to a state, with what waits for an acknowledgement.
+    /// - Parameter walk: takes the delegate to a state; it gets the state and the serial to acknowledge.
     func shortenEdges(_ walk: @escaping @MainActor (ApplicationState, UInt64) -> Void) {
         let edges = steps.indices[head...].filter { if case .edge = steps[$0]?.kind { true } else { false } }
         guard edges.count > Self.mostEdges else { return }
@@ -87,7 +87,7 @@ final class Director {
         perform(.edge(.change(target))) { walk(target, serial) }
     }
 
-    /// How many of the edges belong to the first change, which may have been told in part.
+    /// How many of the edges belong to the first change, part of which may have been announced already.
     private func firstChange(of edges: [Int]) -> Int {
         var hasChanged = false
         for (count, index) in edges.enumerated() {
@@ -132,13 +132,13 @@ final class Director {
         }
     }
 
-    /// The step whose turn it is.
+    /// The next step to run.
     private func next() -> Step? {
         guard head < steps.count else { return nil }
         let step = steps[head]?.step
         steps[head] = nil
         head += 1
-        // Else each one that is taken would move all that wait.
+        // Otherwise each step that is taken would move all those that wait.
         if head == steps.count || head > 64, head * 2 > steps.count {
             steps.removeFirst(head)
             head = 0

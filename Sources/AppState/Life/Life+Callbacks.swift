@@ -1,7 +1,7 @@
 internal import AppStateBus
 internal import AppStateContract
 
-// What the delegate and the observers are told, as steps of the director.
+// Notifies the delegate and the observers, in steps of the director.
 extension Life {
     func launchDelegate(_ options: LaunchOptions) async {
         application.launchOptions = options
@@ -34,9 +34,9 @@ extension Life {
         await saveInBackground(serial)
     }
 
-    /// Tells the delegate once of each end: appstated may spare the application, and end it later.
+    /// Notifies the delegate once of each end: appstated may spare the application and end it later.
     ///
-    /// - Parameter serial: 0: nobody waits for an acknowledgement.
+    /// - Parameter serial: 0: no acknowledgement is awaited.
     func willTerminate(_ serial: UInt64) async {
         let isAnother = serial != 0 && serial != toldEnd && !isTerminating
         if toldEnd == nil || isAnother {
@@ -56,8 +56,8 @@ extension Life {
         acknowledge(serial)
     }
 
-    /// Lets the tasks begin that a callback has made: a background task of theirs has to be known before the
-    /// acknowledgement is.
+    /// Lets the tasks start that a callback has created: appstated must know of their background tasks before it gets
+    /// the acknowledgement.
     static func letBegin() async { await Task.yield() }
 
     func protectedDataDidBecomeAvailable() {
@@ -92,9 +92,9 @@ extension Life {
 
     // MARK: Walking
 
-    /// Takes the delegate over the edges from where it is to where it is to be, as appstated announces them.
+    /// Takes the delegate along the edges from its present state to the target, as appstated announces them.
     ///
-    /// - Parameter serial: what `didEnterBackground` acknowledges, if it comes to that.
+    /// - Parameter serial: what `didEnterBackground` acknowledges, if the path leads there.
     func walk(to target: ApplicationState, serial: UInt64 = 0) {
         director.perform {
             self.director.insert { director in
@@ -142,7 +142,7 @@ extension Life {
         }
     }
 
-    /// One whose number is not known yet ends when it is.
+    /// A task whose number is not known yet ends when the number arrives.
     func endTask(_ task: RunningTask) {
         guard let number = task.number else { return }
         task.number = nil

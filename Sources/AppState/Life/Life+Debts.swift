@@ -1,8 +1,8 @@
 internal import AppStateBus
 internal import AppStateContract
 
-/// What appstated has to hear, and has not: it was away. One that has the application from a daemon before it waits for
-/// it still.
+/// Messages that appstated should have received but did not, because it was not available. A daemon that has taken the
+/// application over from an earlier daemon still waits for them.
 struct Debts {
     var launchIsOver = false
     var acknowledgements: [UInt64] = []
@@ -15,7 +15,7 @@ extension Life {
         tellForSure(.finishLaunching) { $0.launchIsOver = true }
     }
 
-    /// What this serial came with is done. 0: nobody waits for it.
+    /// The work for this serial is done. 0: no acknowledgement is awaited.
     func acknowledge(_ serial: UInt64) {
         guard serial != 0 else { return }
         tellForSure(.acknowledge) { message throws(BusFailure) in
@@ -25,7 +25,7 @@ extension Life {
         }
     }
 
-    /// A background task of this number is over. It may have ended meanwhile: its time was up.
+    /// The background task with this number is over. It may have ended before this because its time was up.
     func endTask(numbered number: UInt64) {
         tellForSure(.endBackgroundTask, saysRefusals: false) { message throws(BusFailure) in
             try message.append(number)
@@ -34,7 +34,7 @@ extension Life {
         }
     }
 
-    /// Tells what was owed to the daemon that has the application now.
+    /// Sends the messages that are owed to the daemon that has the application now.
     func settleDebts() {
         let due = debts
         debts = Debts()
@@ -43,7 +43,7 @@ extension Life {
         for number in due.endedTasks { endTask(numbered: number) }
     }
 
-    /// Whoever registers it anew waits for nothing.
+    /// A daemon that has just registered the application waits for nothing.
     func forgetDebts() {
         debts = Debts()
         if unsavedSerial != nil { unsavedSerial = 0 }
@@ -69,13 +69,13 @@ extension Life {
 }
 
 extension ApplicationError {
-    /// Whether it says nothing of what was asked: appstated was not there, or had too much to do.
+    /// Whether the error says nothing about the request itself: appstated was not available, or had too much to do.
     fileprivate var isOfTheMoment: Bool {
         guard let name, name != ErrorName.limitsExceeded.rawValue else { return true }
         return name.hasPrefix("org.freedesktop.DBus.Error.") && !Self.answers.contains(name)
     }
 
-    /// Of the bus's own errors, those that appstated answers with.
+    /// Those of the standard D-Bus errors that appstated itself answers with.
     private static let answers = Set(
         [ErrorName.invalidArgs, .accessDenied, .notSupported, .failed].map(\.rawValue) + [
             "org.freedesktop.DBus.Error.UnknownObject", "org.freedesktop.DBus.Error.UnknownMethod",

@@ -1,11 +1,11 @@
 internal import AppStateBus
 internal import AppStateContract
 
-// What the daemon's signals become: steps of the director.
+// Turns the daemon's signals into steps of the director.
 extension Life {
     private typealias Step = @MainActor () -> Void
 
-    /// So many signals are kept while it is not known which object is ours: as many as appstated keeps itself.
+    /// The most signals that are kept until it is known which object is ours: as many as appstated keeps itself.
     private static let mostKept = 64
 
     func hear(_ message: borrowing Message) {
@@ -24,7 +24,8 @@ extension Life {
         }
     }
 
-    /// Keeps what was told too early to be told on. Edges are asked for, but somebody waits for an acknowledgement.
+    /// Keeps signals that arrive too early to be passed on. Edges are not kept, because the state is read later, but
+    /// appstated may wait for an acknowledgement.
     private func keep(
         _ member: ApplicationSignal, _ message: borrowing Message, _ origin: String
     ) throws(BusFailure) {
@@ -42,7 +43,7 @@ extension Life {
         kept.append((origin, step))
     }
 
-    /// Does what was kept, now that it is known which object is ours.
+    /// Runs what was kept, now that it is known which object is ours.
     func replay() {
         guard let path else { return }
         let steps = kept
@@ -50,7 +51,8 @@ extension Life {
         for (origin, step) in steps where origin == path { step() }
     }
 
-    /// Whether it tells of an edge: where those lead is asked for, and told then.
+    /// Whether the signal announces an edge. Such a signal is skipped: the state is read, and the delegate is notified
+    /// then.
     private func isPassedOver(
         _ member: ApplicationSignal, _ message: borrowing Message
     ) throws(BusFailure) -> Bool {
@@ -63,7 +65,7 @@ extension Life {
         }
     }
 
-    /// What comes of a signal, read but not done yet.
+    /// The step for a signal. The signal has been read, but the step has not run yet.
     private func step(
         for member: ApplicationSignal, _ message: borrowing Message
     ) throws(BusFailure) -> Step? {
@@ -90,14 +92,14 @@ extension Life {
             let serial = try message.readUInt64()
             return { self.director.performLater { await self.willTerminate(serial) } }
         case .backgroundTaskWillExpire:
-            // Not after a callback that may wait for this very task.
+            // This step must not wait for a callback that may itself wait for this very task.
             let number = try message.readUInt64()
             return { self.expire(number) }
         default: return try stepOfEvent(member, message)
         }
     }
 
-    /// Of many edges that wait, the shortest way is told.
+    /// If many edges wait, they are replaced by the shortest path.
     private func begin(_ step: @escaping Step) {
         director.shortenEdges { state, serial in
             self.director.insert { _ in self.step(from: self.application.state, to: state, serial) }
@@ -111,7 +113,7 @@ extension Life {
             launch(options)
             return replay()
         }
-        // We launched before appstated was there: what an earlier run has saved comes now.
+        // We launched before appstated was available: what an earlier run saved comes now.
         if options.isRestorable { restoreLater() } else { isRestored = true }
     }
 

@@ -3,40 +3,41 @@ internal import AppStateContract
 
 // Saved state.
 extension Life {
-    /// What `SaveState` and `LoadState` take.
+    /// The most bytes that `SaveState` and `LoadState` take.
     private static let mostInline = 1 << 20
-    /// So often is a save tried that is refused for the moment, first after this, then after twice as long.
+    /// How often a save is tried if it is refused for the moment. The first pause is `firstPause`; each further pause
+    /// is twice as long.
     private static let attempts = 5
     private static let firstPause = Duration.milliseconds(200)
 
     // MARK: Saving
 
-    /// Saves, and says so to who waits for it. What could not be saved is not acknowledged: it is tried again.
+    /// Saves the state, then acknowledges. If the save fails, nothing is acknowledged, and the save is tried again.
     func saveInBackground(_ serial: UInt64) async {
         let isSaved = await saveState()
         await Self.letBegin()
         guard isSaved else {
             unsavedSerial = serial
-            // A daemon that is gone is joined when it is back.
+            // If the daemon is gone, the save is repeated once we have joined it again.
             if path != nil { retryLater() }
             return
         }
         acknowledge(serial)
     }
 
-    /// The application is in the background, as it was before: what was not saved then is, and who waits is answered.
+    /// The application remains in the background. Saves what could not be saved before, then acknowledges.
     func stay(_ serial: UInt64) async {
         guard application.state == .background else { return }
         guard let unsavedSerial else { return acknowledge(serial) }
-        // A daemon that was started meanwhile waits for the same.
+        // A daemon that was started meanwhile waits for the same acknowledgement.
         await saveInBackground(serial == 0 ? unsavedSerial : serial)
     }
 
-    /// - Returns: whether nothing is left to be saved.
+    /// - Returns: whether nothing is left to save.
     func saveState() async -> Bool {
         do {
             guard let bytes = try delegate.encodedState(of: application) else { return true }
-            // What an earlier run has saved would be lost.
+            // Saving now would overwrite what an earlier run saved.
             guard isRestored else { return false }
             try await save(bytes)
             unsavedSerial = nil
@@ -56,7 +57,7 @@ extension Life {
             guard let path else { throw ApplicationError.alone }
             let answer = try await save(bytes, path)
             guard case .failure(let error) = answer else { return }
-            // Nobody waits behind it: a user who comes back is not kept waiting.
+            // Retries only if no step waits: a user who comes back must not be kept waiting.
             guard error.isTransient, self.path == path, attempt < Self.attempts, director.isIdle else {
                 throw error
             }
@@ -81,12 +82,12 @@ extension Life {
 
     // MARK: Restoring
 
-    /// Restores what an earlier run has saved, behind all that waits.
+    /// Restores what an earlier run saved, after all steps that wait.
     func restoreLater() {
         director.performLater { await self.restoreState() }
     }
 
-    /// Restores what an earlier run has saved, unless that is done, or cannot be asked for.
+    /// Restores what an earlier run saved, unless that is done or the daemon cannot be asked.
     func restoreState() async {
         guard !isRestored, let path else { return }
         do {
@@ -116,7 +117,7 @@ extension Life {
 }
 
 extension ApplicationError {
-    /// Whether the same may succeed a moment later.
+    /// Whether the same request may succeed a moment later.
     fileprivate var isTransient: Bool {
         switch name {
         case nil, ErrorName.limitsExceeded.rawValue, ErrorName.failed.rawValue: true
@@ -124,7 +125,7 @@ extension ApplicationError {
         }
     }
 
-    /// Whether appstated keeps no state, or none of this application, whose sandbox is not known by its id.
+    /// Whether appstated keeps no state, or none for this application because its sandbox is not known by its id.
     fileprivate var isWithoutStore: Bool {
         [ErrorName.notSupported, .accessDenied].contains { $0.rawValue == name }
     }

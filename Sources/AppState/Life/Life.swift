@@ -3,11 +3,11 @@ internal import AppStateContract
 internal import CAppState
 internal import Glibc
 
-/// The application's life: registered with appstated, told by it, and told on to the delegate.
+/// The application's life: registers with appstated, receives its signals and passes them on to the delegate.
 ///
 ///     launch ─▶ Register ─┬─▶ an object ──▶ signals ─▶ Director ─▶ delegate
 ///                         ├─▶ AlreadyRegistered ─▶ BecomeDelegate ─▶ catch up with State
-///                         └─▶ nobody there ─▶ alone: active until appstated comes, then catch up
+///                         └─▶ not available ─▶ alone: active until appstated comes, then catch up
 @MainActor
 final class Life {
     let application: Application
@@ -16,32 +16,32 @@ final class Life {
     private let options: ApplicationOptions
     let connection: Connection
     private let line: Line
-    /// Our object; nil: appstated does not know of us now.
+    /// Our object; nil: appstated does not know us now.
     private(set) var path: String?
-    /// The delegate's launch callbacks have been begun.
+    /// Whether the delegate's launch callbacks have started.
     private(set) var hasLaunched = false
-    /// From `Register` until the object is ours, or that has failed.
+    /// True from `Register` until we have the object, or until that has failed.
     private var isRegistering = false
-    /// Nobody tells us where we are.
+    /// No appstated reports our state.
     private var isAlone = false
     private var isPatient = false
-    /// The daemon knows this process by another number than we do: a sandbox has numbers of its own.
+    /// The daemon knows this process by another pid than we do: a sandbox has its own pids.
     private var hasForeignNumber = false
-    /// Edges are not told on before it is known where we are.
+    /// Edges are not passed on until our state is known.
     private(set) var isCatchingUp = false
-    /// The serial of the last `DidEnterBackground` that was not told on.
+    /// The serial of the last `DidEnterBackground` that was not passed on.
     var missedSerial: UInt64 = 0
-    /// Whether it is known what an earlier run has saved: restored, not there, or not to be read. Saving before would
-    /// replace it by what knows nothing of it.
+    /// Whether it is settled what an earlier run saved: it was restored, does not exist, or cannot be read. A save
+    /// before that would replace it with a state that knows nothing of it.
     var isRestored = false
-    /// What `DidEnterBackground` waits for, where the save has failed.
+    /// The serial of the `DidEnterBackground` for which the save has failed.
     var unsavedSerial: UInt64?
     var debts = Debts()
-    /// The serial of the last `WillTerminate` that was told on, 0 for an end of our own; nil: none.
+    /// The serial of the last `WillTerminate` that was passed on, 0 for an end of our own; nil: none.
     var toldEnd: UInt64?
-    /// What was heard while it was not known which object is ours, or before the launch.
+    /// What was received before it was known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
-    /// appstated has been told of something that has to be taken back.
+    /// Whether appstated has received something that may have to be withdrawn.
     private var hasToldActivity = false
     private var hasToldChanges = false
     private var isBusLost = false
@@ -49,16 +49,16 @@ final class Life {
     private var solitude: Timer?
     private var again: Timer?
     private var end: Timer?
-    /// How often what `retryLater` repeats has failed, one time after the other.
+    /// How many times in a row the attempts of `retryLater` have failed.
     private var failures: UInt64 = 0
 
-    /// Without an answer for so long, the application goes on alone. Microseconds. A restart of the daemon is over
-    /// before.
+    /// Without an answer for this long, the application goes on alone. Microseconds. A restart of the daemon takes
+    /// less.
     private static let patience: UInt64 = 3_000_000
-    /// What has failed is tried again after this, then after twice as long, up to a minute. Microseconds.
+    /// What has failed is tried again after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
     private static let lastRetry: UInt64 = 60_000_000
-    /// So long may the application's end take that it has asked for itself. Microseconds.
+    /// The longest time that an end may take that the application itself requested. Microseconds.
     private static let longestEnd: UInt64 = 5_000_000
 
     init(
@@ -95,9 +95,9 @@ final class Life {
     private func take(_ news: Line.News) {
         switch news {
         case .daemonIsThere:
-            // One may take the name over from another, without a time between them.
+            // Another daemon may take over the name without a gap.
             lose()
-            // Our own call may have started it: then the answer is under way.
+            // Our own call may have started the daemon: then the answer is on its way.
             if !isRegistering { register() }
         case .daemonIsGone:
             lose()
@@ -106,7 +106,7 @@ final class Life {
             isRegistering = false
             isBusLost = true
             failures = 0
-            // The daemon ends what belongs to a connection with it.
+            // The daemon ends the tasks of a connection together with the connection.
             for task in application.tasks.values { task.number = nil }
             retryLater()
         }
@@ -119,7 +119,7 @@ final class Life {
         bePatient()
     }
 
-    /// An answer is waited for from now on, however often it is asked for.
+    /// An answer is awaited from now on. Repeating the request does not restart the time.
     private func bePatient() {
         guard !isAlone, !isPatient else { return }
         isPatient = true
@@ -131,7 +131,7 @@ final class Life {
         solitude?.disarm()
     }
 
-    /// Has all that is left undone tried again, after a pause that grows.
+    /// Schedules another attempt at everything that is left undone, after a pause that grows.
     func retryLater() {
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
@@ -169,7 +169,7 @@ final class Life {
         let descriptor = hasForeignNumber ? cappstate_own_descriptor() : -1
         defer { if descriptor >= 0 { close(descriptor) } }
         let method = descriptor < 0 ? ManagerMethod.register : .registerProcess
-        // Longer than we wait for it: one that answers late is joined then.
+        // The timeout is longer than our patience: a daemon that answers late is joined then.
         call(BusNames.root, method, timeout: 25_000_000) { message throws(BusFailure) in
             try message.append(id)
             if descriptor < 0 {
@@ -197,38 +197,39 @@ final class Life {
         switch error.name {
         case ErrorName.alreadyRegistered.rawValue: join()
         case ErrorName.invalidArgs.rawValue where !hasForeignNumber:
-            // The caller is a proxy, or no number of a process that the daemon sees: a descriptor names it.
+            // The caller is a proxy, or the daemon sees no process with our pid: a descriptor names the process
+            // instead.
             hasForeignNumber = true
             register()
         default: stayUnknown(error)
         }
     }
 
-    /// appstated does not know of us, and has said why or not answered.
+    /// appstated does not know us: it has said why, or has not answered.
     private func stayUnknown(_ error: ApplicationError) {
         isRegistering = false
-        // One that starts again has not answered: it is waited for, as long as for any answer. What an earlier run has
-        // saved is restored by its launch.
+        // A daemon that is starting again has not answered. It is awaited for as long as any answer. The launch that it
+        // announces restores what an earlier run saved.
         if let name = error.name, name != ErrorName.limitsExceeded.rawValue { goAlone("\(error)") }
-        // Whoever takes the name is heard of.
+        // If the name has no owner, the bus notifies us when one appears.
         if error.name != Self.nobodyThere, !isBusLost { retryLater() }
     }
 
     private static let nobodyThere = "org.freedesktop.DBus.Error.ServiceUnknown"
 
-    /// Registered anew: a launch, as appstated sees it.
+    /// Registered anew, which appstated takes for a launch.
     private func begin(at path: String) {
         for task in application.tasks.values { task.number = nil }
         forgetDebts()
         isKnown(at: path)
         guard hasLaunched else { return }
-        // Its launch is no launch of ours: we only want to know where we are after it.
+        // That launch is not ours: we only need to know our state after it.
         finishLaunching()
         catchUp()
         replay()
     }
 
-    /// Registered already: by a daemon before this one, or by somebody else.
+    /// Already registered, by an earlier daemon or by another process.
     private func join() {
         if hasForeignNumber { return joinByID() }
         let pid = UInt32(getpid())
@@ -290,7 +291,7 @@ final class Life {
         }
     }
 
-    /// What is told meanwhile is kept until the launch.
+    /// Signals that arrive meanwhile are kept until the launch.
     private func readLaunchOptions() {
         property(.launchOptions) { [weak self] value in
             guard let self, !hasLaunched else { return }
@@ -311,7 +312,7 @@ final class Life {
         if application.userActivity != nil || hasToldActivity { tellUserActivity() }
     }
 
-    /// Nobody tells us where we are: in the foreground, as far as we know.
+    /// Nothing reports our state: as far as we know, we are in the foreground.
     private func goAlone(_ why: String) {
         guard !isAlone, path == nil else { return }
         isAlone = true
@@ -323,7 +324,7 @@ final class Life {
 
     // MARK: Being told
 
-    /// Asks where we are, and has the delegate walk there.
+    /// Reads our state and takes the delegate there.
     private func catchUp() {
         if !isCatchingUp { missedSerial = 0 }
         isCatchingUp = true
@@ -331,7 +332,7 @@ final class Life {
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
             isCatchingUp = false
-            // It is no longer suspended: it runs.
+            // It is no longer suspended, because it runs.
             let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
         }
@@ -347,7 +348,7 @@ final class Life {
     func terminate(_ status: Int32) {
         guard !isTerminating else { return }
         isTerminating = true
-        // A callback that waits for what does not come, or a daemon that does not answer, must not keep it.
+        // A callback that never returns, or a daemon that does not answer, must not prevent the end.
         end = try? connection.loop.timer { [weak self] in self?.exit(status) }
         end?.arm(at: connection.loop.now + Self.longestEnd)
         director.performLater {
@@ -364,7 +365,7 @@ final class Life {
 
     // MARK: Calls
 
-    /// Calls a method; what it answers is read by `answered`.
+    /// Calls a method; `answered` reads the reply.
     func call(
         _ path: String, _ method: some MethodName, timeout: UInt64 = Line.patience,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
@@ -380,7 +381,7 @@ final class Life {
         connection.arm()
     }
 
-    /// Calls a method and waits for what `read` makes of its answer.
+    /// Calls a method and waits for the value that `read` takes from the reply.
     func ask<Value: Sendable>(
         _ path: String, _ method: some MethodName, timeout: UInt64 = Line.patience,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
@@ -399,7 +400,7 @@ final class Life {
         }
     }
 
-    /// Calls a method of our own object, whose answer says nothing; a refusal goes to the log.
+    /// Calls a method of our own object whose reply carries nothing; a refusal goes to the log.
     func tell(
         _ method: ApplicationMethod,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in }
@@ -411,7 +412,7 @@ final class Life {
         }
     }
 
-    /// Reads a property of our own object; nil where that fails.
+    /// Reads a property of our own object; nil if that fails.
     private func property(_ name: ApplicationProperty, _ read: @escaping (Variant?) -> Void) {
         guard let path else { return }
         do {

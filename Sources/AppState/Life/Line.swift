@@ -2,22 +2,22 @@ internal import AppStateBus
 internal import AppStateContract
 internal import Glibc
 
-/// The one connection to the bus, and the daemon at its other end.
+/// The only connection to the bus, and the daemon at its other end.
 ///
-/// Nothing here waits for an answer: an application whose daemon hangs or is gone goes on.
+/// Nothing here waits for an answer: the application goes on if its daemon hangs or is gone.
 @MainActor
 final class Line {
-    /// What becomes of the daemon and the bus.
+    /// Changes of the daemon and the bus.
     enum News {
-        /// Somebody has the daemon's name now.
+        /// A process owns the daemon's name now.
         case daemonIsThere
-        /// Nobody has it.
+        /// No process owns it.
         case daemonIsGone
         /// The bus itself is gone.
         case busIsGone
     }
 
-    /// So long is an answer waited for, in microseconds: a save to a slow disk takes its time, too.
+    /// How long an answer is awaited, in microseconds: a save to a slow disk takes its time, too.
     static let patience: UInt64 = 10_000_000
 
     private let loop: EventLoop
@@ -25,18 +25,18 @@ final class Line {
     private var slots: [Slot] = []
     private var calls: [UInt64: (slot: Slot, failed: (ApplicationError) -> Void)] = [:]
     private var lastCall: UInt64 = 0
-    /// Who answered as the daemon last: only its signals count. Anybody may send us one.
+    /// The connection that last answered as the daemon. Only its signals count, because any process may send us one.
     private var daemon: String?
-    /// Gets what becomes of the daemon and the bus.
+    /// Receives the changes of the daemon and the bus.
     var told: (News) -> Void = { _ in }
-    /// Gets each signal of the daemon's about an application.
+    /// Receives each signal of the daemon about an application.
     var heard: (borrowing Message) -> Void = { _ in }
 
     init(loop: EventLoop) {
         self.loop = loop
     }
 
-    /// Connects to the bus. What was there before is let go.
+    /// Connects to the bus. Drops the connection that existed before.
     func open() throws(BusFailure) {
         close()
         let bus = try Bus.system()
@@ -59,7 +59,7 @@ final class Line {
     private func watch(_ bus: Bus) throws(BusFailure) -> Slot {
         let failed: (MethodError) -> Void = { Log.say("the bus does not tell of appstated: \($0)") }
         return try bus.watchOwner(of: BusNames.service, failed: failed) { [weak self] _, owner in
-            // The bus says so. What it says before we know our object again counts, too.
+            // The bus itself says so. Signals that the daemon sends before we know our object again count, too.
             self?.daemon = owner
             self?.told(owner == nil ? .daemonIsGone : .daemonIsThere)
         }
@@ -74,14 +74,14 @@ final class Line {
         for failed in abandoned { failed(.alone) }
     }
 
-    /// Calls a method of the daemon's. Either `answered` or `failed` is called, once and not from within.
+    /// Calls a method of the daemon. Either `answered` or `failed` is called, once and not from within this call.
     ///
     /// - Parameters:
     ///   - timeout: microseconds.
     ///   - body: appends the arguments.
-    ///   - answered: gets the answer.
-    ///   - failed: gets the daemon's error, or why there is no answer.
-    /// - Throws: why the call could not be made; neither is called then.
+    ///   - answered: receives the answer.
+    ///   - failed: receives the daemon's error, or why there is no answer.
+    /// - Throws: why the call could not be made; neither closure is called then.
     func call(
         _ path: String, _ interface: String, _ member: String, timeout: UInt64 = patience,
         _ body: (borrowing Message) throws(BusFailure) -> Void,
@@ -102,12 +102,12 @@ final class Line {
         calls[number] = (slot, failed)
     }
 
-    /// Apart from the answer: Swift 6.0.3 crashes where a dictionary of `self` is changed while a message is borrowed.
+    /// A method of its own: Swift 6.0.3 crashes if a dictionary of `self` is changed while a message is borrowed.
     private func forget(_ number: UInt64) { calls[number] = nil }
 
-    /// This answer is the daemon's: its sender's signals count from now on.
+    /// This answer came from the daemon: its sender's signals count from now on.
     func trust(_ answer: borrowing Message) { daemon = answer.sender }
 
-    /// Waits until all that was sent is written. For the moment before the process ends.
+    /// Waits until everything that was sent is written. Used just before the process ends.
     func flush() { try? bus?.flush() }
 }

@@ -4,8 +4,8 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Who may see and do what (dbus-api, the table): by the credentials the bus gives, before anything else, and by
-/// what polkit said before the call was dispatched. Without polkit: the same user, and root.
+/// Who may see and do what (dbus-api, the table). The credentials that the bus gives decide first, then what polkit
+/// answered before the call was dispatched. Without polkit: the same user, and root.
 extension Daemon {
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
@@ -15,14 +15,14 @@ extension Daemon {
         return connection
     }
 
-    /// Whether an application exists for a connection at all.
+    /// Whether an application exists at all for a connection.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
         connection.maySee(user: application.user)
             || connection.isSandboxed && isOwn(application, connection)
             || gate.verdict(on: .application(application.number.rawValue), for: connection) == .yes
     }
 
-    /// Refuses to manage what is another user's, unless polkit allows it. A sandbox manages nothing.
+    /// Refuses to manage what belongs to another user, unless polkit allows it. A sandboxed caller manages nothing.
     func requireManagement(
         of target: Target, user: UInt32, _ connection: Connection, _ what: @autoclosure () -> String
     ) throws(MethodError) {
@@ -38,8 +38,9 @@ extension Daemon {
         }
     }
 
-    /// Whether the connection's process is in the application's extent, and its user's: what sudo(8) starts is in the
-    /// extent, too. A sandbox's own is in the same sandbox: who started it from outside of it is not.
+    /// Whether the connection's process is in the application's extent and belongs to the application's user. The
+    /// extent alone is not enough, because it includes what sudo(8) starts. A sandboxed connection must be in the
+    /// application's own sandbox: the process that started it from outside is not one of its own.
     func isOwn(_ application: Application, _ connection: Connection) -> Bool {
         guard connection.user == application.user else { return false }
         switch connection.confinement {
@@ -49,7 +50,7 @@ extension Daemon {
             return machine.owner(of: connection.lineage) == application.number
                 && self.sandbox(of: application) == sandbox
         case .proxy(let unit):
-            // The unit's name, which is known, spares a look at each of its user's processes.
+            // The unit's name is known, so comparing it first avoids looking at each of the user's processes.
             guard let registered = table[application.number],
                 unit.hasSuffix("/" + registered.unit)
             else { return false }
@@ -59,13 +60,14 @@ extension Daemon {
         }
     }
 
-    /// Whether it is that of a process inside of the Flatpak's instance: not its proxy, nor what started it.
+    /// Whether the sandbox is that of a process inside the Flatpak instance, not of its proxy or of the process that
+    /// started it.
     func isInside(_ sandbox: Sandbox, of unit: String) -> Bool {
         guard sandbox.flatpak == unit, let own = try? proc.sandbox(of: getpid()) else { return false }
         return sandbox.namespace != own.namespace || sandbox.namespaceDevice != own.namespaceDevice
     }
 
-    /// Where the application's process is; nil: it has ended.
+    /// The sandbox of the application's process; nil: the process has ended.
     private func sandbox(of application: Application) -> Sandbox? {
         let process = application.process
         guard let sandbox = try? proc.sandbox(of: process.pid),
@@ -74,7 +76,7 @@ extension Daemon {
         return sandbox
     }
 
-    /// The application at a path, for a caller that may see it; for others there is none.
+    /// The application at a path, if the caller may see it. For other callers it does not exist.
     func visibleApplication(
         at path: String, to connection: Connection
     ) throws(MethodError) -> Application {
@@ -86,8 +88,8 @@ extension Daemon {
         return application
     }
 
-    /// The application of a call that manages it: its user's, root's, or with polkit's consent; a sandbox manages
-    /// nothing.
+    /// The application of a call that manages it. The caller must be its user, root, or allowed by polkit; a sandboxed
+    /// caller manages nothing.
     func managedApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
@@ -95,7 +97,7 @@ extension Daemon {
         return (application, connection)
     }
 
-    /// Refuses who may not manage an application.
+    /// Refuses a caller that may not manage an application.
     func requireManagement(
         of application: Application, _ connection: Connection, _ member: String
     ) throws(MethodError) {
@@ -106,7 +108,8 @@ extension Daemon {
         )
     }
 
-    /// The application of a call of the delegate's methods: by its own processes only, root's or not.
+    /// The application of a call to one of the delegate's methods. Only the application's own processes may call them;
+    /// root is no exception.
     func ownApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
@@ -119,7 +122,7 @@ extension Daemon {
         return (application, connection)
     }
 
-    /// Refuses what only a caller outside of any sandbox may do.
+    /// Refuses a sandboxed caller what only other callers may do.
     func requireUnconfined(_ connection: Connection, _ member: String) throws(MethodError) {
         if connection.isSandboxed {
             throw MethodError(.accessDenied, "A sandboxed process may not call \(member)")

@@ -4,17 +4,17 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Every call before it is dispatched: who it is from, and whether polkit has to be asked first.
+/// Examines every call before it is dispatched: who sent it, and whether polkit must be asked first.
 extension Daemon {
     /// dbus-api, "Message bodies other than saved state".
     private static let mostOfArguments = 65_536
     /// One set of at most 1,024 windows, with titles.
     private static let mostOfWindows = 1 << 20
 
-    /// State of the most that there may be, and something to be told of what is more.
+    /// The largest saved state, and room for the handler to refuse one that is larger.
     private static let mostOfState = Keeper.mostBytesInMessage + mostOfArguments
 
-    /// What the arguments of a call may take.
+    /// The largest size of a call's arguments.
     private static func mostBytes(interface: String?, member: String?) -> Int {
         switch (interface, member) {
         case (BusNames.reporter, ReporterMethod.replaceWindows.rawValue): mostOfWindows
@@ -23,7 +23,7 @@ extension Daemon {
         }
     }
 
-    /// In bytes: none of our objects has one that is longer. A path may be as long as a message.
+    /// In bytes. None of our objects has a longer path, but a path may be as long as a message.
     private static let longestPath = 255
 
     private static let noSuchObject = MethodError(
@@ -40,16 +40,16 @@ extension Daemon {
             .tooLarge, "The state has more than \(Keeper.mostBytesInMessage) bytes: use SaveStateFile")
     }
 
-    /// Who calls, and what it may, is settled before the call is dispatched; and GetAll and GetManagedObjects
+    /// Settles who calls, and what the caller may do, before the call is dispatched. GetAll and GetManagedObjects
     /// subscribe their caller to the changes of what they return.
     ///
-    /// - Returns: whether it was dealt with: refused, or held until polkit has answered.
+    /// - Returns: whether the call was dealt with: refused, or held until polkit has answered.
     func meet(_ message: borrowing Message) -> Bool {
         guard message.isMethodCall, let sender = message.sender else { return false }
         background.noteCall()
         if connections.isGone(sender) { return true }
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
-        // Before anything is made of it: a stranger's megabytes are not worth reading.
+        // Checked before anything else is done with the call: a stranger's megabytes are not worth reading.
         let size = message.hasPath(longerThan: Self.longestPath) ? nil : message.size(atMost: limit)
         do {
             switch try connections.caller(sender, of: message, size) {
@@ -74,7 +74,7 @@ extension Daemon {
         message.hasPath(longerThan: Self.longestPath) ? Self.noSuchObject : Self.tooMuch(for: limit)
     }
 
-    /// A refusal is an answer, which counts until it is read.
+    /// A refusal is an answer, which counts until the caller reads it.
     private func refuse(_ message: borrowing Message, _ error: MethodError, of connection: Connection) {
         longCalls.charge(connection.user)
         guard message.expectsReply,
@@ -83,7 +83,7 @@ extension Daemon {
         bus.refuse(message, error)
     }
 
-    /// Whether nothing is left to be done of a call of one who is known.
+    /// Whether nothing is left to do for a call from a known connection.
     private func isDone(
         _ message: borrowing Message, of size: Int, from connection: Connection
     ) -> Bool {
@@ -114,7 +114,7 @@ extension Daemon {
         return true
     }
 
-    /// Whether it is not even refused: its user does not read what it is sent.
+    /// Whether the call is not even refused, because its user does not read what the daemon sends.
     private func isIgnored(
         _ message: borrowing Message, of connection: Connection
     ) throws(MethodError) -> Bool {
@@ -126,7 +126,7 @@ extension Daemon {
         }
     }
 
-    /// About, and rather more. What lists and saved state take is known when they are written.
+    /// A generous estimate. The sizes of lists and saved state are known when they are written.
     private func sizeOfAnswer(to message: borrowing Message) -> Int {
         switch message.member {
         case "Introspect": 32_768
@@ -148,7 +148,8 @@ extension Daemon {
             "User \(user) has more than \(UnreadAnswers.most) bytes of answers that nobody reads")
     }
 
-    /// Whoever reads everything of something is told of its changes from then on, and counts as a subscriber.
+    /// A caller that reads everything about an object is notified of its changes from then on, and counts as a
+    /// subscriber.
     private func follow(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {
         switch (message.interface, message.member, message.path) {
         case (BusNames.objectManager?, "GetManagedObjects"?, BusNames.root?):
@@ -166,7 +167,7 @@ extension Daemon {
                 connection.followedApplications.insert(application.number)
                 return
             }
-            // Every application may follow itself, whoever else subscribes.
+            // Every application may follow itself, however many others subscribe.
             let limit = machine.settings.limits.subscribersPerUser
             guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
                 throw MethodError(
@@ -179,17 +180,18 @@ extension Daemon {
 
     // MARK: What polkit has to be asked
 
-    /// What manages an application, and the arguments it takes: what does not read is no question.
+    /// The methods that manage an application, and the arguments they take. polkit is not asked about a call whose
+    /// arguments do not match.
     private static let managing: [ApplicationMethod: String] = [
         .suspend: "", .resume: "", .canSuspend: "", .terminate: "b", .unregister: "",
         .configure: "a{sv}", .toggle: "a{sv}", .open: "asa{sv}", .continueActivity: "sa{sv}",
         .sendMessage: "sa{sv}",
     ]
-    /// What is told of changes from then on.
+    /// The methods whose callers are notified of changes from then on.
     private static let subscribing: Set = [ManagerMethod.subscribe.rawValue, "GetManagedObjects", "GetAll"]
 
-    /// An ordinary user with its own applications is no question for polkit, but once when it subscribes: it may be
-    /// told of others' later.
+    /// polkit is not asked about an ordinary user who uses their own applications, except once when they subscribe:
+    /// they may be notified of other users' applications later.
     private func demand(of message: borrowing Message, _ connection: Connection) -> Demand {
         if !connection.hasRightsByPolkit { return .nothing }
         let member = message.member ?? ""
@@ -225,13 +227,13 @@ extension Daemon {
         return .sight
     }
 
-    /// Whether anything is registered that is another user's.
+    /// Whether any application of another user is registered.
     private func isForOthers(_ user: UInt32) -> Bool {
         machine.applications.values.contains { $0.user != user }
     }
 
-    /// The caller's user reads them in the dialogue: of an application that it may not see they say no more than the
-    /// call did, and of one that does not exist the same.
+    /// The caller's user reads these details in the dialogue. For an application that the caller may not see they say
+    /// no more than the call did, and they say the same for one that does not exist.
     private func details(
         of member: String, _ path: String, _ application: Application?, _ connection: Connection
     ) -> [(String, String)] {
@@ -245,7 +247,7 @@ extension Daemon {
         ]
     }
 
-    /// Another user's process: its owner and number are no secret.
+    /// The question about registering another user's process. Its owner and number are no secret.
     private func demandToRegister(_ message: borrowing Message, _ connection: Connection) -> Demand {
         let member = message.member ?? ""
         defer { try? message.rewind() }
@@ -253,11 +255,11 @@ extension Daemon {
             guard message.signature == (member == ManagerMethod.register.rawValue ? "sua{sv}" : "sha{sv}"),
                 let id = ApplicationID(try message.readString())
             else { return .turn }
-            // The caller's own process is what most of them ask for.
+            // Most callers register their own process.
             guard let (identity, owner) = try processToRegister(message, member, connection) else {
                 return .turn
             }
-            // What has the rights of more than one user can be registered by nobody.
+            // A process with the rights of more than one user cannot be registered by any caller.
             guard owner.real != connection.user, owner.isWholly(owner.real) else { return .turn }
             return .management(
                 .process(ProcessID(identity), user: owner.real),
@@ -267,13 +269,13 @@ extension Daemon {
                     ("target", "process \(identity.pid) of user \(owner.real)"),
                 ])
         } catch {
-            // The handler says what is wrong.
+            // The handler reports what is wrong.
             return .turn
         }
     }
 
     /// The process that the call's next argument names; nil for the caller's own. Not inlined: Swift 6.0.3 crashes
-    /// where a function that has `defer` looks for the subject in two ways.
+    /// where a function that has `defer` looks up the subject in two ways.
     @inline(never)
     private func processToRegister(
         _ message: borrowing Message, _ member: String, _ connection: Connection

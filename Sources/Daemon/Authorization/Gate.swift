@@ -3,38 +3,38 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// What a call asks for beyond what is its user's own.
+/// What a call asks for beyond access to what its user owns.
 enum Demand {
-    /// Nothing: it is dispatched whatever else waits.
+    /// Nothing: it is dispatched, whatever else waits.
     case nothing
-    /// Nothing, but it keeps its place behind calls of its connection that wait.
+    /// Nothing, but it keeps its place behind the waiting calls of its connection.
     case turn
     /// To see other users' applications.
     case sight
-    /// To do something to what is not its user's.
+    /// To do something to what its user does not own.
     case management(Target, details: [(String, String)])
 }
 
-/// What is managed.
+/// The subject of a management call.
 enum Target: Hashable {
-    /// The number in an object path, whether there is such an application or not.
+    /// The number in an object path, whether or not such an application exists.
     case application(UInt32)
     case process(ProcessID, user: UInt32)
     case configuration
 }
 
-/// Holds calls until polkit has spoken, and has them dispatched anew then: handlers, enumerators and property
-/// getters find it settled.
+/// Holds calls until polkit has answered, and then has them dispatched again, so that handlers, enumerators and
+/// property getters find the decision made.
 final class Gate {
     private final class Held {
         let message: Message
-        /// It was given back to the bus already: twice, it would be carried out twice.
+        /// It was already given back to the bus. If it were given back twice, it would be carried out twice.
         var isOnItsWay = false
 
         init(_ message: borrowing Message) { self.message = message.retained() }
     }
 
-    /// A call that manages, and what polkit said of it, once it has.
+    /// A call that manages, and polkit's verdict on it, once there is one.
     private final class Managing {
         let held: Held
         let connection: ConnectionName
@@ -48,7 +48,7 @@ final class Gate {
         }
     }
 
-    /// More calls of one user are not kept: 4 MiB of arguments at most.
+    /// The most calls held for each user: 4 MiB of arguments at most.
     private static let mostHeld = 64
 
     private let bus: Bus
@@ -61,7 +61,7 @@ final class Gate {
     private var managing: [Managing] = []
     /// The call being dispatched, if polkit was asked about it.
     private var current: Managing?
-    /// Called when a connection that is told of changes may see more than before, or less.
+    /// Called when a connection that is notified of changes may see more than before, or less.
     var sightChanged: (Connection) -> Void = { _ in }
 
     init(bus: Bus, polkit: Polkit, questions: Questions, connections: Connections, journal: Journal) {
@@ -73,13 +73,14 @@ final class Gate {
         polkit.changed = { [weak self] in self?.lookAgain() }
     }
 
-    /// What polkit said of the call that is being dispatched; nil where it was not asked, or about something else.
+    /// polkit's verdict on the call that is being dispatched; nil if polkit was not asked, or was asked about something
+    /// else.
     func verdict(on target: Target, for connection: Connection) -> Polkit.Verdict? {
         guard let current, current.target == target, current.connection == connection.name else { return nil }
         return current.verdict
     }
 
-    /// Whether a call is to be dispatched now; else it comes again.
+    /// Whether a call is to be dispatched now. If not, it comes again.
     func admits(
         _ message: borrowing Message, of connection: Connection, _ demand: () -> Demand
     ) throws(MethodError) -> Bool {
@@ -96,8 +97,8 @@ final class Gate {
         case .turn:
             guard lines[connection.name] != nil, !isBack || connection.sight == .asked else { return true }
         case .sight:
-            // What it waited for is good for it, even where polkit may say something else by now. But it may have
-            // waited for an answer to a call that allowed less.
+            // The answer that the call waited for applies to it, even if polkit would answer differently by now. But
+            // the call may have waited for the answer to a question that allowed less.
             let asksAgain = connection.sight == .challenge && message.allowsInteraction
             if connection.sight == .open && !isBack || asksAgain {
                 askSight(of: connection, isInteractive: message.allowsInteraction)
@@ -110,19 +111,19 @@ final class Gate {
         return false
     }
 
-    /// Whether a call that has waited for polkit comes again: it was counted before.
+    /// Whether this is a call that has waited for polkit and now comes again. It was counted the first time.
     func isReturning(_ message: borrowing Message, of connection: Connection) -> Bool {
         managing.contains { $0.verdict != nil && $0.held.message.isSame(as: message) }
             || lines[connection.name]?.contains { $0.message.isSame(as: message) } == true
     }
 
-    /// It was refused when it came again, and comes no more.
+    /// Forgets a call that was refused when it came again. It does not come another time.
     func forget(_ message: borrowing Message, of connection: Connection) {
         managing.removeAll { $0.verdict != nil && $0.held.message.isSame(as: message) }
         _ = leavesLine(message, connection)
     }
 
-    /// It may have left with calls that wait.
+    /// Forgets the waiting calls of a connection that has left.
     func departed(_ name: ConnectionName) {
         lines[name] = nil
         managing.removeAll { $0.connection == name }
@@ -142,12 +143,13 @@ final class Gate {
     }
 
     private func settle(_ connection: Connection, _ verdict: Polkit.Verdict, wasInteractive: Bool) {
-        // Something has changed since it was asked: the answer holds for what waits, and no longer.
+        // Something has changed since polkit was asked: the answer holds for the waiting calls only.
         let isStale = connection.isSightStale
         connection.isSightStale = false
         switch verdict {
         case _ where isStale: connection.sight = .open
-        // Nobody was there to authenticate, then: asked once.
+        // A question without interaction may be repeated with it. After an interactive question a challenge means that
+        // no user was there to authenticate, so polkit is not asked again.
         case .challenge where !wasInteractive: connection.sight = .challenge
         case .challenge, .yes, .no, .unanswered: connection.sight = .settled
         }
@@ -158,8 +160,9 @@ final class Gate {
         if isStale, connection.isFollower { askSight(of: connection, isInteractive: false) }
     }
 
-    /// What was said may no longer hold: it is asked again before the next call. Who is told of applications without
-    /// calling is asked about at once, and told of others' until polkit says otherwise.
+    /// polkit's answers may no longer hold, so it is asked again before the next call. A connection that is notified of
+    /// applications without calling is asked about at once, and is notified of other users' until polkit says
+    /// otherwise.
     private func lookAgain() {
         for connection in connections.all {
             if connection.sight == .asked {
@@ -177,7 +180,7 @@ final class Gate {
         try checkRoom(for: connection)
         let held = Held(message)
         lines[connection.name, default: []].append(held)
-        // The line is on its way back already: behind it.
+        // The line is already on its way back: this call goes behind it.
         if connection.sight != .asked { dispatchAgain(held) }
     }
 
@@ -216,7 +219,7 @@ final class Gate {
         return true
     }
 
-    /// What somebody does to another's is worth a line; what one may not, the first time.
+    /// Logs every permitted action on what belongs to another user, and the first refusal of each connection.
     private func tell(
         _ verdict: Polkit.Verdict, _ details: [(String, String)], _ connection: Connection
     ) {

@@ -2,11 +2,11 @@ import AppStateBus
 import LifeCycle
 import Systemd
 
-/// The authority of polkit(8): asked without waiting, and heard when what it said may no longer hold.
+/// The authority of polkit(8). It is asked asynchronously, and it signals when its answers may no longer hold.
 ///
-/// The bus starts it when it is asked. Where that fails there is none, until somebody has the name again.
+/// The bus starts polkit when it is asked. Where that fails there is no polkit until a process owns the name again.
 final class Polkit {
-    /// What dbus/org.appstate1.policy declares.
+    /// The actions that dbus/org.appstate1.policy declares.
     enum Action: String {
         case observe = "org.appstate1.observe"
         case manage = "org.appstate1.manage"
@@ -15,19 +15,19 @@ final class Polkit {
     enum Verdict {
         case yes
         case no
-        /// Yes once somebody has authenticated, which could not be asked for here.
+        /// Yes once the user has authenticated, which could not be requested here.
         case challenge
-        /// Nobody said anything in time.
+        /// No answer came in time.
         case unanswered
     }
 
-    /// One thing to be asked.
+    /// One question.
     struct Question {
         let action: Action
         let connection: Connection
-        /// What rules may look at, and what the dialogue shows. Its reader is the caller's user.
+        /// What rules may look at, and what the dialogue shows to the caller's user.
         let details: [(String, String)]
-        /// Whether somebody may be asked to authenticate.
+        /// Whether the user may be asked to authenticate.
         let isInteractive: Bool
     }
 
@@ -40,10 +40,10 @@ final class Polkit {
     private let peer: BusPeer
     private let bus: Bus
     private let journal: Journal
-    /// Nobody has the name, and the bus could not have it started: not to be tried at every call.
+    /// No process owns the name, and the bus could not start one. The daemon does not try again at every call.
     private(set) var isAway = false
     private var hasComplained = false
-    /// Called when what it said before may no longer hold.
+    /// Called when earlier answers may no longer hold.
     var changed: () -> Void = {}
 
     init(bus: Bus, journal: Journal) {
@@ -65,18 +65,18 @@ final class Polkit {
         try peer.start()
     }
 
-    /// It may have been installed meanwhile.
+    /// polkit may have been installed meanwhile.
     func tryAgain() {
         guard isAway else { return }
         isAway = false
         changed()
     }
 
-    /// Asks, and goes on: CheckAuthorization of a connection by its unique name.
+    /// Asks without waiting: CheckAuthorization of a connection by its unique name.
     ///
     /// - Parameters:
-    ///   - id: of our own choice, to cancel it by.
-    ///   - answered: called once; not after the slot was let go.
+    ///   - id: of our own choice, to cancel the question by.
+    ///   - answered: called once; not after the slot was released.
     func check(
         _ question: Question, id: String, answered: @escaping (Verdict) -> Void
     ) throws(BusFailure) -> Slot {
@@ -102,7 +102,7 @@ final class Polkit {
         }
     }
 
-    /// Takes a question back: a dialogue that it opened closes.
+    /// Takes a question back. A dialogue that it opened closes.
     func cancel(id: String) {
         journal.attempt(.warning, "cannot take a question to polkit back") {
             let message = try newCall("CancelCheckAuthorization")
@@ -117,14 +117,15 @@ final class Polkit {
 
     private func verdict(of reply: borrowing Message) -> Verdict {
         if let error = reply.error {
-            // The bus's own word: nobody is there. But one that has left while it was asked will be started again.
+            // An error from the bus itself: polkit is not there. But a polkit that left while it was asked will be
+            // started again.
             isAway =
                 reply.sender == Bus.driver && error.name != "org.freedesktop.DBus.Error.NoReply"
                 && peer.owner == nil
             if isAway {
                 journal.log(.info, "there is no polkit: users manage their own, and root (\(error))")
             } else {
-                // An action that it does not know, say: the same at every question.
+                // For example an action that polkit does not know: the error is the same at every question.
                 journal.log(hasComplained ? .debug : .warning, "polkit does not say: \(error)")
                 hasComplained = true
             }

@@ -2,7 +2,7 @@ import AppStateBus
 import LifeCycle
 import Systemd
 
-/// The questions to polkit: at most 4 for each user are under way, 32 in all (dbus-api), and none for ever.
+/// The questions to polkit. At most 4 for each user and 32 in all are under way (dbus-api), and none of them forever.
 final class Questions {
     private final class Pending {
         let number: UInt64
@@ -28,9 +28,9 @@ final class Questions {
 
     private static let mostOfUser = 4
     private static let most = 32
-    /// Rules may run programs; libdbus's callers wait for 25 s.
+    /// polkit's rules may run programs, and callers that use libdbus wait for 25 s.
     private static let patience: Microseconds = 10_000_000
-    /// Somebody types a password.
+    /// The user may have to type a password.
     private static let patienceWithPeople: Microseconds = 300_000_000
 
     private let polkit: Polkit
@@ -58,7 +58,7 @@ final class Questions {
 
     /// Asks now, or as soon as there is a place.
     ///
-    /// - Parameter answered: called once, unless the connection leaves before; never from within this.
+    /// - Parameter answered: called once, unless the connection leaves first; never from within this method.
     func ask(_ question: Polkit.Question, answered: @escaping (Polkit.Verdict) -> Void) {
         last += 1
         let patience = question.isInteractive ? Self.patienceWithPeople : Self.patience
@@ -66,7 +66,7 @@ final class Questions {
         fill()
     }
 
-    /// A connection has left: what was asked for it is of no interest any more.
+    /// Cancels the questions for a connection that has left.
     func cancel(of connection: ConnectionName) {
         let gone = pending.filter { $0.question.connection.name == connection }
         if gone.isEmpty { return }
@@ -82,7 +82,8 @@ final class Questions {
 
     private func fill() {
         for entry in pending where entry.slot == nil && hasPlace(for: entry.user) {
-            // One that cannot be asked stays, and is answered when its time is up: nobody is called from within `ask`.
+            // A question that cannot be asked stays, and is answered when its time is up: `ask` never calls back from
+            // within.
             journal.attempt(.warning, "cannot ask polkit") {
                 entry.slot = try polkit.check(entry.question, id: entry.id) {
                     [weak self, weak entry] verdict in

@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// Turns announcements into the signals of the D-Bus API, and sends each to whom it concerns.
+/// Turns announcements into the signals of the D-Bus API, and sends each to the connections that it concerns.
 final class Announcer {
     private let delivery: Delivery
     private let connections: Connections
@@ -17,9 +17,9 @@ final class Announcer {
         case ended
     }
 
-    /// Called with what has changed: an answer that is being written may hold what was before.
+    /// Called with what has changed, because an answer that is being written may hold the earlier state.
     var noted: (ApplicationNumber, Change) -> Void = { _, _ in }
-    /// The session whose focus a connection is shown.
+    /// The session whose focus a connection sees.
     var session: (Connection) -> SessionKey = { .user($0.user) }
 
     init(
@@ -32,8 +32,8 @@ final class Announcer {
         self.delegate = delegate
     }
 
-    /// What libsystemd's GetManagedObjects lists beside ours. Signals must name the same: GLib takes an object
-    /// away only when as many interfaces are removed as it has.
+    /// The interfaces that libsystemd's GetManagedObjects lists beside ours. Signals must name the same ones: GLib
+    /// removes an object only when as many interfaces are removed as it has.
     private static let standardInterfaces = [
         "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.Introspectable", BusNames.properties,
     ]
@@ -85,7 +85,7 @@ final class Announcer {
         noted(application.number, .ended)
     }
 
-    /// The end of an application, once more, to one that an answer has just told of it.
+    /// Repeats the end of an application to a connection that was just sent an answer containing the application.
     func sayRemoved(_ number: ApplicationNumber, to connection: Connection) {
         delivery.send(.objects("InterfacesRemoved"), to: connection) { message in
             try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
@@ -93,14 +93,14 @@ final class Announcer {
         }
     }
 
-    /// What has changed, once more, to one that an answer has just told what was before.
+    /// Repeats changed properties to a connection that was just sent an answer with the earlier values.
     func sayChanged(
         _ application: Registered, _ properties: Set<ApplicationProperty>, to connection: Connection
     ) {
         propertiesChanged(of: application, properties) { $0 === connection }
     }
 
-    /// Too much has changed since.
+    /// Too much has changed since an answer was written: the connection must read again.
     func haveReadAgain(_ connection: Connection) { delivery.haveReadAgain(connection) }
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
@@ -127,25 +127,25 @@ final class Announcer {
         let number = application.number
         propertiesChanged(of: application, properties) {
             let maySee = $0.maySee(user: application.user)
-            // A sandbox follows by GetAll alone, which it may call on its own application.
+            // A sandboxed connection follows by GetAll alone, which it may call on its own application.
             return $0.isFollower && maySee || $0.follows(number) && (maySee || $0.isSandboxed)
         }
     }
 
-    /// Every client sees its own session's focus: each is sent its own value.
+    /// Every client sees the focus of its own session, so each is sent its own value.
     func focusChanged(in session: SessionKey) {
         managerChanged(.focusedApplication) {
             ($0.followsManager || $0.isSubscribed) && self.session($0) == session
         }
     }
 
-    /// The machine's: everybody may know it.
+    /// The pressure is the machine's: every client may know it.
     func memoryPressureChanged(_ level: MemoryPressure) {
         delivery.send(.manager(.memoryPressureChanged), to: \.isSubscribed) { try $0.append(level.rawValue) }
         managerChanged(.memoryPressure) { $0.followsManager || $0.isSubscribed }
     }
 
-    /// Each reporter is told of its own windows alone.
+    /// Each reporter is sent its own windows only.
     func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
         guard let connection = connections[reporter] else { return }
         delivery.send(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
@@ -162,19 +162,19 @@ final class Announcer {
         managerChanged(.stopDetection) { $0.followsManager || $0.isSubscribed }
     }
 
-    /// Those who subscribed to everything, but for the delegate, which was sent its own.
+    /// The connections that subscribed to everything, except the delegate, which was sent its own signal.
     private func subscribers(
         of application: Registered, without delegate: ConnectionName? = nil
     ) -> (Connection) -> Bool {
         { $0.isSubscribed && $0.name != delegate && $0.maySee(user: application.user) }
     }
 
-    /// Those who want to know which objects there are.
+    /// The connections that keep track of the existing objects.
     private func followers(of application: Registered) -> (Connection) -> Bool {
         { $0.isFollower && $0.maySee(user: application.user) }
     }
 
-    /// The connection whose property value is being written, where a value depends on who reads it.
+    /// The connection whose property value is being written, where a value depends on its reader.
     private(set) var reader: Connection?
 
     private func propertiesChanged(
@@ -192,7 +192,7 @@ final class Announcer {
         of interface: Interface?, _ path: String, _ names: [String], to wants: (Connection) -> Bool
     ) {
         guard let interface else { return }
-        // What may be long is read by who wants to know it.
+        // A value that may be long is only invalidated. Clients that need it read it.
         let invalidated = names.filter { $0 == ApplicationProperty.userActivity.rawValue }
         let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
@@ -207,7 +207,7 @@ final class Announcer {
         }
     }
 
-    /// A signal of the manager that begins with which application it is about.
+    /// A signal of the manager whose first arguments say which application it is about.
     private func manager(
         _ signal: ManagerSignal, about application: Registered,
         _ body: (borrowing Message) throws -> Void = { _ in }

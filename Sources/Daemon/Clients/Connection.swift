@@ -4,27 +4,27 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// A connection of the bus that has called us: who it is, as the bus says, and what it wants to hear.
+/// A connection of the bus that has called the daemon: who it is, according to the bus, and what it is notified of.
 final class Connection {
     let name: ConnectionName
     let user: UInt32
     let pid: Int32
-    /// Its process and those above it when it first called; empty where the process was gone.
+    /// Its process and the process's ancestors at the first call; empty if the process was gone.
     let lineage: [ProcessID]
     let confinement: Confinement
-    /// Behind a proxy: the application that it registered, which it speaks for.
+    /// Behind a proxy: the application that the connection registered, and for which it speaks.
     var application: ApplicationNumber?
 
-    /// Where its process is. Same uid is not same trust: who is in a sandbox may use the delegate's methods for what is
-    /// in the same one, and nothing else.
+    /// Where its process is. Same uid is not same trust: a sandboxed process may use the delegate's methods for what is
+    /// in the same sandbox, and nothing else.
     enum Confinement {
         /// In no sandbox.
         case none
         case within(Sandbox)
-        /// It is the proxy of a Flatpak's instance, outside of the sandbox and in its unit: whoever is in there speaks
-        /// through it.
+        /// The proxy of a Flatpak instance. It is outside the sandbox and in the instance's unit, and every process in
+        /// the sandbox speaks through it.
         case proxy(unit: String)
-        /// It cannot be looked at.
+        /// The process cannot be examined.
         case unknown
     }
 
@@ -33,57 +33,58 @@ final class Connection {
         return true
     }
 
-    /// `Subscribe` was called: every signal about every application it may see.
+    /// `Subscribe` was called: the connection gets every signal about every application it may see.
     var isSubscribed = false
-    /// `GetManagedObjects` was called: what keeps an object manager's picture true.
+    /// `GetManagedObjects` was called: the connection gets what keeps an object manager's picture true.
     var followsObjects = false
-    /// `GetAll` was called on these applications, on those that its process belongs to, and on the Manager.
+    /// `GetAll` was called on these applications, on these that the connection's process belongs to, and on the
+    /// Manager.
     var followedApplications: Set<ApplicationNumber> = []
     var followedOwn: Set<ApplicationNumber> = []
     var followsManager = false
 
-    /// Other users' applications exist for it: what polkit last said of `observe`.
+    /// Whether other users' applications exist for it: polkit's last answer about `observe`.
     var mayObserve = false
-    /// Whether that still holds.
+    /// Whether that answer still holds.
     var sight = Sight.open
-    /// What polkit says has changed while it was being asked.
+    /// polkit reported a change while it was being asked.
     var isSightStale = false
 
-    /// It was refused to manage what is another's, and the journal has a line of it.
+    /// It was refused management of what belongs to another user, and the journal has a line about it.
     var wasRefused = false
 
     enum Sight {
-        /// Polkit was not asked, or may say something else now.
+        /// polkit was not asked, or may answer differently now.
         case open
         /// The question is under way.
         case asked
-        /// It holds until polkit says that something has changed.
+        /// The answer holds until polkit reports a change.
         case settled
-        /// No, unless somebody authenticates.
+        /// No, unless the user authenticates.
         case challenge
     }
 
     var flow = Flow()
 
-    /// How far it reads what it is sent.
+    /// How far the connection reads what it is sent.
     struct Flow {
         /// Signals since the last ping was answered, or since one was sent.
         var sent = 0
         var ping: Slot?
-        /// Something was kept from it: it gets `Resync` when it is back.
+        /// Something was withheld from it: it gets `Resync` when it reads again.
         var isWithheld = false
-        /// It does not read: not even a delegate is sent more. One that was suspended may have a ping to
+        /// It does not read: not even a delegate is sent more. A connection that was suspended may have a ping to
         /// answer and read all the same.
         var isCutOff: Bool { ping != nil && sent >= Self.window }
 
-        /// A ping that stays unanswered for so many signals means that nobody reads (§ 3).
+        /// A ping that stays unanswered for this many signals means that the connection does not read (§ 3).
         static let window = 256
     }
 
-    /// The pidfd that the bus gave, where it does (dbus 1.15.8 and later).
+    /// The pidfd that the bus gave, where the bus does so (dbus 1.15.8 and later).
     private let descriptor: Descriptor?
 
-    /// Throws where we have no descriptors left to look at it with: it is to be looked at once more then.
+    /// Throws if no descriptors are left to examine the process. It must be examined again later.
     init(name: ConnectionName, credentials: inout Credentials, proc: Proc) throws(KernelFailure) {
         self.name = name
         user = credentials.uid
@@ -97,20 +98,21 @@ final class Connection {
         let seen = proc.lineage(of: credentials.pid).map(ProcessID.init)
         let found = try Self.confinement(
             credentials.pid, credentials.uid, credentials.securityLabel, seen, proc)
-        // What was read is of the process that the kernel held for the bus, unless that has ended.
+        // What was read is about the process that the kernel held for the bus, unless that process has ended.
         let hasEnded = number.map(Self.hasEnded) ?? false
         lineage = hasEnded ? [] : seen
         confinement = hasEnded ? .unknown : found
     }
 
-    /// pidfd_open(2): it can be read once the process has ended.
+    /// pidfd_open(2): a pidfd is readable once its process has ended.
     private static func hasEnded(_ pidDescriptor: Int32) -> Bool {
         var look = pollfd(fd: pidDescriptor, events: Int16(POLLIN), revents: 0)
         return poll(&look, 1, 0) == 1
     }
 
-    /// A connection can outlive the process that opened it, in the hands of another; and who is another user's than
-    /// the connection has a number that is another's by now. Root's may have given that up.
+    /// A connection can outlive the process that opened it, in the hands of another process. If the process with that
+    /// number belongs to another user than the connection, the number has been reused. Only root's process may have
+    /// changed its user.
     private static func confinement(
         _ pid: Int32, _ user: UInt32, _ securityLabel: String?, _ lineage: [ProcessID], _ proc: Proc
     ) throws(KernelFailure) -> Confinement {
@@ -134,32 +136,33 @@ final class Connection {
         }
     }
 
-    /// Flatpak's, which may be in a namespace of its own.
+    /// Flatpak's proxy, which may be in a namespace of its own.
     private static let proxy = "xdg-dbus-proxy"
 
-    /// A pidfd of the connection's process: the bus's own, else one that is opened now; who it is of is for
-    /// `lineage` to say.
+    /// A pidfd of the connection's process: a copy of the bus's, or one that is opened now. The caller compares it with
+    /// `lineage` to know whose it is.
     func openProcess() throws(KernelFailure) -> PidFD {
         guard let copy = try descriptor?.duplicate() else { return try PidFD(pid: pid) }
         return try PidFD(adopting: copy)
     }
 
-    /// Root sees and does everything; a user what is the user's own.
+    /// Root sees and does everything; a user only what is their own.
     func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
 
-    /// Root may do all, and a sandbox nothing to others, whatever polkit says.
+    /// Whether polkit is consulted. Whatever polkit says, root may do everything, and a sandboxed process nothing to
+    /// others.
     var hasRightsByPolkit: Bool { user != 0 && !isSandboxed }
 
-    /// And what polkit lets it see.
+    /// What it may manage, and what polkit lets it see.
     func maySee(user other: UInt32) -> Bool { mayManage(user: other) || mayObserve && !isSandboxed }
 
-    /// It keeps a picture of the applications there are.
+    /// It keeps a picture of the existing applications.
     var isFollower: Bool { isSubscribed || followsObjects }
 
-    /// It is told of more than what becomes of itself.
+    /// It is notified of more than what happens to itself.
     var isSubscriber: Bool { isFollower || followsManager || !followedApplications.isEmpty }
 
-    /// It is told of changes of this one.
+    /// It is notified of changes of this application.
     func follows(_ application: ApplicationNumber) -> Bool {
         followedApplications.contains(application) || followedOwn.contains(application)
     }
@@ -169,6 +172,7 @@ final class Connection {
         followedOwn.remove(application)
     }
 
-    /// How holds that it asks for are called: the person, not the connection, which a busctl leaves behind.
+    /// The holder's name of the holds that it requests. It names the user, because the connection of a busctl ends and
+    /// its hold stays.
     var holder: String { "uid:\(user)" }
 }

@@ -3,38 +3,41 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// All connections that have called us, until they leave.
+/// All connections that have called the daemon, until they leave.
 final class Connections {
     private let bus: Bus
-    /// A connection of its own: an answer that is waited for must not come behind all that others have sent us.
+    /// A connection of its own: an awaited answer must not queue behind all that other processes have sent to the
+    /// daemon.
     private let inquiries: Bus
     private let proc: Proc
     private let journal: Journal
-    /// Called when one of them has left the bus.
+    /// Called when a connection has left the bus.
     var left: (ConnectionName) -> Void = { _ in }
-    /// Called with the user whose new connection is about to be looked at.
+    /// Called with the user of a new connection before its process is examined.
     var willLook: (_ user: UInt32) -> Void = { _ in }
-    /// Called with a new connection, and how many of its calls were answered before it was known whom to charge.
+    /// Called with a new connection and the number of its calls that were answered before the user to charge was known.
     var wasAnswered: (Connection, _ count: Int) -> Void = { _, _ in }
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: [Slot]] = [:]
-    /// One rule for all, once there are more than `ownRules`.
+    /// One rule for all connections, once there are more than `ownRules`.
     private var generalWatch: [Slot]?
-    /// Questions whether those are gone indeed of whom it was heard beside the calls.
+    /// Questions to the bus whether a connection is really gone, if its departure was not reported in order with its
+    /// calls.
     private var questions: [ConnectionName: Slot] = [:]
-    /// All that was read while an answer was waited for at the start has been dispatched.
+    /// Everything that was read while an answer was awaited at startup has been dispatched.
     private var hasCaughtUp = false
-    /// Those whose first call waits until the bus has said who they are.
+    /// Connections whose first call waits until the bus has said who they are.
     private var strangers = Strangers()
-    /// Those who had left before their first call was read, so that none of their further calls is asked about.
+    /// Connections that left before their first call was read. They are kept so that the bus is not asked about their
+    /// further calls.
     private var gone = RecentNames()
 
-    /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for others.
+    /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for other rules.
     private static let ownRules = 256
 
     /// - Parameters:
-    ///   - bus: the connection on which calls come.
-    ///   - inquiries: one that nobody calls.
+    ///   - bus: the connection on which calls arrive.
+    ///   - inquiries: a connection that no client calls.
     init(bus: Bus, inquiries: Bus, proc: Proc, journal: Journal) {
         self.bus = bus
         self.inquiries = inquiries
@@ -46,28 +49,31 @@ final class Connections {
 
     subscript(_ name: ConnectionName) -> Connection? { known[name] }
 
-    /// Whether it had left before its first call was read: nobody is there to be answered.
+    /// Whether it left before its first call was read, so that no client is there to receive an answer.
     func isGone(_ name: ConnectionName) -> Bool { gone.contains(name) }
 
-    /// Who has sent a call.
+    /// The sender of a call.
     enum Caller {
         case known(Connection)
-        /// The call is dispatched again once it is known who has sent it, and dropped if that connection has left.
+        /// The call is dispatched again once its sender is known, and dropped if that connection has left.
         case awaited
-        /// The call does not wait for that. It may be answered, or there are answers enough that nobody is charged for.
+        /// The call does not wait for that. It may be answered, unless enough answers were sent that no user is charged
+        /// for.
         case unknown(mayBeAnswered: Bool)
     }
 
-    /// The connection that has sent a call.
+    /// The connection that sent a call.
     ///
-    /// A stranger's call waits for the bus's answer, and the loop does not: whoever has connections that come and go would
-    /// keep it from everybody's calls.
+    /// A stranger's call waits for the bus's answer, but the loop does not: otherwise connections that come and go
+    /// would keep the loop from all other calls.
     ///
-    /// - Parameter size: of the call's arguments, in bytes; nil: it is not to be kept.
-    /// - Throws: a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
+    /// - Parameter size: of the call's arguments, in bytes; nil: the call is not to be kept.
+    /// - Throws: a `BusFailure` if the bus cannot be asked, and a `KernelFailure` if the process cannot be examined for
+    ///   now.
     func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int?) throws -> Caller {
         if let connection = known[name] { return .known(connection) }
-        // At the start further calls of its own may have been read: a call that is given back would come behind them.
+        // At startup further calls of the same connection may have been read: a call that is given back would come
+        // behind them.
         if !hasCaughtUp, bus.hasQueued {
             return try connection(named: name).map(Caller.known) ?? .unknown(mayBeAnswered: false)
         }
@@ -80,7 +86,7 @@ final class Connections {
         return .awaited
     }
 
-    /// What a caller is told about whom we could not learn who it is.
+    /// The error for a caller whose identity could not be determined.
     static func refusal(_ error: any Error) -> MethodError {
         (error as? KernelFailure).map(MethodError.exhausted) ?? .failed("\(error)")
     }
@@ -126,7 +132,7 @@ final class Connections {
         refuse(calls, because: failure)
     }
 
-    /// Nothing that the bus has still for us overtakes them.
+    /// The calls come before anything that the bus still has for the daemon.
     private func giveBack(_ calls: [Strangers.Call]) {
         for call in calls {
             do {
@@ -137,15 +143,16 @@ final class Connections {
         }
     }
 
-    /// The connection of that name; waits for the bus to say who it is when it is new.
+    /// The connection of that name. If it is new, this waits for the bus to say who it is.
     ///
-    /// Throws a `BusFailure` when it cannot be asked for, and a `KernelFailure` when it cannot be looked at for now.
+    /// Throws a `BusFailure` if the bus cannot be asked, and a `KernelFailure` if the process cannot be examined for
+    /// now.
     ///
     /// - Returns: nil: it has left.
     func connection(named name: ConnectionName) throws -> Connection? {
         if let connection = known[name] { return connection }
         if gone.contains(name) { return nil }
-        // Watched before it is asked for, so that its end cannot fall between the two.
+        // The watch comes before the question, so that the connection cannot end unnoticed between the two.
         try watch(name)
         do {
             var credentials = try inquiries.credentials(of: name)
@@ -172,7 +179,7 @@ final class Connections {
         }
     }
 
-    /// Its end is told behind its last call, where calls come; and where it is asked for, so that it is told in any case.
+    /// Where calls arrive, the departure is reported behind the last call. On `inquiries` it is reported in any case.
     private func watchDeparture(of name: ConnectionName?) throws(BusFailure) -> [Slot] {
         [
             try watchDeparture(of: name, on: bus) { [weak self] in self?.departed($0) },
@@ -180,7 +187,7 @@ final class Connections {
         ]
     }
 
-    /// A rule that the bus refuses would close the connection where nobody takes the error.
+    /// If nothing handled the error of a rule that the bus refuses, the error would close the connection.
     private func watchDeparture(
         of name: ConnectionName?, on bus: Bus, _ handler: @escaping (ConnectionName) -> Void
     ) throws(BusFailure) -> Slot {
@@ -192,7 +199,7 @@ final class Connections {
             handler: { name, _ in handler(name) })
     }
 
-    /// The answer comes behind all calls that it has made.
+    /// The answer comes behind all calls that the connection has made.
     private func confirmDeparture(of name: ConnectionName) {
         guard known[name] != nil, questions[name] == nil else { return }
         questions[name] = try? bus.askProcess(of: name) { [weak self] _ in self?.departed(name) }
@@ -206,13 +213,14 @@ final class Connections {
         left(name)
     }
 
-    /// The general rule stays while a connection without one of its own is left, or may be about to be known.
+    /// The general rule stays while a connection has no rule of its own, or while a stranger may be about to become
+    /// known.
     private func stillNeeded() -> [Slot]? {
         !strangers.isEmpty || known.keys.contains { watches[$0] == nil } ? generalWatch : nil
     }
 }
 
-/// The names that were put in last. A bus gives no unique name twice (D-Bus specification, "Unique Connection Name").
+/// The most recently inserted names. A bus gives no unique name twice (D-Bus specification, "Unique Connection Name").
 private struct RecentNames {
     private static let most = 1_024
 
@@ -231,7 +239,7 @@ private struct RecentNames {
     }
 }
 
-/// Connections of which it is not known yet who they are, and what they have called meanwhile.
+/// Connections whose identity is not known yet, and their calls meanwhile.
 private struct Strangers {
     final class Call {
         let message: Message
@@ -246,16 +254,16 @@ private struct Strangers {
         var answers = 0
     }
 
-    /// Of all strangers: it is not known which user to charge.
+    /// For all strangers together: the user to charge is not known.
     private static let mostCalls = 4_096
     private static let mostBytes = 32 << 20
-    /// Of one: it must not take the place of the others.
+    /// For each stranger, which must not take the place of the others.
     private static let mostOwnCalls = 128
     private static let mostOwnBytes = 2 << 20
-    /// Who has fewer than these finds a place for a small one when others have filled all.
+    /// A stranger with fewer calls than this finds room for a small one even when others have filled the normal limit.
     private static let fewCalls = 4
     private static let smallCall = 8 << 10
-    /// Answers to one while nobody is charged for them.
+    /// Answers to one stranger while no user is charged for them.
     private static let mostAnswers = 128
 
     private var all: [ConnectionName: Stranger] = [:]
@@ -273,7 +281,7 @@ private struct Strangers {
             && calls < times * Self.mostCalls && self.size + size <= times * Self.mostBytes
     }
 
-    /// Whether one is answered that waits for nothing.
+    /// Whether a call that does not wait is answered.
     mutating func takeAnswer(of name: ConnectionName) -> Bool {
         guard let stranger = all[name], stranger.answers < Self.mostAnswers else { return false }
         all[name]?.answers += 1
@@ -289,7 +297,7 @@ private struct Strangers {
         self.size += size
     }
 
-    /// Its calls, in the order in which they came, and how many others were answered.
+    /// Its calls in the order of arrival, and the number of its other calls that were answered.
     mutating func remove(_ name: ConnectionName) -> (calls: [Call], answers: Int) {
         guard let stranger = all.removeValue(forKey: name) else { return ([], 0) }
         calls -= stranger.calls.count

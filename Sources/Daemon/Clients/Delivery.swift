@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// Which signal of which object.
+/// Names a signal and its object.
 struct SignalName {
     let path: String
     let interface: String
@@ -22,18 +22,19 @@ struct SignalName {
     }
 }
 
-/// Sends signals to those who are entitled to them, each by itself: nothing is broadcast, so that other
-/// users of the machine learn nothing from the bus.
+/// Sends signals to each entitled connection separately. Nothing is broadcast, so that other users of the machine learn
+/// nothing from the bus.
 final class Delivery {
     private let bus: Bus
     private let connections: Connections
     private let journal: Journal
-    /// Whether the process behind a connection runs: a suspended one is sent nothing.
+    /// Whether the process behind a connection runs: a suspended process is sent nothing.
     private let isReachable: (Connection) -> Bool
     private var withheld: Set<ConnectionName> = []
-    /// What each user's connections were sent in this step.
+    /// The number of signals that each user's connections were sent in this step.
     private var sent: [UInt32: Int] = [:]
-    /// A desktop's few subscribers are told everything of its applications; 64 that one user makes are told to read again.
+    /// Enough for the few subscribers of a desktop to be sent everything about its applications. If one user makes 64
+    /// subscribers, they are told to read again.
     private static let mostInStep = 384
 
     init(bus: Bus, connections: Connections, journal: Journal, isReachable: @escaping (Connection) -> Bool) {
@@ -43,7 +44,7 @@ final class Delivery {
         self.isReachable = isReachable
     }
 
-    /// A signal of an object to those that `wants` picks.
+    /// Sends a signal of an object to the connections that `wants` picks.
     func send(
         _ signal: SignalName, to wants: (Connection) -> Bool, _ body: (borrowing Message) throws -> Void
     ) {
@@ -52,7 +53,7 @@ final class Delivery {
         }
     }
 
-    /// A signal to one connection, unless it does not read.
+    /// Sends a signal to one connection, unless it does not read.
     func send(
         _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
@@ -67,7 +68,7 @@ final class Delivery {
         keepFlow(connection)
     }
 
-    /// A signal to the delegate: whether it can read it was the life cycle's to decide.
+    /// Sends a signal to the delegate. The life cycle has decided that the delegate can read it.
     func sendToDelegate(
         _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
@@ -76,13 +77,13 @@ final class Delivery {
         keepFlow(connection)
     }
 
-    /// To be called after each step, and after whatever else has sent many signals.
+    /// Must be called after each step, and after anything else that has sent many signals.
     func stepHasEnded() {
         sent = [:]
         resyncReachable()
     }
 
-    /// Those that can read again are told that they missed something.
+    /// Tells the connections that can read again that they missed something.
     private func resyncReachable() {
         for name in withheld {
             guard let connection = connections[name] else {
@@ -93,7 +94,7 @@ final class Delivery {
         }
     }
 
-    /// What a connection may see has changed: its picture of it is out of date.
+    /// Makes a connection read again, because its picture of what it may see is out of date.
     func haveReadAgain(_ connection: Connection) {
         withhold(connection)
         resyncReachable()
@@ -122,8 +123,7 @@ final class Delivery {
         }
     }
 
-    /// Every so many signals the connection is pinged; while it does not answer, no more than as many again
-    /// are sent.
+    /// Pings the connection after every `window` signals. While it does not answer, it is sent at most as many again.
     private func keepFlow(_ connection: Connection) {
         connection.flow.sent += 1
         guard connection.flow.sent >= Connection.Flow.window else { return }
@@ -137,11 +137,12 @@ final class Delivery {
                 destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer",
                 member: "Ping")
             connection.flow.ping = try bus.callAsync(ping, timeout: .max) { [weak self, weak connection] _ in
-                // Whatever it answers, it reads.
+                // Any answer shows that the connection reads.
                 guard let connection else { return }
                 connection.flow.ping = nil
                 connection.flow.sent = 0
-                // A suspended one's process may have answered before it stopped: it waits for the step.
+                // A process that is suspended now may have answered before it was stopped: its connection waits for the
+                // step.
                 if let self, connection.flow.isWithheld, isReachable(connection) { resync(connection) }
             }
         }

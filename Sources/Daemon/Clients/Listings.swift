@@ -5,11 +5,11 @@ import Linux
 
 /// Answers that name every application that the caller may see: GetManagedObjects and ListApplications.
 ///
-/// Ten thousand of them take longer to write than everybody else should wait, so an answer is written in slices, one a
-/// turn of the loop. The answers that wait are taken user by user, and one at a time has bytes.
+/// Ten thousand applications take longer to write than other callers should wait, so an answer is written in slices,
+/// one in each turn of the loop. The waiting answers are taken user by user, and only one at a time occupies memory.
 ///
-/// What changes meanwhile is told again after the answer: the answer may hold what was before it, and signals that came
-/// first are out of date then.
+/// What changes meanwhile is announced again after the answer: the answer may hold the earlier state, and signals that
+/// were sent before the answer are superseded by it.
 final class Listings {
     enum Kind {
         /// `a{oa{sa{sv}}}`
@@ -25,17 +25,18 @@ final class Listings {
         }
     }
 
-    /// dbus-daemon disconnects whoever sends more than 32 MiB, and each byte is in our memory until it is sent.
+    /// dbus-daemon disconnects a client that sends more than 32 MiB, and each byte is in our memory until it is sent.
     static let mostBytes = 24 << 20
-    /// Answers that wait, of one user.
+    /// The most answers of one user that wait.
     private static let mostOfUser = 64
-    /// What a slice may take: others wait for no longer than for some ten calls of their own.
+    /// The length of a slice. Other callers wait no longer than for about ten calls of their own.
     private static let slice: Microseconds = 500
-    /// So many rows are of one moment, however long they take: whoever follows StateChanged begins with them.
+    /// Up to this many rows are written at one moment, however long that takes: a client that follows StateChanged
+    /// starts from them.
     private static let mostRowsAtOnce = 512
-    /// Of more that has changed while an answer was written, its reader is told to read again.
+    /// If more applications than this have changed while an answer was written, its reader is told to read again.
     private static let mostCaughtUp = 64
-    /// While the bus does not take what was written already, no more is.
+    /// Nothing more is written while the bus has not taken what was written before.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
     private final class Listing {
@@ -57,7 +58,7 @@ final class Listings {
         var numbers: [ApplicationNumber]
         var next = 0
         var bytes = 0
-        /// Those that were among `numbers` before. Numbers wrap, so that a new one may be less than all of these.
+        /// The earlier contents of `numbers`. Numbers wrap, so a new number may be less than all of these.
         var passed: Set<ApplicationNumber> = []
 
         init(_ reply: consuming Message, _ numbers: [ApplicationNumber]) {
@@ -76,9 +77,9 @@ final class Listings {
     private let maySee: (Application, Connection) -> Bool
     /// Calls `turn`.
     var timer: Timer?
-    /// The first is being written.
+    /// The first answer is being written.
     private var queue: [Listing] = []
-    /// What has changed since the first was begun.
+    /// What has changed since the first answer was begun.
     private var changes: [ApplicationNumber: Announcer.Change] = [:]
 
     init(
@@ -98,7 +99,7 @@ final class Listings {
         announcer.noted = { [weak self] in self?.note($0, $1) }
     }
 
-    /// Answers the call, now if it can be done at once, else before long.
+    /// Answers the call, at once if possible, otherwise soon.
     func answer(_ kind: Kind, _ call: PendingCall, _ connection: Connection) {
         guard call.message.expectsReply else { return }
         let listing = Listing(kind, call, connection)
@@ -112,13 +113,13 @@ final class Listings {
         }
         begin(listing)
         if advance(listing) { return }
-        // One at a time: behind others it is begun anew.
+        // Only one answer at a time is kept half written: an answer behind others is begun again.
         if !queue.isEmpty { listing.draft = nil }
         queue.append(listing)
         if queue.count == 1 { rearm(after: 0) }
     }
 
-    /// Nobody waits for its answers any more.
+    /// Drops the answers for a connection that has left.
     func departed(_ connection: ConnectionName) {
         let first = queue.first
         queue.removeAll { $0.connection.name == connection }
@@ -149,8 +150,8 @@ final class Listings {
         if !queue.isEmpty { rearm(after: 0) }
     }
 
-    /// The first of a user who has a share left; where there is none, the next turn is when somebody has. One at a time has
-    /// bytes: what another has begun is begun anew.
+    /// The first answer of a user who has a share left. If there is none, the next turn comes when some user has one.
+    /// Only one answer at a time occupies memory, so an answer that was begun for another user is begun again.
     private func next() -> Listing? {
         let index: Int
         switch share.turn(in: queue, at: Clock.monotonicMicroseconds, of: \.connection.user) {
@@ -167,7 +168,7 @@ final class Listings {
         return queue[0]
     }
 
-    /// A user whose turn it was waits for the others.
+    /// A user who just had a turn waits for the other users.
     private func letOthersGoFirst(before user: UInt32) {
         guard let index = queue.firstIndex(where: { $0.connection.user != user }), index > 0 else { return }
         queue.insert(queue.remove(at: index), at: 0)
@@ -189,7 +190,7 @@ final class Listings {
         }
     }
 
-    /// Writes for the time of a slice. Answers whether the call is answered.
+    /// Writes for the length of a slice. Returns whether the call is answered.
     private func advance(_ listing: Listing) -> Bool {
         guard let draft = listing.draft else { return true }
         let isOfOneMoment = listing.kind == .rows && draft.numbers.count <= Self.mostRowsAtOnce
@@ -221,7 +222,7 @@ final class Listings {
     }
 
     private func write(_ number: ApplicationNumber, _ listing: Listing, _ draft: Draft) throws {
-        // It may have ended since.
+        // The application may have ended since.
         guard let application = core.application(number), maySee(application, listing.connection) else {
             return
         }
@@ -229,7 +230,7 @@ final class Listings {
         case .rows:
             draft.bytes += 64 + application.id.rawValue.utf8.count
         case .objects:
-            // Its properties' names and values, about; none of them is long but these.
+            // A rough size of its properties' names and values. Only the texts that are added here can be long.
             draft.bytes += 2_048 + table.textBytes(of: application)
         }
         guard draft.bytes <= Self.mostBytes else {

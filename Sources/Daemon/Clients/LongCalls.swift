@@ -2,15 +2,15 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// Calls that take longer than one event may: done in slices, with the loop's other events in between. What the same
-/// connection calls meanwhile waits, so that its calls are carried out in order.
+/// Calls that take longer than one event may. They are carried out in slices, with the loop's other events in between.
+/// Further calls of the same connection wait meanwhile, so that its calls are carried out in order.
 final class LongCalls {
     private final class Job {
         let connection: ConnectionName
         let user: UInt32
         /// Whether later calls of the connection wait for it.
         let holdsCalls: Bool
-        /// Does a little; answers whether that was all.
+        /// Does a little of the work; returns whether the job is done.
         let step: () -> Bool
 
         init(
@@ -23,7 +23,7 @@ final class LongCalls {
         }
     }
 
-    /// What of each user waits.
+    /// The waiting calls of each user.
     private final class Tally {
         private(set) var users: [UInt32: (calls: Int, bytes: Int)] = [:]
 
@@ -35,12 +35,12 @@ final class LongCalls {
 
     private final class Held {
         let message: Message
-        /// In the order in which the calls came.
+        /// Counts up in the order in which the calls came.
         let number: UInt64
         let user: UInt32
-        /// Of its arguments, in bytes.
+        /// The size of its arguments, in bytes.
         let size: Int
-        /// It is counted for as long as it is there.
+        /// The call is counted for as long as this object exists.
         private let tally: Tally
 
         init(_ message: borrowing Message, _ number: UInt64, _ size: Int, _ user: UInt32, _ tally: Tally) {
@@ -55,33 +55,34 @@ final class LongCalls {
         deinit { tally.add(-1, -size, of: user) }
     }
 
-    /// How long steps may keep the loop.
+    /// How long the steps of a turn may keep the loop.
     private static let slice: Microseconds = 300
-    /// More calls of one user do not wait.
+    /// The most calls of one user that may wait.
     private static let mostHeld = 128
-    /// But so many of each connection do: one program must not shut out the others of its user.
+    /// This many calls of each connection may wait in any case: one program must not shut out its user's other
+    /// programs.
     private static let ownPlaces = 4
-    /// Nor do calls of one user with more arguments together: two sets of windows that are as large as they may be.
+    /// The most bytes of arguments in the waiting calls of one user: two sets of windows of the largest size.
     private static let mostBytes = 2 << 20
-    /// Between two looks whether calls can be given back.
+    /// The pause between two checks whether calls can be given back.
     private static let pause: Microseconds = 500
 
     private let bus: Bus
     private let now: () -> Microseconds
     private var timer: Timer?
-    /// In the order in which they came; one of each connection.
+    /// In order of arrival; one for each connection.
     private var jobs: [Job] = []
-    /// When a user had the last turn.
+    /// The number of each user's last turn.
     private var turns: [UInt32: UInt64] = [:]
     private var lastTurn: UInt64 = 0
-    /// Calls of a connection behind its job.
+    /// Calls that wait, behind their connection's job or for their user's share.
     private var waiting: [ConnectionName: [Held]] = [:]
-    /// Those that were given back to the bus and have not come again yet.
+    /// Calls that were given back to the bus and have not come again yet.
     private var returning: [ConnectionName: [Held]] = [:]
     private var lastHeld: UInt64 = 0
     private let tally = Tally()
     private let share: WorkShare
-    /// For whom something is being done.
+    /// The user for whom something is being done.
     private var caller: UInt32?
     /// Gives back calls of users who had taken more than their share.
     private var shareTimer: Timer?
@@ -104,18 +105,18 @@ final class LongCalls {
         }
     }
 
-    /// Begins a job of a connection that has none which holds its calls.
+    /// Begins a job of a connection that has no job which holds its calls.
     ///
-    /// - Parameter step: called again and again until it answers true, unless the connection leaves before.
+    /// - Parameter step: called repeatedly until it returns true, unless the connection leaves first.
     func begin(_ connection: Connection, holdsCalls: Bool = true, _ step: @escaping () -> Bool) {
         jobs.append(Job(connection.name, connection.user, holdsCalls: holdsCalls, step))
         timer?.arm(at: now())
     }
 
-    /// What is done for a user from here on until the loop's next event is that user's.
+    /// Charges everything from here until the loop's next event to this user.
     func charge(_ user: UInt32) { caller = user }
 
-    /// Whether a call has to wait; it comes again then.
+    /// Whether a call must wait. If so, it comes again later.
     ///
     /// - Parameter size: of its arguments, in bytes.
     func holds(
@@ -137,7 +138,7 @@ final class LongCalls {
         lastHeld += 1
         let held = Held(message, lastHeld, size, connection.user, tally)
         if waiting[connection.name] == nil, returning[connection.name] != nil {
-            // Those that are on their way back came before it.
+            // The calls that are on their way back came before this one.
             giveBack(held, of: connection.name)
         } else {
             hold(held, of: connection.name)
@@ -145,7 +146,8 @@ final class LongCalls {
         return true
     }
 
-    /// Calls that were given back at different times come back in the order of that.
+    /// Whether an earlier call of the connection is still outstanding. Calls come back in the order in which they were
+    /// given back, and they may have been given back at different times.
     private func isPreceded(_ held: Held, _ name: ConnectionName) -> Bool {
         [waiting[name], returning[name]].contains { $0?.contains { $0.number < held.number } == true }
     }
@@ -163,7 +165,8 @@ final class LongCalls {
 
     private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
 
-    /// One call of each connection that has no job and whose user has a share left: then it is seen what that took.
+    /// Gives back one call of each connection that has no job and whose user has a share left. The cost of that call is
+    /// known before the next one follows.
     private func giveBackNext() {
         let now = now()
         let idle = waiting.keys.filter { !isBusy($0) }
@@ -180,7 +183,7 @@ final class LongCalls {
         let idle = waiting.filter { !isBusy($0.key) }
         guard let due = idle.values.lazy.compactMap(\.first).map({ [self] in share.due(of: $0.user) }).min()
         else { return }
-        // Those on their way back come first.
+        // Calls on their way back come first.
         shareTimer?.arm(at: max(due, now() + Self.pause))
     }
 
@@ -235,7 +238,7 @@ final class LongCalls {
         }
     }
 
-    /// nil: it was not given back.
+    /// nil: the call was not given back.
     private func takeBack(_ message: borrowing Message, _ name: ConnectionName) -> Held? {
         guard let line = returning[name] else { return nil }
         var index = line.startIndex

@@ -4,27 +4,28 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// How many bytes of our answers stand in the bus because their callers do not read them.
+/// Counts the bytes of our answers that wait in the bus because their callers do not read them.
 ///
-/// dbus-daemon reads no more of one who has 127 MiB under way (dbus-daemon(1), `max_incoming_bytes`), whoever is to read
-/// them: without a limit for each user, one user's calls would silence us for all. What an answer takes is estimated
-/// when its call comes. Of a user who would have too much the bus tells what really waits
-/// (`org.freedesktop.DBus.Debug.Stats`). Where it does not tell, nothing is refused: dbus-broker charges the readers.
+/// dbus-daemon stops reading from a client that has 127 MiB under way (dbus-daemon(1), `max_incoming_bytes`), whoever
+/// the recipients are. Without a limit for each user, the calls of one user would silence the daemon for all users. The
+/// size of an answer is estimated when its call comes. If a user's estimate grows too large, the bus is asked what
+/// really waits (`org.freedesktop.DBus.Debug.Stats`). Where the bus does not answer that, nothing is refused:
+/// dbus-broker charges the readers.
 final class UnreadAnswers {
-    /// Where more may wait for a user, the bus is asked.
+    /// Where more than this may wait for a user, the bus is asked.
     private static let suspect = 4 << 20
-    /// Where more waits for a user, calls are refused, ...
+    /// Where more than this waits for a user, calls are refused, ...
     static let most = 8 << 20
-    /// ... and where that much does, they are not even answered.
+    /// ... and where this much waits, they are not even answered.
     private static let mostWithRefusals = 12 << 20
     static let sizeOfRefusal = 512
 
     private struct Account {
         let user: UInt32
         var unread = 0
-        /// Of answers that are not sent yet: the bus knows nothing of them.
+        /// Bytes of answers that are not sent yet, and of which the bus knows nothing.
         var coming = 0
-        /// Charged since the bus was asked last.
+        /// Bytes charged since the bus was last asked.
         var unchecked = 0
     }
 
@@ -35,10 +36,10 @@ final class UnreadAnswers {
     private var sums: [UInt32: Int] = [:]
     /// Users about whom the bus is being asked.
     private var questions: [UInt32: Slot] = [:]
-    /// The bus tells nothing.
+    /// The bus does not report what waits.
     private var isBlind = false
 
-    /// - Parameter inquiries: a connection of its own: the other one may be silenced already.
+    /// - Parameter inquiries: a separate connection, because the main one may already be silenced.
     init(inquiries: Bus, share: WorkShare, journal: Journal) {
         self.inquiries = inquiries
         self.share = share
@@ -52,7 +53,7 @@ final class UnreadAnswers {
         case ignored
     }
 
-    /// Whether a call is to be answered, with about so many bytes.
+    /// Whether a call is answered, given the approximate size of the answer in bytes.
     func admit(_ size: Int, from connection: Connection) -> Admission {
         let sum = sums[connection.user, default: 0]
         if sum >= Self.suspect { ask(about: connection.user) }
@@ -65,21 +66,21 @@ final class UnreadAnswers {
         return .refused
     }
 
-    /// It is sent an answer of so many bytes, which the bus has to hand on.
+    /// Charges for an answer of this many bytes, which the bus must pass on.
     func chargeAnswer(of size: Int, to connection: Connection) {
         charge(size, to: connection)
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
     }
 
-    /// It will be sent an answer of so many bytes, which the bus has to hand on. It counts from now on.
+    /// Announces a later answer of this many bytes, which the bus must pass on. It counts from now on.
     func expectAnswer(of size: Int, to connection: Connection) {
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].coming += size
     }
 
-    /// Refuses to prepare more answers for a user than may wait for it: the disk may be slow, and its other calls are no
-    /// part of that.
+    /// Refuses to prepare more answers for a user than may wait. The disk may be slow, and the user's other calls must
+    /// not suffer from that.
     func checkExpected(of user: UInt32) throws(MethodError) {
         let coming = accounts.values.reduce(0) { $1.user == user ? $0 + $1.coming : $0 }
         guard coming + sums[user, default: 0] < Self.most else {
@@ -89,9 +90,10 @@ final class UnreadAnswers {
         }
     }
 
-    /// The answer that was expected is sent.
+    /// Records that an expected answer was sent.
     func sentAnswer(of size: Int, to connection: Connection) {
-        // It may have left, or have been expected before the bus turned out to be silent.
+        // The connection may have left, or the answer may have been expected before the bus turned out to report
+        // nothing.
         guard let account = accounts[connection.name], account.coming >= size else { return }
         accounts[connection.name]?.coming -= size
         charge(size, to: connection)
@@ -104,7 +106,7 @@ final class UnreadAnswers {
         sums[connection.user, default: 0] += size
     }
 
-    /// What was for it is gone.
+    /// The answers for a connection that has left are gone.
     func departed(_ name: ConnectionName) {
         guard let account = accounts.removeValue(forKey: name) else { return }
         add(-account.unread, to: account.user)
@@ -121,7 +123,7 @@ final class UnreadAnswers {
         sums[user] = sum > 0 ? sum : nil
     }
 
-    /// Asks about that connection of the user's of which the least is known.
+    /// Asks about the connection of the user's with the most unchecked bytes.
     private func ask(about user: UInt32) {
         guard !isBlind, questions[user] == nil,
             let (name, account) = accounts.filter({ $0.value.user == user }).max(by: {
@@ -142,7 +144,7 @@ final class UnreadAnswers {
     }
 
     private func note(_ reply: borrowing Message, of name: ConnectionName, asked: Int) {
-        // It may have left meanwhile.
+        // The connection may have left meanwhile.
         guard let account = accounts[name] else { return }
         let waiting: Int
         switch Self.outgoing(reply) {
@@ -154,7 +156,7 @@ final class UnreadAnswers {
             journal.log(.debug, "the bus does not tell who reads: nothing limits answers that stay unread")
             return
         }
-        // What was charged since the question was sent may not be there yet.
+        // What was charged since the question was sent may not have reached the bus yet.
         set(waiting + max(0, account.unread - asked), of: name)
         let isSuspect = sums[account.user, default: 0] >= Self.suspect
         if isSuspect, accounts.contains(where: { $0.value.user == account.user && $0.value.unchecked > 0 }) {
@@ -164,9 +166,9 @@ final class UnreadAnswers {
 
     private enum Outgoing {
         case bytes(Int)
-        /// As for a connection that has left before the bus was asked.
+        /// For example, because the connection left before the bus was asked.
         case notThisTime
-        /// This bus has no statistics, or not for us.
+        /// This bus has no statistics, or does not give them to the daemon.
         case never
     }
 
@@ -178,7 +180,7 @@ final class UnreadAnswers {
         return .bytes(Int(bytes))
     }
 
-    /// Any other error is of one question, and a caller could bring it about: it must not end the limit.
+    /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit.
     private static let refusals = Set(
         ["AccessDenied", "NotSupported", "UnknownInterface", "UnknownMethod", "UnknownObject"]
             .map { "org.freedesktop.DBus.Error." + $0 })

@@ -2,16 +2,16 @@ import AppStateContract
 public import LifeCycle
 public import Linux
 
-/// The daemon's configuration: where it stands, and what it says.
+/// The daemon's configuration: where it is, and what it says.
 public struct Configuration {
-    /// A line that was not taken; the default stands.
+    /// A line that was rejected; the default applies.
     public typealias Complaint = ConfigurationFile.Complaint
 
     /// Where the configuration is read from.
     public enum Source: Equatable, Sendable {
         /// `appstated.conf` in the directory, then `appstated.conf.d/*.conf` by name.
         case directory(String)
-        /// One file alone; that it is missing is a complaint.
+        /// One file alone. If it is missing, that is a complaint.
         case file(String)
 
         /// Where an installed daemon looks.
@@ -25,7 +25,7 @@ public struct Configuration {
 
     public init() {}
 
-    /// Reads what is there. Never fails: what cannot be taken becomes a complaint.
+    /// Reads what exists. Never fails: what is rejected becomes a complaint.
     public init(reading source: Source) {
         switch source {
         case .file(let path):
@@ -39,10 +39,10 @@ public struct Configuration {
         }
     }
 
-    /// Takes one file on top of what was taken before.
+    /// Applies one file on top of those applied before.
     mutating func take(_ file: ConfigurationFile) {
         var defaults = Configuration()
-        // In the sections of states an empty value leaves alone what the application has of its own.
+        // In the sections of states an empty value leaves the application's own value alone.
         defaults.resources = .nothing
         let complaints = file.apply(to: &self, defaults: defaults, rows: Self.rows(of:))
         self.complaints += complaints
@@ -57,7 +57,7 @@ public struct Configuration {
 
     private typealias Row = ConfigurationRow<Configuration>
 
-    /// The keys of a section; nil: it is no section.
+    /// The keys of a section; nil: there is no such section.
     private static func rows(of section: String) -> [Row]? {
         switch section {
         case "Daemon": [Row("Mode", .choice, \.settings.mode)]

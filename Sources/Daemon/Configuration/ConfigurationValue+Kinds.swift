@@ -2,12 +2,12 @@ import LifeCycle
 import Linux
 
 extension ConfigurationValue where Value == Int {
-    /// Everything below a limit is bounded; a greater one would be none.
+    /// What a limit applies to stays bounded: a greater number would be no limit.
     static var count: Self { number(1...1_000_000) }
 }
 
 extension ConfigurationValue where Value == IOPriority.Class {
-    /// Not realtime: one that never ends its reading would leave nobody any disk.
+    /// Not realtime: a process that never stops reading would leave the others no disk time.
     static var ioClass: Self {
         Self("is none of best-effort, idle; realtime is not for applications") { text in
             switch text {
@@ -61,7 +61,7 @@ extension ConfigurationValue where Value == UInt32? {
 }
 
 extension ConfigurationValue where Value == UInt32 {
-    /// Hundredths of a per cent: more than a half for one would leave the others nothing to work with.
+    /// Hundredths of a per cent. More than half for one application would leave the others nothing to work with.
     static var protection: Self {
         Self("is no share of the memory, up to 50%") { text in
             guard case .share(let share)? = PressureSettings.Amount(text), share <= 5_000 else { return nil }
@@ -71,13 +71,13 @@ extension ConfigurationValue where Value == UInt32 {
 }
 
 extension PressureSettings.Trigger {
-    /// `some 70ms 1s`: whose stall, how much, within how much time.
+    /// `some 70ms 1s`: the kind of stall, how much of it, and within how much time.
     fileprivate init?(_ text: String) {
         let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
         guard words.count == 3, let kind = Kind(rawValue: words[0]),
             case .microseconds(let stall)? = TimeSpan.parse(words[1]),
             case .microseconds(let window)? = TimeSpan.parse(words[2]),
-            // The kernel takes no other (WINDOW_MIN_US and WINDOW_MAX_US of kernel/sched/psi.c).
+            // The kernel accepts no other window (WINDOW_MIN_US and WINDOW_MAX_US of kernel/sched/psi.c).
             (500_000...10_000_000).contains(window), (1...window).contains(stall)
         else { return nil }
         self.init(kind, stall, in: window)
@@ -88,12 +88,12 @@ extension PressureSettings.Amount {
     /// `5%`, `2.5%`, `256M`, or bytes.
     fileprivate init?(_ text: String) {
         if text.hasSuffix("%") {
-            // Less than a hundredth of a per cent would count as nothing.
+            // Less than a hundredth of a per cent would count as zero.
             guard let percent = Double(text.dropLast()), (0.01...100).contains(percent) else { return nil }
             self = .share(UInt32((percent * 100).rounded()))
             return
         }
-        // systemd's suffixes, to the base of 1024 (systemd.resource-control(5), MemoryMax=).
+        // systemd's suffixes, with base 1024 (systemd.resource-control(5), MemoryMax=).
         let units: [Character: UInt64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
         let unit = text.last.flatMap { units[$0] }
         guard let number = UInt64(unit == nil ? text : String(text.dropLast())), number > 0 else {

@@ -69,7 +69,7 @@ extension Daemon {
         ]
     }
 
-    /// For the application's user, root, and who manages it with polkit's consent.
+    /// For the application's user, root, and callers that polkit allows to manage it.
     private func managingMethods() -> [Method] {
         [
             Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
@@ -119,7 +119,7 @@ extension Daemon {
             Method(Name.unregister) { [unowned self] call in
                 let connection = try caller()
                 let application = try visibleApplication(at: call.path, to: connection)
-                // Its own processes may, in a sandbox too.
+                // The application's own processes may do this, even in a sandbox.
                 if !connection.isSandboxed { _ = try managedApplication(call) }
                 try perform(.unregister(application.number))
                 try call.reply()

@@ -48,7 +48,7 @@ extension Daemon {
         _ value: @escaping (borrowing Message, Application) throws -> Void
     ) -> Property {
         Property(name.rawValue, type, emits: changes) { [unowned self] message, path in
-            // Who may read it was settled when the object was looked for.
+            // Whether the caller may read it was settled when the object was looked up.
             guard let number = BusNames.applicationNumber(inPath: path),
                 let application = machine.applications[ApplicationNumber(number)]
             else { throw MethodError(.noSuchApplication, "No application at \(path)") }
@@ -56,8 +56,8 @@ extension Daemon {
         }
     }
 
-    /// The resident sizes of its processes, in bytes, of the first ones where there are many. What they share is counted
-    /// for each of them.
+    /// The sum of the resident sizes of its processes in bytes; of the first ones where there are many. Memory that
+    /// they share is counted for each of them.
     private func memoryUsage(of application: Application) -> UInt64 {
         guard let main = table[application.number]?.process else { return 0 }
         let budget = turn.budget
@@ -71,10 +71,10 @@ extension Daemon {
         return sum
     }
 
-    /// More processes than an application has, but for one that means ill.
+    /// More processes than any well-meaning application has.
     private static let mostMeasured = 256
 
-    /// Why nothing can be done to it: it has executed a set-user-ID program since. nil: it has not.
+    /// Why nothing can be done to the application: it has executed a set-user-ID program since. nil: it has not.
     func strangersRights(of application: Application) -> String? {
         guard let owner = (try? proc.status(application.process.pid))?.owner,
             !owner.isWholly(application.user)
@@ -83,13 +83,15 @@ extension Daemon {
             "Process \(application.process.pid) does not run with the rights of user \(application.user) alone"
     }
 
-    /// Answers a call once the application's processes have been looked at.
+    /// Answers a call once the application's processes have been examined.
     ///
     /// - Parameters:
-    ///   - connection: the caller's. Several may wait for one look: each answer is written in a turn of its own, on its
+    ///   - connection: the caller's. Several calls may wait for one look: each answer is written in a turn of its own,
+    ///     on its
     ///     caller's share.
-    ///   - append: gets the application as it is then, and what speaks against suspending it: what the life cycle
-    ///     knows, and what the look has found.
+    ///   - append: gets the application as it is then, and the objections to suspending it: what the life cycle knows,
+    ///     and
+    ///     what the look found.
     func answer(
         _ call: PendingCall, lookingAt application: Application, for connection: Connection,
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
@@ -119,7 +121,7 @@ extension Daemon {
         }
     }
 
-    /// What the life cycle knows, and what a look has found.
+    /// The objections that the life cycle knows, and those that a look found.
     private func objections(
         to application: Application, _ answer: Looks<LookSubject, LookFinding>.Answer
     ) -> [String] {
@@ -133,9 +135,9 @@ extension Daemon {
         return objections
     }
 
-    /// How many calls of one user wait for looks at most.
+    /// The most calls of one user that wait for looks.
     private static var mostLookingCalls: Int { 32 }
-    /// How long one waits at most.
+    /// The longest that a call waits for a look.
     private static var longestLook: Microseconds { 2_000_000 }
 
     /// Why an application is in its state: every fact, hold, exemption and timer.
@@ -207,7 +209,7 @@ extension Application {
 }
 
 extension ReclaimPolicy.Rank {
-    /// As `Explain` says it.
+    /// The name in `Explain`.
     fileprivate var name: String {
         switch self {
         case .held: "held"
@@ -234,7 +236,7 @@ extension Variant {
 }
 
 extension Message {
-    /// The bare value, where the container is of the value's own type.
+    /// Appends the bare value, where the container has the value's own type.
     fileprivate borrowing func append(rows value: Variant) throws(BusFailure) {
         guard case .array(let element, let values) = value else { return }
         try withContainer(.array, element) {

@@ -6,7 +6,7 @@ import Linux
 
 private typealias Name = ApplicationMethod
 
-/// What is kept of applications: saved state and history.
+/// What is kept about applications: saved state and history.
 extension Daemon {
     /// For the application's own processes only.
     func stateMethods() -> [Method] {
@@ -72,7 +72,7 @@ extension Daemon {
         if asFile { return keeper.open(kept, call.deferred()) }
         try unread.checkExpected(of: connection.user)
         let expected = Int(clamping: keeper.expectedSize(of: kept))
-        // What is larger is refused.
+        // A larger state is refused.
         let size = expected <= Keeper.mostBytesInMessage ? expected : UnreadAnswers.sizeOfRefusal
         unread.expectAnswer(of: size, to: connection)
         keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
@@ -111,8 +111,8 @@ extension Daemon {
 
     // MARK: Whose it is
 
-    /// Whether what is kept under an id, and sent to it, is this process's: a sandboxed process names itself as it likes, and
-    /// is known by what its launcher and the kernel say of it.
+    /// Whether what is kept under an id, and what is sent to it, belongs to this process. A sandboxed process chooses
+    /// its own name, so it is identified by what its launcher and the kernel say about it.
     func isKnown(_ pid: Int32, by id: ApplicationID) -> Bool {
         guard let own = try? proc.status(getpid()), let status = try? proc.status(pid),
             let sandbox = try? proc.sandbox(of: pid)
@@ -148,6 +148,6 @@ extension Message {
 }
 
 extension KeptApplication.Exit {
-    /// As the D-Bus API writes what is not known.
+    /// The values, with unknown ones as the D-Bus API writes them.
     fileprivate var shown: (state: String, status: Int32) { (state?.rawValue ?? "", status ?? -1) }
 }

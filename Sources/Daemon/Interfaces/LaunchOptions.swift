@@ -1,35 +1,37 @@
 import AppStateBus
 import AppStateContract
 
-/// What bounds launch options: they are kept, and go into messages to everybody who may see the application.
+/// The limits of launch options. The options are kept, and go into messages to every client that may see the
+/// application.
 enum LaunchOptions {
-    /// Dictionaries, arrays and structures, one in the other; the options themselves are the first.
+    /// The greatest nesting of dictionaries, arrays and structures; the options themselves are the first level.
     static let greatestDepth = 8
     /// In the options of one application.
     static let mostValues = 1_024
-    /// Of all of a user's applications.
+    /// For all of a user's applications.
     static let mostBytesPerUser = 1 << 20
 
-    /// About the memory that they take: more than their bytes in a message, since each value is one of its own.
+    /// The approximate memory that the options take: more than their bytes in a message, because each value is
+    /// separate.
     static func keptBytes(of options: [(String, Variant)]) -> Int {
         options.reduce(0) { $0 + 64 + $1.0.utf8.count + $1.1.keptBytes }
     }
 
-    /// Those that can be sent: a daemon before this one may have taken others.
+    /// The options that can be sent: an earlier daemon may have accepted others.
     static func sendable(_ options: [(String, Variant)]) -> [(String, Variant)] {
         options.filter { $0.1.depth < greatestDepth }
     }
 }
 
 extension Variant {
-    /// The launch options that this value is, sorted.
+    /// This value as launch options, sorted.
     func launchOptions(_ key: String) throws(MethodError) -> [(String, Variant)] {
         guard case .dictionary(let entries) = self else { throw wrongType(key, "a{sv}") }
         try checkBody(key)
         return entries.sorted { $0.key < $1.key }
     }
 
-    /// Refuses what is too much to be kept, or to be passed on in a message.
+    /// Refuses a value that cannot be kept, or passed on in a message.
     func checkBody(_ key: String) throws(MethodError) {
         if containsDescriptor {
             throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there")
@@ -49,7 +51,7 @@ extension Variant {
     /// dbus-api: "Message bodies other than saved state: at most 64 KiB".
     private static let greatestBody = 64 << 10
 
-    /// About as much as the value takes in a message (D-Bus specification, "Summary of D-Bus marshalling").
+    /// The approximate size of the value in a message (D-Bus specification, "Summary of D-Bus marshalling").
     private var byteCount: Int {
         switch self {
         case .string(let text), .objectPath(let text), .signature(let text): text.utf8.count + 5
@@ -64,7 +66,7 @@ extension Variant {
         }
     }
 
-    /// About the memory that it takes.
+    /// The approximate memory that the value takes.
     fileprivate var keptBytes: Int {
         switch self {
         case .string(let text), .objectPath(let text), .signature(let text): 64 + text.utf8.count

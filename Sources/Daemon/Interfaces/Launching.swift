@@ -5,7 +5,7 @@ import Systemd
 
 private typealias Name = ApplicationMethod
 
-/// Launching, and what is sent to applications: decode, ask, reply.
+/// Launching, and sending things to applications: decode, ask, reply.
 extension Daemon {
     func launchingMethods() -> [Method] {
         [
@@ -44,7 +44,7 @@ extension Daemon {
         ]
     }
 
-    /// What somebody sends to an application.
+    /// The methods that send something to an application.
     func sendingMethods() -> [Method] {
         [
             Method(Name.open, in: [("urls", "as"), ("options", "a{sv}")]) { [unowned self] call in
@@ -95,8 +95,8 @@ extension Daemon {
         ]
     }
 
-    /// The application to which something is sent: by its user, by root, by who manages it. A sandboxed process sends to
-    /// its own alone.
+    /// The application to which something is sent. Its user, root, and callers that may manage it can send to it. A
+    /// sandboxed process can send only to its own application.
     private func receiver(
         of call: borrowing Call
     ) throws(MethodError) -> (Application, source: ApplicationID?) {
@@ -106,7 +106,7 @@ extension Daemon {
         return (application, self.application(of: connection)?.id)
     }
 
-    /// The application that a connection speaks for; nil: it is none's.
+    /// The application that a connection speaks for; nil: it belongs to none.
     private func application(of connection: Connection) -> Application? {
         guard let number = connection.application ?? machine.owner(of: connection.lineage),
             let application = machine.applications[number], isOwn(application, connection)
@@ -118,7 +118,7 @@ extension Daemon {
         if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
     }
 
-    /// - Parameter user: whose agent is asked: one that does not answer is no other user's affair.
+    /// - Parameter user: the user whose agent is asked. An agent that does not answer affects no other user.
     private func answering(
         _ call: borrowing Call, by user: UInt32
     ) throws(MethodError) -> Launches.Answer {
@@ -133,7 +133,7 @@ extension Daemon {
         }
     }
 
-    /// What an application is launched for is checked as what it is sent while it runs.
+    /// Checks the purpose of a launch in the same way as what is sent to a running application.
     private func checkPayload(of wish: Wish) throws(MethodError) {
         let key: String
         switch wish.reason {
@@ -145,7 +145,7 @@ extension Daemon {
         _ = try sendable(name, [], key)
     }
 
-    /// What a client has sent for others to read, within the limits of all that is passed on.
+    /// What a client sends for others to read, within the limits for everything that is passed on.
     private func sendable(
         _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
     ) throws(MethodError) -> Variant {
@@ -158,7 +158,7 @@ extension Daemon {
         return value
     }
 
-    /// The session that an agent serves; empty: its own.
+    /// The session that an agent serves; an empty name means the agent's own session.
     private func agentSession(_ name: String, _ connection: Connection) throws(MethodError) -> SessionKey {
         if name.isEmpty { return session(ofProcess: connection.pid, user: connection.user) }
         guard let owner = Login.owner(ofSession: name) else {

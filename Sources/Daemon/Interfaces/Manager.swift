@@ -127,7 +127,7 @@ extension Daemon {
         connection.isSubscribed = true
     }
 
-    /// Refuses one more connection that is told of changes than its user may have.
+    /// Refuses a connection that wants to be notified of changes if its user has too many such connections.
     func admitSubscriber(_ connection: Connection) throws(MethodError) {
         if connection.isSubscriber { return }
         let limit = machine.settings.limits.subscribersPerUser
@@ -137,7 +137,7 @@ extension Daemon {
         }
     }
 
-    /// The application in front in the caller's session, which the caller may manage.
+    /// The application in front in the caller's session, if the caller may manage it.
     private func focusedApplication(
         _ call: borrowing Call
     ) throws(MethodError) -> (Application, Connection) {
@@ -151,7 +151,7 @@ extension Daemon {
         return (application, connection)
     }
 
-    /// `/` where none has the focus, or one that the reader may not see.
+    /// `/` if no application has the focus, or one that the reader may not see.
     private func focusedApplicationPath() -> String {
         guard let connection = announcer.reader ?? (try? caller()),
             let number = machine.focusedApplication(in: session(of: connection)),

@@ -1,7 +1,7 @@
 import AppStateBus
 import AppStateContract
 
-/// The options of `Register`, each checked: an unknown key, a wrong type or a descriptor is named.
+/// The options of `Register`, each checked: the error names an unknown key, a wrong type or a descriptor.
 struct RegisterOptions {
     var delegate: Bool?
     var launchMode: LaunchMode?
@@ -10,7 +10,7 @@ struct RegisterOptions {
     var backgroundModes: [String] = []
     var launchOptions: [(String, Variant)] = []
     var adopted = false
-    /// About what it takes to keep the launch options.
+    /// The approximate memory that the launch options take.
     var launchOptionBytes = 0
 
     init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {

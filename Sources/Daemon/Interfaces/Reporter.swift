@@ -6,7 +6,7 @@ import Systemd
 
 private typealias Name = ReporterMethod
 
-/// org.appstate1.Reporter: what window reporters tell.
+/// org.appstate1.Reporter: what window reporters report.
 extension Daemon {
     func reporterInterface() -> Interface {
         Interface(

@@ -3,12 +3,12 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The processes of a call that names many: looked at and held one by one, however long that takes.
+/// The processes of a call that names many. They are examined and held one by one, however long that takes.
 final class NamedProcesses {
     private let daemon: Daemon
     private var open: [UInt32]
     private var known: [UInt32: ReportedProcess] = [:]
-    /// Held for the sake of this call.
+    /// Processes that are held for this call only.
     private var new: [ProcessID] = []
 
     init(_ pids: [UInt32], _ daemon: Daemon) {
@@ -21,7 +21,7 @@ final class NamedProcesses {
 
     var left: Int { open.count }
 
-    /// Looks at the next. One that has ended meanwhile is none.
+    /// Examines the next process. One that has ended meanwhile is left out.
     func resolveNext(for reporter: ReporterIdentity) {
         guard let pid = open.popLast(), let process = try? daemon.reportedProcess(pid, by: reporter),
             let id = process.lineage.first
@@ -33,11 +33,12 @@ final class NamedProcesses {
         known[pid] = process
     }
 
-    /// Nil where it has ended, as far as is known.
+    /// nil: the process has ended, as far as is known.
     subscript(_ pid: UInt32) -> ReportedProcess? { known[pid] }
 }
 
-/// A reporter's whole set of windows, which may be long: read, looked at and taken in steps, and answered at the end.
+/// A reporter's whole set of windows, which may be long. It is read, examined and applied in steps, and answered at the
+/// end.
 final class WindowSet {
     private typealias Row = (window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])
 
@@ -59,9 +60,9 @@ final class WindowSet {
     private var reports: [WindowReport] = []
     private var step = Step.reading
 
-    /// So few are taken at once, by the call's handler.
+    /// Up to this many windows are applied at once, by the call's handler.
     private static let few = 16
-    /// And so many windows in one step.
+    /// The number of windows in one step.
     private static let atOnce = 4
 
     init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
@@ -71,9 +72,9 @@ final class WindowSet {
         _ = try self.message.enter(.array, "(tua{sv})")
     }
 
-    /// Takes it if it is short.
+    /// Applies the set if it is short.
     ///
-    /// - Returns: whether it was; else `take` a step at a time.
+    /// - Returns: whether it was short; if not, call `take` for each step.
     func takeIfShort() throws -> Bool {
         try read(atMost: Self.few)
         guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4,
@@ -90,7 +91,7 @@ final class WindowSet {
         return true
     }
 
-    /// Takes the next step; answers whether it was the last. The call is answered then.
+    /// Takes the next step. Returns whether it was the last one, with which the call is answered.
     func take(_ call: PendingCall) -> Bool {
         do {
             guard try takeStep() else { return false }
@@ -129,7 +130,7 @@ final class WindowSet {
         case .adding(let start):
             let end = min(start + Self.atOnce, reports.count)
             let some = Array(reports[start..<end])
-            // One may have ended, or been let go, since it was looked at.
+            // A process may have ended, or been released, since it was examined.
             try daemon.withTracked(some.map(\.process)) { held throws(MethodError) in
                 let present = some.filter { $0.process.lineage.first.map(held.contains) ?? false }
                 try daemon.perform(.addWindows(present, reporter))
@@ -170,7 +171,7 @@ final class WindowSet {
         if message.atEnd { isRead = true }
     }
 
-    /// Those whose process has ended meanwhile are gone, and left out.
+    /// Windows whose process has ended meanwhile are gone, and left out.
     private func makeReports(_ processes: NamedProcesses) throws(MethodError) {
         let limit = daemon.machine.settings.limits.stringBytes
         for row in rows {
@@ -182,7 +183,7 @@ final class WindowSet {
     }
 }
 
-/// A reporter's whole set of exemptions, in the same way.
+/// A reporter's whole set of exemptions, handled in the same way.
 final class ExemptionSet {
     private typealias Row = (pid: UInt32, reason: String)
 
@@ -211,7 +212,7 @@ final class ExemptionSet {
         processes = NamedProcesses(rows.map(\.pid), daemon)
     }
 
-    /// Not in the initializer: Swift 6.0.3 crashes where an initializer that throws keeps a message of its own.
+    /// Not in the initializer: Swift 6.0.3 crashes if a throwing initializer keeps a message of its own.
     private static func rows(in message: borrowing Message) throws -> [Row] {
         var rows: [Row] = []
         let message = message.retained()
@@ -229,9 +230,9 @@ final class ExemptionSet {
         return rows
     }
 
-    /// Takes it if it is short.
+    /// Applies the set if it is short.
     ///
-    /// - Returns: whether it was; else `take` a step at a time.
+    /// - Returns: whether it was short; if not, call `take` for each step.
     func takeIfShort() throws(MethodError) -> Bool {
         guard processes.left <= Self.few,
             daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
@@ -242,7 +243,7 @@ final class ExemptionSet {
         return true
     }
 
-    /// Takes the next step; answers whether it was the last. The call is answered then.
+    /// Takes the next step. Returns whether it was the last one, with which the call is answered.
     func take(_ call: PendingCall) -> Bool {
         if processes.left > 0 {
             processes.resolveNext(for: reporter)
@@ -263,7 +264,7 @@ final class ExemptionSet {
         return !isMore
     }
 
-    /// Those of processes that have ended meanwhile are left out.
+    /// The exemptions, without those of processes that have ended meanwhile.
     private func present() -> [ExemptionReport] {
         rows.compactMap { row in
             guard let process = processes[row.pid], let id = process.lineage.first,

@@ -4,8 +4,8 @@ import LifeCycle
 import Linux
 
 extension Rule {
-    /// A rule of `Configure`, each key checked: an unknown one, or a wrong type, is named. nil: there is none, where no key
-    /// is there.
+    /// A rule of `Configure`, each key checked: the error names an unknown key or a wrong type. nil: there are no keys,
+    /// so there is no rule.
     init?(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
         if entries.isEmpty { return nil }
         self.init()

@@ -4,7 +4,7 @@ import LifeCycle
 
 /// The options of `Toggle` and `ToggleFocused`, each checked.
 struct ToggleOptions {
-    /// Its windows are put away as well, where it is suspended.
+    /// Whether its windows are minimized as well when it is suspended.
     var minimize = false
 
     init(_ entries: [(key: String, value: Variant)]) throws(MethodError) {
@@ -18,8 +18,7 @@ struct ToggleOptions {
 }
 
 extension Daemon {
-    /// Suspends an application that runs until it gets the focus, and resumes one that is suspended, whoever has
-    /// suspended it.
+    /// Suspends a running application until it gets the focus, and resumes a suspended one, whatever has suspended it.
     ///
     /// - Returns: whether it is to be suspended.
     func toggle(
@@ -27,7 +26,7 @@ extension Daemon {
     ) throws(MethodError) -> Bool {
         let number = application.number
         try checkRoomToWait(for: number)
-        // What policy is about to suspend still runs.
+        // An application that policy is about to suspend still runs.
         if application.isStopped || application.allHolds.contains(where: { !$0.reason.isDecision }) {
             try perform(.resume(number, holder: connection.holder))
             return false
@@ -41,7 +40,7 @@ extension Daemon {
         return true
     }
 
-    /// What became of it: another user's hold may keep it suspended.
+    /// The outcome: another user's hold may keep the application suspended.
     func isSuspended(_ number: ApplicationNumber) -> Bool {
         machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false
     }

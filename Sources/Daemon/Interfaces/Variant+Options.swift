@@ -1,7 +1,8 @@
 import AppStateBus
 import AppStateContract
 
-/// The values of options, each as its key wants it: a wrong type or length is refused, and the key named.
+/// The values of options, in the type that each key requires. A wrong type or length is refused, and the error names
+/// the key.
 extension Variant {
     func bool(_ key: String) throws(MethodError) -> Bool {
         guard case .bool(let value) = self else { throw wrongType(key, "b") }
@@ -32,7 +33,7 @@ extension Variant {
         case .strings(let strings): values = strings
         default: throw wrongType(key, "as")
         }
-        // The modes there are fit in a handful; more is a mistake or an attack.
+        // All existing modes fit in a handful of entries; more is a mistake or an attack.
         guard values.count <= 64 else {
             throw MethodError(.limitsExceeded, "\(key) has more than 64 entries")
         }

@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 
 extension WindowReport {
-    /// A window's state as `UpdateWindow` gives it.
+    /// A window's state as `UpdateWindow` passes it.
     init(
         number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int
     ) throws(MethodError) {

@@ -1,9 +1,9 @@
 import AppStateBus
 
-/// What waits for the disk: for one user after the other, and in the order in which it came for each.
+/// Work that waits for the disk. Users take turns, and each user's work is done in the order in which it came.
 struct DiskLine {
     enum Work {
-        /// Writes down what is known of it, or that nothing is.
+        /// Writes down what is known about the application, or that nothing is.
         case record
         case save(SavedContent, PendingCall)
         /// `answered` is called once the answer is sent.
@@ -11,7 +11,7 @@ struct DiskLine {
         case open(PendingCall)
         case drop
 
-        /// Whoever waits for it.
+        /// The call that waits for the work.
         var call: PendingCall? {
             switch self {
             case .save(_, let call), .load(let call, _), .open(let call): call
@@ -29,25 +29,25 @@ struct DiskLine {
     }
 
     private var queues: [UInt32: [Job]] = [:]
-    /// Users who have something waiting: the first has the next turn.
+    /// Users with waiting work: the first has the next turn.
     private var users: [UInt32] = []
-    /// Those whose record waits: it is of the moment in which it is written.
+    /// Applications whose record waits. A record describes the moment in which it is written.
     private var records: Set<KeptID> = []
-    /// The job that is being done.
+    /// The job that is under way.
     private(set) var current: Job?
 
-    /// All of one user's, the one that is being done first.
+    /// All jobs of one user, the one under way first.
     func jobs(of user: UInt32) -> [Job] {
         let own = current.flatMap { $0.kept.user == user ? $0 : nil }
         return [own].compactMap { $0 } + (queues[user] ?? [])
     }
 
-    /// Whether what is saved under an id is still to be dropped.
+    /// Whether a drop of what is saved under an id is still waiting.
     func isDropWaiting(for kept: KeptID) -> Bool {
         queues[kept.user]?.contains { $0.kept == kept && $0.work.isDrop } == true
     }
 
-    /// Adds a job, unless it would do what one that waits does.
+    /// Adds a job, unless a waiting job would do the same.
     mutating func add(_ job: Job) {
         let user = job.kept.user
         if job.work.isRecord, !records.insert(job.kept).inserted { return }
@@ -60,7 +60,7 @@ struct DiskLine {
         queues[user, default: []].append(job)
     }
 
-    /// The next job, which is being done from now on; nil: one is being done already, or none waits.
+    /// The next job, which is under way from now on; nil: a job is already under way, or none waits.
     mutating func begin() -> Job? {
         guard current == nil, let user = users.first, let job = queues[user]?.first else { return nil }
         users.removeFirst()
@@ -75,7 +75,7 @@ struct DiskLine {
         return job
     }
 
-    /// The job that was being done.
+    /// Ends the job that was under way and returns it.
     mutating func end() -> Job? {
         defer { current = nil }
         return current

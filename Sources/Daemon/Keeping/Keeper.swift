@@ -5,9 +5,9 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Keeps what outlives an application, the daemon and the machine's boot: how it ended, and what it saved (lifecycle.md
-/// § 7). What is known stands in memory; the disk is the worker's, which does one thing at a time, for one user after
-/// the other. It is a worker of its own: whoever waits for memory must not wait for a slow disk.
+/// Keeps what outlives an application, the daemon and the machine's boot: how the application ended, and what it saved
+/// (lifecycle.md § 7). What is known is in memory. Only a worker accesses the disk; it does one thing at a time, and
+/// users take turns. The worker is separate because work that waits for memory must not wait for a slow disk.
 final class Keeper {
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
@@ -34,17 +34,17 @@ final class Keeper {
         }
     }
 
-    /// dbus-api: what `SaveState` and `LoadState` carry.
+    /// dbus-api: the most that `SaveState` and `LoadState` carry.
     static let mostBytesInMessage = 1 << 20
-    /// Application ids of one user of which anything is kept. A desktop has a few hundred desktop entries.
+    /// The most application ids of one user about which anything is kept. A desktop has a few hundred desktop entries.
     private static let mostPerUser = 512
-    /// Calls of one user that wait for the disk, ...
+    /// The most calls of one user that wait for the disk, ...
     private static let mostWaiting = 32
-    /// ... and bytes that they have us hold.
+    /// ... and the most bytes that they make the daemon hold.
     private static let mostHeldBytes = 4 << 20
-    /// How long a start and an orderly end wait for a disk. In microseconds.
+    /// How long startup and an orderly end wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
-    /// Between two attempts to write what could not be written. In microseconds.
+    /// The pause between two attempts to write what could not be written. In microseconds.
     private static let pauseOfRetries: UInt64 = 10_000_000
 
     private let files: KeptFiles
@@ -53,20 +53,20 @@ final class Keeper {
     private let journal: Journal
     private let worker: Worker<UInt32, Outcome>
     private var source: Source?
-    /// What an earlier daemon has kept is known. Before, nothing is kept.
+    /// Whether it is known what an earlier daemon has kept. Before that, nothing is kept.
     private(set) var isOpen = false
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
     private var line = DiskLine()
-    /// Whose saved state is not theirs any more, and may still be on the disk.
+    /// Applications that no longer own their saved state, which may still be on the disk.
     private var dropping: Set<KeptID> = []
-    /// Whose record could not be written.
+    /// Applications whose record could not be written.
     private var unwritten: Set<KeptID> = []
     private var lastRetry: UInt64 = 0
     private var hasFailed = false
 
-    /// nil where there is no directory: then nothing is kept.
+    /// nil if there is no directory: then nothing is kept.
     ///
-    /// - Parameter state: where it stands whose saved state is to be dropped, until it is.
+    /// - Parameter state: lists the applications whose saved state is to be dropped, until that is done.
     init?(files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal) throws {
         guard let files else { return nil }
         self.files = files
@@ -77,8 +77,8 @@ final class Keeper {
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 
-    /// Reads what an earlier daemon has kept, for one who has the name on the bus. A disk that does not answer is not waited
-    /// for: nothing is kept until it does.
+    /// Reads what an earlier daemon has kept, once this daemon has the name on the bus. If the disk does not answer in
+    /// time, the daemon goes on, and nothing is kept until it answers.
     func open() {
         let (files, boot, now) = (files, boot, Clock.realMicroseconds)
         switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
@@ -112,7 +112,7 @@ final class Keeper {
 
     // MARK: Runs
 
-    /// What a launch of this id is told of the run before.
+    /// What a launch of this id learns about the previous run.
     func launchOptions(of kept: KeptID) -> [LaunchOption: Variant] {
         let known = self[kept]
         var own: [LaunchOption: Variant] = [.firstLaunch: .bool(known?.hasRun != true)]
@@ -125,10 +125,10 @@ final class Keeper {
         return own
     }
 
-    /// Whether there is something to load once all that waits is done.
+    /// Whether there is something to load once all waiting work is done.
     func hasState(_ kept: KeptID) -> Bool { expectedSize(of: kept) > 0 }
 
-    /// What is saved once all that waits is done. In bytes.
+    /// The size of what is saved once all waiting work is done. In bytes.
     func expectedSize(of kept: KeptID) -> UInt64 {
         for job in line.jobs(of: kept.user).reversed() where job.kept == kept {
             switch job.work {
@@ -140,14 +140,14 @@ final class Keeper {
         return dropping.contains(kept) ? 0 : self[kept]?.stateSize ?? 0
     }
 
-    /// An application with this id is registered.
+    /// Records that an application with this id is registered.
     ///
-    /// - Returns: false where nothing is kept of it: its user has too many.
+    /// - Returns: false if nothing is kept about it because its user has too many.
     func begin(_ kept: KeptID) -> Bool {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
         self[kept]?.noteUse(at: Clock.realMicroseconds)
-        // What its record says of its state is not true any more.
+        // What its record says about its state no longer holds.
         let isStale = self[kept]?.wasRunning != true || self[kept]?.stateAtStop != nil
         self[kept]?.wasRunning = false
         self[kept]?.stateAtStop = nil
@@ -155,7 +155,7 @@ final class Keeper {
         return true
     }
 
-    /// The daemon ends in good order, which may be the end of this boot: the next one is to know what they were.
+    /// The daemon ends in good order, which may be the end of this boot: this records the states for the next daemon.
     func note(_ states: [(kept: KeptID, state: LifeCycleState)]) {
         for (kept, state) in states where self[kept] != nil {
             self[kept]?.stateAtStop = state
@@ -163,7 +163,7 @@ final class Keeper {
         }
     }
 
-    /// One that `begin` has taken has ended; or one that an earlier daemon had.
+    /// Records the end of an application that `begin` has taken, or that an earlier daemon had.
     func end(_ kept: KeptID, _ ending: Ending) {
         guard isOpen, makeRoom(for: kept) else { return }
         self[kept]?.add(
@@ -172,15 +172,15 @@ final class Keeper {
                 status: ending.status))
         self[kept]?.wasRunning = false
         let runs = self[kept]?.runs ?? 0
-        // What another process of the same id has saved is its own. The drop comes first: who is not told how the last run
-        // ended must not find its state either.
+        // What another process with the same id has saved belongs to that process. The drop comes first: a launch whose
+        // options do not say how the last run ended must not find that run's state either.
         if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
-        // The last one is written down when it leaves: a record that says both that it has ended and that it runs would
-        // have the next daemon count its end twice.
+        // The end of the last one is written down when it leaves. If a record said both that it has ended and that it
+        // runs, the next daemon would count the end twice.
         if runs != 1 { write(kept) }
     }
 
-    /// One that `begin` has taken is no application any more.
+    /// An application that `begin` has taken is no longer one.
     func leave(_ kept: KeptID) {
         guard let runs = self[kept]?.runs, runs > 0 else { return }
         self[kept]?.runs = runs - 1
@@ -189,7 +189,8 @@ final class Keeper {
         write(kept)
     }
 
-    /// All that still run are registered again: what ran when the daemon before was killed has ended meanwhile.
+    /// All applications that still run are registered again. The others that ran when the previous daemon was killed
+    /// have ended meanwhile.
     func settle() {
         let now = Clock.realMicroseconds
         for (user, applications) in users {
@@ -207,10 +208,10 @@ final class Keeper {
         }
     }
 
-    /// The ends of an application, the last first.
+    /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
-    /// There is an entry for it, if need be in the place of the one that was used longest ago.
+    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }
         let present = users[kept.user] ?? [:]
@@ -228,7 +229,8 @@ final class Keeper {
 
     // MARK: Saved state
 
-    /// Before anything is taken from a client. Throws where its user would have more saved, or waiting, than one may.
+    /// Must be called before anything is taken from a client. Throws if the user would have more saved, or waiting,
+    /// than allowed.
     ///
     /// - Parameter limit: bytes that all of a user's applications may have saved.
     func checkRoom(for content: SavedContent, of kept: KeptID, limit: UInt64) throws(MethodError) {
@@ -239,7 +241,7 @@ final class Keeper {
                 "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
         }
         var sizes = sizes(of: kept.user)
-        // Whoever has too much, since the limit was lowered, may have less.
+        // A user who has too much since the limit was lowered may still save less.
         if content.size <= sizes[kept.application] ?? 0 { return }
         sizes[kept.application] = content.size
         let sum = sizes.values.reduce(UInt64(0)) { $0.addingReportingOverflow($1).partialValue }
@@ -251,7 +253,7 @@ final class Keeper {
         }
     }
 
-    /// One more call that waits for the disk, with so many bytes.
+    /// Checks that one more call with this many bytes may wait for the disk.
     func checkQueue(of user: UInt32, _ bytes: Int = 0) throws(MethodError) {
         let waiting = line.jobs(of: user).filter { $0.work.call != nil }
         let held = waiting.map { if case .save(let content, _) = $0.work { content.heldBytes } else { 0 } }
@@ -263,24 +265,24 @@ final class Keeper {
         }
     }
 
-    /// Saves what `checkRoom` has let pass; of nothing, nothing stays saved. Answers once it is on the disk.
+    /// Saves what `checkRoom` has accepted; empty content leaves nothing saved. Answers once it is on the disk.
     func save(_ content: SavedContent, of kept: KeptID, _ call: PendingCall) {
         enqueue(kept, .save(content, call))
     }
 
-    /// Answers with what was saved last, which is nothing where nothing is.
+    /// Answers with what was saved last; with nothing if nothing is saved.
     ///
-    /// - Parameter answered: called once the answer is sent, unless the daemon ends before.
+    /// - Parameter answered: called once the answer is sent, unless the daemon ends first.
     func load(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
         enqueue(kept, .load(call, answered: answered))
     }
 
-    /// Answers with the file of what was saved last, which is empty where nothing is.
+    /// Answers with the file of what was saved last, which is empty if nothing is saved.
     func open(_ kept: KeptID, _ call: PendingCall) {
         enqueue(kept, .open(call))
     }
 
-    /// The most that each of a user's applications may have on the disk: a save that waits may fail.
+    /// The most that each of a user's applications may have on the disk, considering that a waiting save may fail.
     private func sizes(of user: UInt32) -> [ApplicationID: UInt64] {
         var sizes = (users[user] ?? [:]).compactMapValues(\.stateSize)
         for job in line.jobs(of: user) {
@@ -290,7 +292,8 @@ final class Keeper {
         return sizes
     }
 
-    /// Saved state that is not its owner's any more. That stands where a daemon that is started after this one finds it.
+    /// Drops saved state that no longer belongs to its application. A daemon that is started after this one finds the
+    /// pending drop in the runtime state.
     private func drop(_ kept: KeptID) {
         if dropping.insert(kept).inserted { state?.writeDrops(dropping) }
         enqueue(kept, .drop)
@@ -298,7 +301,7 @@ final class Keeper {
 
     // MARK: The disk
 
-    /// Has what is known of it written down, once.
+    /// Has what is known about it written down, once.
     private func write(_ kept: KeptID) { enqueue(kept, .record) }
 
     private func enqueue(_ kept: KeptID, _ work: DiskLine.Work) {
@@ -395,7 +398,7 @@ final class Keeper {
         }
     }
 
-    /// Waits for what is being done; false: it is not done in time.
+    /// Waits for the job that is under way; false: it was not done in time.
     private func takeResult(until end: UInt64) -> Bool {
         while true {
             let now = Clock.monotonicMicroseconds
@@ -413,7 +416,7 @@ final class Keeper {
         switch (job.work, outcome) {
         case (_, .saved(let size, let failure)):
             if self[job.kept] != nil { self[job.kept]?.stateSize = size }
-            // One that was saved before it was to be dropped is still to be.
+            // State that was saved before a drop was requested must still be dropped.
             let isDropped = failure == nil && !line.isDropWaiting(for: job.kept)
             if isDropped, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
         case (.record, .recorded(nil)): unwritten.remove(job.kept)
@@ -429,7 +432,7 @@ final class Keeper {
         if outcome.failure == nil { retry() }
     }
 
-    /// The disk takes what is written: perhaps also what it did not take before.
+    /// The disk accepts writes, perhaps also those that it did not accept before.
     private func retry() {
         let now = Clock.monotonicMicroseconds
         guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
@@ -438,7 +441,7 @@ final class Keeper {
         for kept in dropping { line.add(DiskLine.Job(kept: kept, work: .drop)) }
     }
 
-    /// Said once: a full disk is no reason to fill the journal too.
+    /// Logged once: a full disk is no reason to fill the journal as well.
     private func note(_ failure: KernelFailure?, of kept: KeptID) {
         if let failure, !hasFailed {
             journal.log(
@@ -481,7 +484,8 @@ final class Keeper {
 
     // MARK: The end
 
-    /// The daemon ends: does what waits, as long as the disk is not slow. Whoever still waits is told that it does.
+    /// The daemon ends. Does the waiting work, unless the disk is slow. Calls that still wait then are answered with an
+    /// error.
     func finish() {
         let end = Clock.monotonicMicroseconds + Self.patience
         while line.current != nil {

@@ -1,42 +1,43 @@
 import AppStateContract
 import LifeCycle
 
-/// What is kept of one application id of one user, beyond the application and the machine's boot.
+/// What is kept about one application id of one user, beyond the application's life and the machine's boot.
 struct KeptApplication: Equatable, Sendable {
-    /// One end of it: an entry of `GetHistory`.
+    /// One end of the application: an entry of `GetHistory`.
     struct Exit: Equatable, Sendable {
         /// CLOCK_REALTIME, microseconds: when it ended, or was found to have ended.
         let time: UInt64
         let reason: ExitReason
-        /// nil: nobody has seen it.
+        /// nil: it was not observed.
         let state: LifeCycleState?
-        /// The exit status or the signal; nil: nobody knows.
+        /// The exit status or the signal; nil: it is unknown.
         let status: Int32?
     }
 
-    /// As `GetHistory` promises.
+    /// The number that `GetHistory` promises.
     static let mostExits = 16
 
     /// Oldest first.
     private(set) var exits: [Exit] = []
-    /// One run of it at least is over.
+    /// Whether at least one run is over.
     var hasRun = false
-    /// Applications with this id that are registered now.
+    /// The number of applications with this id that are registered now.
     var runs = 0
-    /// The daemon before has seen it run, in this boot.
+    /// Whether the previous daemon saw it run, in this boot.
     var wasRunning = false
-    /// The state it was in when the daemon ended in good order, as at the end of a boot; nil: it did not, or goes on since.
+    /// The state it was in when the daemon ended in good order, for example at the end of a boot; nil: the daemon did
+    /// not, or the application has been registered again since.
     var stateAtStop: LifeCycleState?
-    /// It was read from a record that says less.
+    /// Whether it was read from a record that says less.
     private(set) var isUnwritten = false
-    /// Of its saved state, in bytes; nil: there is none.
+    /// The size of its saved state, in bytes; nil: there is none.
     var stateSize: UInt64?
     /// CLOCK_REALTIME, microseconds.
     private(set) var usedAt: UInt64
 
     init(usedAt: UInt64) { self.usedAt = usedAt }
 
-    /// It may be forgotten when there are too many.
+    /// Whether it may be forgotten when there are too many.
     var isIdle: Bool { runs == 0 && stateSize == nil }
 
     /// - Parameter time: CLOCK_REALTIME, which may have been set back.
@@ -53,7 +54,7 @@ struct KeptApplication: Equatable, Sendable {
 // MARK: Written down
 
 extension KeptApplication {
-    /// - Parameter boot: the machine's present one.
+    /// - Parameter boot: the machine's present boot.
     func record(of id: ApplicationID, boot: String) -> Record {
         var record = Record()
         record.add("id", id.rawValue)
@@ -72,8 +73,8 @@ extension KeptApplication {
     }
 
     /// - Parameters:
-    ///   - boot: the machine's present one.
-    ///   - now: CLOCK_REALTIME: what ran in another boot was ended by the end of that.
+    ///   - boot: the machine's present boot.
+    ///   - now: CLOCK_REALTIME: what ran in another boot ended with that boot.
     init(_ record: Record, boot: String, now: UInt64) throws(Record.Flaw) {
         usedAt = try record.require("used") { $0.number() }
         hasRun = try record.require("has-run") { $0.flag() }

@@ -2,22 +2,23 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// Whose something is that is kept: a name of one user's. Another user's of the same name is another.
+/// The owner of what is kept: an application name of one user. The same name of another user is a different owner.
 struct KeptID: Hashable, Sendable {
     let user: UInt32
     let application: ApplicationID
 }
 
-/// Where what is kept stands. Every file is whole after a power cut (`DurableFile`), and for the daemon's user alone.
+/// Where the files are kept. Every file is whole after a power cut (`DurableFile`), and accessible to the daemon's user
+/// only.
 ///
 ///     STATE_DIRECTORY/applications/UID/ID   how application ID of user UID has ended (`KeptApplication`), as a record
 ///     STATE_DIRECTORY/states/UID/ID         what it has saved, byte by byte
 ///
-/// An id that begins with `.` has `@` in its place, which no id contains.
+/// A `.` at the beginning of an id is replaced by `@`, which no id contains.
 struct KeptFiles: Sendable {
     private let directory: String
 
-    /// - Parameter directories: STATE_DIRECTORY; of several, which colons separate (systemd.exec(5)), the first.
+    /// - Parameter directories: STATE_DIRECTORY; if it names several, separated by colons (systemd.exec(5)), the first.
     init?(directories: String?) {
         guard let directories, let first = directories.split(separator: ":").first else { return nil }
         directory = String(first)
@@ -58,14 +59,14 @@ struct KeptFiles: Sendable {
         try DurableFile.remove(Self.name(of: kept.application), in: states(of: kept.user))
     }
 
-    /// Of what is saved, in bytes; nil: nothing is.
+    /// The size of what is saved, in bytes; nil: nothing is saved.
     func stateSize(of kept: KeptID) throws(KernelFailure) -> UInt64? {
         try DurableFile.size(of: statePath(of: kept))
     }
 
     func state(of kept: KeptID) throws(KernelFailure) -> [UInt8] { try WholeFile.read(statePath(of: kept)) }
 
-    /// Open for reading; where nothing is saved, something that is empty.
+    /// Opens the file for reading; if nothing is saved, an empty one.
     func openState(of kept: KeptID) throws(KernelFailure) -> Descriptor {
         guard let file = try DurableFile.open(statePath(of: kept)) else { return try DurableFile.openEmpty() }
         return file
@@ -77,14 +78,15 @@ struct KeptFiles: Sendable {
 
     // MARK: All of them
 
-    /// What an earlier daemon has kept, and what is not used of it.
+    /// What an earlier daemon has kept, and which parts of it are not used.
     struct Found: Sendable {
         var applications: [KeptID: KeptApplication] = [:]
-        /// Why, with the path.
+        /// The reasons, with the paths.
         var complaints: [String] = []
     }
 
-    /// Waits for the disk. For one who has the name on the bus: it removes what a writer that was killed has left.
+    /// Waits for the disk. Only for a daemon that has the name on the bus, because it removes what a killed writer has
+    /// left.
     func load(boot: String, now: UInt64) -> Found {
         var found = Found()
         for (kept, path) in files(in: "\(directory)/applications", &found.complaints) {

@@ -1,6 +1,6 @@
 import Linux
 
-/// What a client has given to be saved.
+/// What a client wants saved.
 enum SavedContent: Sendable {
     case bytes([UInt8])
     case memory(SharedMemory)
@@ -12,7 +12,7 @@ enum SavedContent: Sendable {
         }
     }
 
-    /// Of our own memory that it takes.
+    /// The daemon's own memory that it takes.
     var heldBytes: Int {
         if case .bytes(let bytes) = self { bytes.count } else { 0 }
     }

@@ -3,11 +3,11 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// The session agents, which start and show applications for us (`org.appstate1.Agent`).
+/// The session agents, which start and show applications for the daemon (`org.appstate1.Agent`).
 final class Agents {
     private let bus: Bus
     private let journal: Journal
-    /// The newest at the end.
+    /// The newest agent is last.
     private var agents: [Agent] = []
 
     struct Agent: Equatable {
@@ -16,12 +16,12 @@ final class Agents {
         let session: SessionKey
     }
 
-    /// Of one user: one for each session, and those that are about to leave.
+    /// For each user: one agent for each session, and those that are about to leave.
     private static let mostPerUser = 16
 
-    /// The activation of a bus name may take as long, and a display that is busy.
+    /// The activation of a bus name may take this long, and so may a busy display.
     static let patience: UInt64 = 30_000_000
-    /// Of an agent's sentence, so much is passed on.
+    /// The longest part of an agent's message that is passed on.
     private static let longestRefusal = 256
     /// How long the end of a process waits for its exit status.
     static let patienceWithExits: UInt64 = 1_000_000
@@ -31,8 +31,9 @@ final class Agents {
         self.journal = journal
     }
 
-    /// The newest agent of a user's session is asked, as long as it is there: one that was started anew may come before the bus
-    /// has seen the other off, and one that only passes by takes nothing away.
+    /// The newest agent of a user's session is asked, as long as it exists. A restarted agent may register before the
+    /// bus has announced that the old one left, and an agent that stays only briefly does not displace the older one
+    /// for good.
     func register(_ connection: Connection, for session: SessionKey) {
         agents.removeAll { $0.connection == connection.name }
         agents.append(Agent(connection: connection.name, user: connection.user, session: session))
@@ -47,12 +48,12 @@ final class Agents {
         agents.removeAll { $0.connection == name }
     }
 
-    /// The one that works for a user in a session.
+    /// The agent that works for a user in a session.
     func agent(of session: SessionKey, for user: UInt32) -> Agent? {
         agents.last { $0.session == session && $0.user == user }
     }
 
-    /// Calls an agent, and goes on.
+    /// Calls an agent without waiting for the answer.
     func call(
         _ agent: ConnectionName, _ method: AgentMethod, within patience: UInt64,
         _ write: (borrowing Message) throws(BusFailure) -> Void,
@@ -67,7 +68,7 @@ final class Agents {
         }
     }
 
-    /// The same where nobody waits for the answer.
+    /// The same, for a message whose answer is not needed.
     func tell(_ agent: ConnectionName, _ method: AgentMethod, _ number: UInt64) {
         journal.attempt(.notice, "the session agent is not told \(method.rawValue)") {
             let message = try newCall(agent, method)
@@ -81,7 +82,7 @@ final class Agents {
             destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
     }
 
-    /// What an agent has refused, in our own words' names: it is a client, and what it says is not the daemon's.
+    /// An agent's refusal under the daemon's own error names: the agent is a client, and does not speak for the daemon.
     static func refusal(_ error: MethodError) -> MethodError {
         var message = String.UnicodeScalarView()
         message.append(

@@ -4,13 +4,13 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Launching: the session agent starts the program and holds it at its gate, the daemon registers the process, and then
-/// lets it go on. So it is an application before its first instruction.
+/// Launching: the session agent starts the program and holds it at its gate, the daemon registers the process and then
+/// lets it go on. So the process is an application before its first instruction.
 extension Daemon {
-    /// Starts an application, or shows the one that runs.
+    /// Starts an application, or shows the running one.
     ///
     /// - Parameters:
-    ///   - session: whose agent is asked.
+    ///   - session: the session whose agent is asked.
     ///   - answer: gets the application, once.
     func launch(
         _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ wish: Wish,
@@ -51,7 +51,8 @@ extension Daemon {
         }
     }
 
-    /// The application of this id that runs, of several the one registered last: in this session before others.
+    /// The running application with this id. Of several, those in this session come first, and then the one registered
+    /// last.
     func running(_ id: ApplicationID, of user: UInt32, in session: SessionKey) -> Application? {
         let all = machine.applications.values.filter {
             $0.id == id && $0.user == user && !$0.isTerminating && exits[$0.process] == nil
@@ -86,7 +87,7 @@ extension Daemon {
         }
     }
 
-    /// Has the program run: whoever launches it is answered when it does.
+    /// Lets the program run. The caller of the launch is answered when it does.
     private func openGate(
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
@@ -106,14 +107,14 @@ extension Daemon {
         }
     }
 
-    /// - Returns: the application, and the number of its launch where it waits at its gate.
+    /// - Returns: the application, and the number of its launch if it waits at its gate.
     private func started(
         _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
         _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         if let error = reply.error { return .failure(Agents.refusal(error)) }
         do {
-            // Before a descriptor is taken that nobody would close.
+            // Checked before a descriptor is taken, which nothing would close.
             guard reply.signature == "thbs" else {
                 throw MethodError(.failed, "The session agent answers with \(reply.signature.shortened)")
             }
@@ -137,7 +138,7 @@ extension Daemon {
     }
 
     /// Registers what the agent has started. A process that the session bus has started may have registered itself by
-    /// now: that is the application then.
+    /// now. In that case it is the application.
     private func enrollLaunched(
         _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish, isHeld: Bool,
         _ launch: Registered.Launch
@@ -146,7 +147,7 @@ extension Daemon {
         guard subject.owner.isWholly(user) else {
             throw MethodError(.accessDenied, "Process \(process.pid) is not user \(user)'s")
         }
-        // What does not wait was started by the session bus, which has had it open the URLs.
+        // A process that does not wait was started by the session bus, which has had it open the URLs.
         var rest = wish
         if !isHeld { rest.urls = [] }
         if let known = machine.application(of: process) {
@@ -170,12 +171,13 @@ extension Daemon {
 
     // MARK: Showing
 
-    /// Shows an application that runs, and gives it what it is shown for.
+    /// Shows a running application, and delivers what it is shown for.
     func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
         let number = application.number
         do throws(MethodError) {
             if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
-            // Whether it has a delegate, or its program is to be given the URLs, is known once it has launched.
+            // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
+            // URLs.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
                     guard let next = launched(as: application) else {
@@ -202,7 +204,7 @@ extension Daemon {
                     try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
                 } _: { reply in
                     answered()
-                    // That a window is not raised is no failure: not every desktop lets anybody do that.
+                    // A window that is not raised is no failure: not every desktop lets every client do that.
                     guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
                         return answer(.success(number))
                     }
@@ -214,16 +216,16 @@ extension Daemon {
         }
     }
 
-    /// The application that came of a launch: of a program that takes no part, what it has started may be it. nil: it has
-    /// ended.
+    /// The application that resulted from a launch. If the program takes no part, this may be what the program has
+    /// started. nil: it has ended.
     private func launched(as application: Application) -> Application? {
         let own = machine.applications[application.number]
         if own?.delegate != nil { return own }
         return running(application.id, of: application.user, in: application.session) ?? own
     }
 
-    /// A program that has no delegate is given URLs by its own means, which wait for a process that does not run: some of
-    /// them kill it then.
+    /// A program that has no delegate is given URLs by its own means. These wait for a process that does not run, and
+    /// some of them kill it then.
     private func checkIsNotHeld(_ application: Application) throws(MethodError) {
         guard application.allHolds.contains(where: { [.request, .signal].contains($0.reason) }) else {
             return
@@ -234,7 +236,7 @@ extension Daemon {
         )
     }
 
-    /// Starts again what was ended because memory was short.
+    /// Starts an application again that was ended because memory was short.
     func relaunch(_ relaunch: Relaunch) {
         var wish = Wish()
         wish.launchMode = .background
@@ -248,9 +250,10 @@ extension Daemon {
 
     // MARK: Its end
 
-    /// Asks how a process has ended that the kernel says nothing of.
+    /// Asks how a process has ended about which the kernel says nothing.
     func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
-        // Of one that is being ended it is known why, and the next may have to wait for its end.
+        // The reason is known for a process that is being ended, and ending the next one may have to wait for this
+        // answer.
         guard let application = machine.application(of: process), !application.isTerminating,
             let launch = table[application.number]?.launch
         else { return answer(.unknown) }

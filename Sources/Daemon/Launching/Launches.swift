@@ -4,7 +4,7 @@ import LifeCycle
 
 /// The launches that are under way, and the calls that wait for session agents.
 final class Launches {
-    /// One application of one user is started once at a time.
+    /// One application of one user is started only once at a time.
     struct Key: Hashable {
         let user: UInt32
         let id: ApplicationID
@@ -14,27 +14,27 @@ final class Launches {
 
     private struct Launch {
         var slot: Slot?
-        /// Who asked for the same meanwhile.
+        /// Callers that asked for the same launch meanwhile.
         var waiting: [(MethodError?) -> Void] = []
     }
 
     private var launches: [Key: Launch] = [:]
-    /// How many calls of each user wait.
+    /// The number of each user's waiting calls.
     private var calls: [UInt32: Int] = [:]
-    /// Those that wait until an application has launched, or has ended.
+    /// Callers that wait until an application has launched, or has ended.
     private var launching: [(number: ApplicationNumber, again: () -> Void)] = []
     /// Questions to session agents.
     private var questions: [UInt64: Slot] = [:]
     private var lastQuestion: UInt64 = 0
 
-    /// At once, of one user: each may keep a process waiting.
+    /// The most launches of one user at once: each may keep a process waiting.
     private static let mostPerUser = 16
-    /// Each may keep 64 KiB.
+    /// Each call may hold 64 KiB.
     private static let mostCallsPerUser = 32
 
     // MARK: Calls
 
-    /// One more call of a user waits, until `leave`.
+    /// Lets one more call of a user wait, until `leave`.
     func admit(_ user: UInt32) throws(MethodError) {
         guard calls[user, default: 0] < Self.mostCallsPerUser else {
             throw MethodError(
@@ -50,7 +50,7 @@ final class Launches {
 
     /// Keeps a question to an agent until it is answered.
     ///
-    /// - Parameter ask: gets what is to be called with the answer's arrival.
+    /// - Parameter ask: gets the closure that must be called when the answer arrives.
     func keep(_ ask: (_ answered: @escaping () -> Void) throws(MethodError) -> Slot) throws(MethodError) {
         lastQuestion += 1
         let number = lastQuestion
@@ -59,16 +59,17 @@ final class Launches {
 
     // MARK: Launches
 
-    /// Has `again` called when the launch of the same application that is under way has ended, with why it has failed.
+    /// If a launch of the same application is under way, calls `again` when it has ended, with the failure if there was
+    /// one.
     ///
-    /// - Returns: whether there is one.
+    /// - Returns: whether one is under way.
     func wait(for key: Key, _ again: @escaping (MethodError?) -> Void) -> Bool {
         if launches[key] == nil { return false }
         launches[key]?.waiting.append(again)
         return true
     }
 
-    /// Begins a launch by what `ask` has sent.
+    /// Begins a launch with the question that `ask` sends.
     func begin(_ key: Key, _ ask: () throws(MethodError) -> Slot) throws(MethodError) {
         guard launches.keys.count(where: { $0.user == key.user }) < Self.mostPerUser else {
             throw MethodError(
@@ -84,19 +85,20 @@ final class Launches {
         }
     }
 
-    /// Ends it: who waited asks again, unless it has failed. What one has asked for in vain is no failure of another's.
+    /// Ends a launch. Waiting callers ask again, unless it has failed. A launch that failed because of its caller's own
+    /// arguments is no failure for the others.
     func end(_ key: Key, _ failure: MethodError?) {
         let waiting = launches.removeValue(forKey: key)?.waiting ?? []
         let isOwn = failure?.name == ErrorName.invalidArgs.rawValue
         for again in waiting { again(isOwn ? nil : failure) }
     }
 
-    /// Has `again` called when an application is no longer being launched.
+    /// Calls `again` when an application is no longer being launched.
     func wait(untilLaunched number: ApplicationNumber, _ again: @escaping () -> Void) {
         launching.append((number, again))
     }
 
-    /// To be called after each step.
+    /// Must be called after each step.
     func stepHasEnded(isLaunching: (ApplicationNumber) -> Bool) {
         if launching.isEmpty { return }
         let ready = launching.filter { !isLaunching($0.number) }

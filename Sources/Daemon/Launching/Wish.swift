@@ -2,23 +2,23 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// What somebody wants an application started or shown for.
+/// What a caller wants an application to be started or shown for.
 struct Wish {
     var urls: [String] = []
     var launchMode = LaunchMode.foreground
     var reason = LaunchReason.user
     var payload: [String: Variant] = [:]
-    /// By which the desktop knows that the user has asked; empty: there is none.
+    /// The token by which the desktop knows that the user has asked; empty: there is none.
     var activationToken = ""
-    /// The id of the application that asks: the daemon's word. nil: it is none.
+    /// The id of the application that asks, as determined by the daemon. nil: the caller is no application.
     var source: ApplicationID?
 
-    /// As URLs are longer than names.
+    /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024
 
     init() {}
 
-    /// The options of `Launch`, each checked: an unknown key or a wrong type is named.
+    /// The options of `Launch`, each checked: the error names an unknown key or a wrong type.
     init(_ entries: [(key: String, value: Variant)]) throws(MethodError) {
         try Variant.dictionary(of: entries).checkBody("the options")
         var given: LaunchReason?
@@ -44,7 +44,7 @@ struct Wish {
         try checkDeliveries()
     }
 
-    /// Before anything is done about it: all of it may have to wait.
+    /// Checked before anything is done, because all of it may have to wait.
     private func checkDeliveries() throws(MethodError) {
         let bytes = deliveries.reduce(0) { $0 + $1.waitingBytes }
         guard bytes <= Machine.waitingBytes else {
@@ -54,7 +54,7 @@ struct Wish {
         }
     }
 
-    /// The arguments of `Open`: what is not known here goes to the application as it is.
+    /// The arguments of `Open`. Unknown options go to the application unchanged.
     init(urls: [String], options: [(key: String, value: Variant)]) throws(MethodError) {
         self.urls = try Variant.strings(urls).urls("urls")
         guard !urls.isEmpty else { throw MethodError(.invalidArgs, "There are no URLs to open") }
@@ -80,8 +80,8 @@ struct Wish {
         return options
     }
 
-    /// What its delegate is told of it beside that: the URLs, and the activity or the message that is the reason. The
-    /// payload of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and `payload` (a{sv}).
+    /// What its delegate is sent in addition: the URLs, and the activity or the message that is the reason. The payload
+    /// of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and `payload` (a{sv}).
     var deliveries: [Announcement] {
         var found: [Announcement] = []
         if !urls.isEmpty {
@@ -105,14 +105,14 @@ struct Wish {
         return found
     }
 
-    /// The sender is never one's own to name.
+    /// A caller never names the sender itself.
     private func withSource(_ entries: [String: Variant]) -> [String: Variant] {
         var entries = entries
         entries[SenderKey.application] = source.map { .string($0.rawValue) }
         return entries
     }
 
-    /// What launch options say that were made of one.
+    /// The wish that launch options were made of.
     init(_ launchOptions: [(String, Variant)]) {
         for (key, value) in launchOptions {
             switch (LaunchKey(rawValue: key), value) {
@@ -138,10 +138,10 @@ extension Variant {
         .dictionary(Dictionary(entries, uniquingKeysWith: { first, _ in first }))
     }
 
-    /// A dictionary as fields that the life cycle keeps without knowing what they say.
+    /// A dictionary as fields, which the life cycle keeps without knowing what they mean.
     static func fields(of entries: [String: Variant]) -> [String] { Variant.dictionary(entries).texts ?? [] }
 
-    /// What `fields(of:)` gave.
+    /// The dictionary that `fields(of:)` was given.
     static func entries(inFields fields: [String]) -> [(String, Variant)] {
         var rest = fields[...]
         guard case .dictionary(let entries)? = Variant(texts: &rest) else { return [] }

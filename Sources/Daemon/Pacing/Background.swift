@@ -1,16 +1,16 @@
 import AppStateBus
 import LifeCycle
 
-/// Work that nobody waits for with a call: each in pieces of its own, and all of them together no longer than the calls
-/// that come meanwhile.
+/// Work that no call waits for. Each kind is done in pieces, and all of it together takes no longer than the calls that
+/// come meanwhile.
 ///
-/// Without it, each call that comes would wait for one piece of every kind of work there is. Where no calls come, the
-/// next piece follows at once.
+/// Without this, each call would wait for one piece of every kind of work. If no calls come, the next piece follows at
+/// once.
 final class Background {
-    /// How long a call is taken for the first of several.
+    /// How long after a call further calls are expected.
     private static let span: Microseconds = 10_000
 
-    /// What the work for each user may take.
+    /// The time that work may take for each user.
     let share: WorkShare
     private let now: () -> Microseconds
     private var timer: Timer?
@@ -24,10 +24,10 @@ final class Background {
         timer = try loop.timer { [weak self] in self?.next() }
     }
 
-    /// A call has come: work gives way to those behind it.
+    /// Notes that a call has come: work gives way to the calls behind it.
     func noteCall() { lastCall = now() }
 
-    /// Has one piece done, now or when it is its turn. Who waits already keeps his place.
+    /// Has one piece of work done, at once or when its turn comes. An owner that is already waiting keeps its place.
     func run(_ owner: AnyObject, _ work: @escaping () -> Void) {
         let owner = ObjectIdentifier(owner)
         if line.isEmpty, isFree { return perform(work) }

@@ -2,11 +2,11 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Looks at what users can make without end (processes, open files, locks, sockets) on another thread.
+/// Examines what users can create without limit (processes, open files, locks, sockets) on another thread.
 ///
-/// One look is under way at a time. The users whose processes are looked at take turns, so that nobody's expensive looks
-/// keep others waiting, and what a look takes of a processor is charged to its user's share. There is at most one look of
-/// a subject that has not begun: whoever asks meanwhile gets its answer.
+/// One look is under way at a time. The users whose processes are examined take turns, so that one user's expensive
+/// looks do not keep others waiting, and the processor time of a look is charged to its user's share. Each subject has
+/// at most one look that has not begun: callers that ask meanwhile get its answer.
 final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Why there is no finding.
     struct NotLooked: Error, Equatable, CustomStringConvertible {
@@ -45,10 +45,10 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     private var source: Source?
     private var timer: Timer?
     private var timerIsSetFor: Microseconds?
-    /// When somebody has a share left again.
+    /// Fires when a user has a share left again.
     private var shareTimer: Timer?
     private var waiting: [Subject: Look] = [:]
-    /// Looks that wait, in the order of their users' turns; nobody's list is empty.
+    /// Looks that wait, in the order of their users' turns; no user's list is empty.
     private var turns: [(user: UInt32, looks: [Look])] = []
     private var underWay: Look?
     private var isBeginning = false
@@ -57,7 +57,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     init(loop: EventLoop, name: String, now: @escaping () -> Microseconds, share: WorkShare) throws {
         self.now = now
         self.share = share
-        // One that ends soon: who has nothing to do is one thread.
+        // The thread ends soon: a daemon with nothing to do has one thread.
         worker = try Worker(name: name, limit: 1, idleMilliseconds: 1_000)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         timer = try loop.timer { [weak self] in self?.expire() }
@@ -67,10 +67,10 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Asks for a look. `answer` is called once, later or at once.
     ///
     /// - Parameters:
-    ///   - user: whose processes are looked at.
+    ///   - user: whose processes are examined.
     ///   - isUrgent: before the user's other looks.
-    ///   - span: after so many microseconds the answer is that it was too late; `.max`: never.
-    ///   - makeJob: called when the look begins; nil: there is nothing to be looked at any more.
+    ///   - span: after this many microseconds the answer is that it was too late; `.max`: never.
+    ///   - makeJob: called when the look begins; nil: there is nothing left to examine.
     func ask(
         _ subject: Subject, of user: UInt32, isUrgent: Bool = false, within span: Microseconds,
         makeJob: @escaping () -> Job?, answer: @escaping (Answer) -> Void
@@ -80,7 +80,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let until = overflow ? .max : sum
         let isNew = waiting[subject] == nil
         let look = waiting[subject] ?? Look(subject, user, makeJob)
-        // Whoever asks last knows most of what is to be looked for.
+        // The last caller knows best what must be looked for.
         look.makeJob = makeJob
         look.askers.append(Asker(until: until, answer: answer))
         waiting[subject] = look
@@ -101,7 +101,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         begin()
     }
 
-    /// Answers everybody that there will be no look any more.
+    /// Answers all callers that there will be no more looks.
     func close() {
         isClosed = true
         let looks = turns.flatMap(\.looks) + (underWay.map { [$0] } ?? [])
@@ -117,7 +117,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         if isBeginning { return }
         isBeginning = true
         while underWay == nil, let look = next() {
-            // All have waited for too long.
+            // All callers have waited too long.
             if look.askers.isEmpty { continue }
             guard let job = look.makeJob() else {
                 answer(look, .failure(.hasEnded))

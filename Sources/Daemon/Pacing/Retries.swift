@@ -2,14 +2,14 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Things that the kernel completes a little later without telling us: looked at again shortly after, ever
-/// less often, by one timer.
+/// Waits for what the kernel completes a little later without notification: one timer makes it look again soon, then
+/// less and less often.
 ///
-/// Work whose amount a user decides is done here, too, piece by piece: one look takes no longer than a turn. Users take
-/// turns, and in the long run the work for one takes a bounded share of the time. What was begun first is ended first,
-/// so that few things are half done at a time.
+/// Work whose amount a user decides is also done here, piece by piece: one look takes no longer than a turn. Users take
+/// turns, and in the long run the work for one user takes a bounded share of the time. What was begun first is finished
+/// first, so that few things are half done at a time.
 final class Retries<Key: Hashable> {
-    /// What became of one attempt.
+    /// The outcome of one attempt.
     enum Outcome {
         case settled
         /// There is more to do at once, but others have their turn first.
@@ -22,28 +22,28 @@ final class Retries<Key: Hashable> {
         var due: Microseconds
         var pause: Microseconds
         let begin: Microseconds
-        /// Patience counts while there is nothing to do but wait.
+        /// Time counts against this only while there is nothing to do but wait.
         let patience: Microseconds
         var end: Microseconds
         var pieces = 0
         let mostPieces: Int
-        /// Looks once more; answers whether it is settled.
+        /// Looks once more; returns whether it is settled.
         let attempt: () -> Outcome
         let givenUp: () -> Void
-        /// Tells it from one that took its place.
+        /// Distinguishes it from an entry that took its place.
         let serial: UInt64
 
-        /// The first of a user's goes first, unless it never ends.
+        /// A user's oldest entry goes first, unless it never ends.
         var rank: (round: Int, serial: UInt64) { (pieces / 256, serial) }
     }
 
-    /// Between the first look and the second: a stop takes some ten microseconds on an idle machine.
+    /// The pause between the first look and the second: a stop takes some ten microseconds on an idle machine.
     private static var firstPause: Microseconds { 100 }
-    /// A busy machine takes milliseconds: so long looks are close together.
+    /// A busy machine takes milliseconds: for this long the looks are close together.
     private static var eager: (span: Microseconds, pause: Microseconds) { (500_000, 5_000) }
-    /// A process in uninterruptible sleep may take for ever: no more than one look a second.
+    /// A process in uninterruptible sleep may take forever: at most one look a second.
     private static var longestPause: Microseconds { 1_000_000 }
-    /// With many to look at, each is looked at less often.
+    /// The more entries there are, the less often each is looked at.
     private static var pauseForEach: Microseconds { 200 }
 
     private let loop: EventLoop
@@ -51,12 +51,12 @@ final class Retries<Key: Hashable> {
     private var timer: Timer?
     private var entries: [Key: Entry] = [:]
     private let share: WorkShare
-    /// When each user had the last turn.
+    /// The number of each user's last turn.
     private var turns: [UInt32: UInt64] = [:]
     private var lastSerial: UInt64 = 0
     private var lastTurn: UInt64 = 0
 
-    /// Work that a user can make much of: it gives way, and is charged to the user's share.
+    /// For work that a user can cause in quantity: it gives way, and is charged to the user's share.
     convenience init(
         loop: EventLoop, now: @escaping () -> Microseconds, background: Background
     ) throws(BusFailure) {
@@ -64,8 +64,8 @@ final class Retries<Key: Hashable> {
     }
 
     /// - Parameters:
-    ///   - share: what each user's work may take.
-    ///   - background: whom the work gives way to; nil: nobody.
+    ///   - share: the time that each user's work may take.
+    ///   - background: makes the work give way; nil: it does not.
     init(
         loop: EventLoop, now: @escaping () -> Microseconds, share: WorkShare, background: Background? = nil
     ) throws(BusFailure) {
@@ -83,14 +83,13 @@ final class Retries<Key: Hashable> {
 
     func contains(_ key: Key) -> Bool { entries[key] != nil }
 
-    /// Tries until `attempt` answers `.settled` or `patience` is over; takes the place of what was tried for the key
-    /// before.
+    /// Tries until `attempt` returns `.settled` or `patience` is over. Replaces what was tried for the key before.
     ///
     /// - Parameters:
     ///   - user: whose work it is.
-    ///   - patience: how long it may go on answering `.later`.
-    ///   - pieces: how often it may answer `.soon`.
-    ///   - givenUp: called when either was over before it was settled.
+    ///   - patience: how long it may keep returning `.later`.
+    ///   - pieces: how often it may return `.soon`.
+    ///   - givenUp: called if one of the two limits was reached before it was settled.
     func work(
         on key: Key, of user: UInt32, for patience: Microseconds = .max / 2, atMost pieces: Int = .max,
         _ attempt: @escaping () -> Outcome, givenUp: @escaping () -> Void = {}
@@ -119,7 +118,7 @@ final class Retries<Key: Hashable> {
         while let user = users.popLast() {
             guard let next = lines[user]?.popLast() else { continue }
             users.insert(user, at: 0)
-            // Another attempt may have put something in its place.
+            // Another attempt may have replaced the entry.
             guard entries[next.key]?.serial == next.serial else { continue }
             attempt(next.key)
             let now = now()
@@ -170,10 +169,10 @@ final class Retries<Key: Hashable> {
 
 /// How long one event may keep the others waiting.
 final class Turn {
-    /// A tenth of the 5 ms that nobody may be made to wait: what else the event costs is beside it, and a call that
-    /// waits for a few of these takes some times as long as on a quiet daemon, not a hundred times.
+    /// A tenth of the 5 ms that no caller may be made to wait. The other costs of the event come on top, and a call
+    /// that waits for a few such events takes some times as long as on a quiet daemon, not a hundred times.
     static let length: Microseconds = 500
-    /// So many steps are free: what is small is done at once on a busy machine, too.
+    /// This many steps are free, so that small work is done at once even on a busy machine.
     private static let least = 64
 
     private let loop: EventLoop
@@ -186,7 +185,7 @@ final class Turn {
         self.now = now
     }
 
-    /// What may still be done within the present event, which many applications may share.
+    /// The budget for the rest of the present event, which many applications may share.
     var budget: Budget { Budget { [self] in isOver() } }
 
     private func isOver() -> Bool {

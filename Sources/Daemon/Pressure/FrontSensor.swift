@@ -1,10 +1,10 @@
 import LifeCycle
 import Linux
 
-/// Looks whether the active application waits for its own pages, where it has a cgroup with a memory controller (§ 6).
-/// The files are opened when an event wants them, and closed after it.
+/// Checks whether the active application waits for its own pages, if it has a cgroup with a memory controller (§ 6).
+/// The files are opened when an event needs them, and closed after it.
 final class FrontSensor {
-    /// Who is in front, and its own cgroup.
+    /// The application in front, and its own cgroup.
     struct Front {
         let number: ApplicationNumber
         let cgroup: () -> Cgroup?
@@ -13,7 +13,7 @@ final class FrontSensor {
     private var number: ApplicationNumber?
     private var files: CgroupWorkingSet?
 
-    /// What is known of it; nil: nobody is in front, or it has no such cgroup.
+    /// What is known about it; nil: no application is in front, or it has no such cgroup.
     func read(_ front: Front?) -> FrontMemory? {
         guard let front else { return nil }
         if number != front.number {
@@ -25,7 +25,7 @@ final class FrontSensor {
             front.number, cached: figures.cached, refaulted: figures.refaulted, waited: figures.waited)
     }
 
-    /// It may have another cgroup when it is asked for again.
+    /// The application may have another cgroup the next time.
     func forget() {
         number = nil
         files = nil

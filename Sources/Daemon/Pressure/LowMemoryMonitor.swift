@@ -4,8 +4,8 @@ import Glibc
 import LifeCycle
 import Systemd
 
-/// org.freedesktop.LowMemoryMonitor, as low-memory-monitor serves it: what GLib's GMemoryMonitor listens to, so
-/// that applications which know nothing of us hear our levels.
+/// org.freedesktop.LowMemoryMonitor, as low-memory-monitor serves it. GLib's GMemoryMonitor listens to it, so
+/// applications that know nothing of the daemon receive its levels.
 final class LowMemoryMonitor {
     private static let name = "org.freedesktop.LowMemoryMonitor"
     private static let path = "/org/freedesktop/LowMemoryMonitor"
@@ -21,8 +21,8 @@ final class LowMemoryMonitor {
         self.journal = journal
     }
 
-    /// Takes the name where nobody has it, or gives it back. Nothing is waited for: what others call meanwhile would be
-    /// read, and come before what waits already.
+    /// Takes the name if no process has it, or gives it back. This does not wait for an answer: calls that arrive
+    /// meanwhile would be read, and come before those that already wait.
     func configure(_ isWanted: Bool) {
         switch (isWanted, object) {
         case (true, nil): begin()
@@ -49,7 +49,7 @@ final class LowMemoryMonitor {
         question = nil
         hasName = failure == nil
         guard let failure else { return }
-        // Another may serve it, or the bus's policy keep it for another.
+        // Another process may serve it, or the bus's policy may reserve it for another process.
         journal.log(.info, "\(Self.name) is left to others: \(failure)")
         forget()
     }
@@ -60,7 +60,7 @@ final class LowMemoryMonitor {
         hasName = false
     }
 
-    /// Tells everybody: the signal says nothing of anybody.
+    /// Broadcasts the warning. The signal reveals nothing about any user or application.
     func warn(_ level: LowMemoryWarning) {
         guard hasName else { return }
         journal.attempt(.warning, Self.name) {

@@ -2,18 +2,18 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Remembers whom the kernel's out-of-memory killer has chosen, until their end is known.
+/// Remembers which processes the kernel's out-of-memory killer has chosen, until their end is known.
 ///
-/// The trace tells which process, on any kind of machine. Where there is none, such an end is told as any other.
-/// The kernel counts a kill, then sends SIGKILL, then tells the trace (mm/oom_kill.c, `__oom_kill_process`): on a
-/// machine that has run short, the end may be seen well before the choice.
+/// The trace names the process, on any kind of machine. Where there is no trace, such an end is reported like any
+/// other. The kernel counts a kill, then sends SIGKILL, then writes to the trace (mm/oom_kill.c, `__oom_kill_process`):
+/// on a machine that has run short, the end may be seen well before the choice.
 final class OOMSensor {
     private let trace: OOMTrace
     private let counter: KernelKills?
     private let now: () -> Microseconds
     private var sources: [Source] = []
     private var victims: [Int32] = []
-    /// Of the kernel's count, those whose choice has been told.
+    /// How many of the kills that the kernel counted have appeared in the trace.
     private var told: UInt64 = 0
     private var questions: [Question] = []
     private var deadline: Timer?
@@ -24,9 +24,9 @@ final class OOMSensor {
         let answer: (Bool) -> Void
     }
 
-    /// Most of those chosen are no applications: of as many, the oldest are forgotten.
+    /// Most of the chosen processes are no applications. If there are this many, the oldest are forgotten.
     private static let most = 64
-    /// Of a flood, records are lost.
+    /// In a flood records are lost, so the wait for one is limited.
     static let patience: Microseconds = 250_000
 
     /// - Parameter root: where proc is mounted, or a made-up tree with a `vmstat`.
@@ -46,7 +46,7 @@ final class OOMSensor {
 
     /// Asks whether this process, which has ended, was chosen. It is forgotten then.
     ///
-    /// - Parameter answer: called before this returns, unless the kernel is about to tell of somebody.
+    /// - Parameter answer: called before this returns, unless a record of the kernel is still to come.
     func wasChosen(_ pid: Int32, _ answer: @escaping (Bool) -> Void) {
         take()
         if takeVictim(pid) { return answer(true) }
@@ -57,7 +57,7 @@ final class OOMSensor {
 
     private var count: UInt64? { try? counter?.read() }
 
-    /// Whether the kernel has counted more than it has told.
+    /// Whether the kernel has counted more kills than have appeared in the trace.
     private var isBehind: Bool { count.map { told < $0 } ?? false }
 
     private func takeVictim(_ pid: Int32) -> Bool {
@@ -70,7 +70,7 @@ final class OOMSensor {
         let chosen = trace.victims()
         guard !chosen.isEmpty else { return }
         victims += chosen
-        // One that was about to end anyway is told of and not counted.
+        // A process that was about to end anyway appears in the trace and is not counted.
         told = min(told + UInt64(chosen.count), count ?? .max)
         let isOver = !isBehind
         settle { _ in isOver }
@@ -78,7 +78,8 @@ final class OOMSensor {
         arm()
     }
 
-    /// Where nobody asks, too: one that is counted twice, as with memory.oom.group, is told of once.
+    /// Also armed without a question: a process that is counted twice, as with memory.oom.group, appears in the trace
+    /// once.
     private func arm() {
         guard isBehind || !questions.isEmpty else {
             deadline?.disarm()

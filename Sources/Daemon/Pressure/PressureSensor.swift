@@ -5,10 +5,10 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Has the kernel tell when memory is short, and looks how much is left when it is asked to (§ 6).
+/// Has the kernel report when memory is short, and reads how much is left when it is asked to (§ 6).
 ///
-/// While all is well there are the triggers and the alarm: no timer, and no file that is read before one of them
-/// has come.
+/// While all is well there are only the triggers and the alarm: there is no timer, and no file is read before one of
+/// them fires.
 final class PressureSensor {
     private let loop: EventLoop
     private let proc: Proc
@@ -26,17 +26,17 @@ final class PressureSensor {
     private var users: Set<UInt32> = []
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
-    /// Bytes that may be taken before these are to be told.
+    /// The bytes that may be taken before each of these sources is reported.
     private var alarms: [PressureSource: UInt64] = [:]
-    /// What the alarm was armed with: faults of one CPU, and the bytes that were left then.
+    /// What the alarm was armed with: the faults of one CPU, and the bytes that were left at that time.
     private var armed: (faults: UInt64, available: UInt64)?
     private var bytesPerFault = PressureSensor.usualBytesPerFault
 
-    /// Pages of 4 KiB, and now and then more at once.
+    /// A fault takes a page of 4 KiB, and now and then more at once.
     private static let usualBytesPerFault: UInt64 = 16 << 10
     /// Huge pages are 2 MiB.
     private static let bytesPerFaults: ClosedRange<UInt64> = 4 << 10...2 << 20
-    /// An alarm is not to come more often than every so many faults of a CPU.
+    /// An alarm should not fire more often than once in this many faults of a CPU.
     private static let leastFaults: UInt64 = 1_024
 
     private final class Watched {
@@ -50,11 +50,11 @@ final class PressureSensor {
             self.stalls = stalls
         }
 
-        // Before their descriptors are closed.
+        // Before the descriptors are closed.
         deinit { for source in sources { source.cancel() } }
     }
 
-    /// A trigger, and how much stall there was when it was set, or fired last.
+    /// A trigger, and the total stall when it was set or last fired.
     private final class Armed {
         let trigger: PressureTrigger
         var total: UInt64
@@ -64,9 +64,9 @@ final class PressureSensor {
             total = figures[trigger.inForce.kind]
         }
 
-        /// Whether there was so much stall since as it says. A trigger that was set without CAP_SYS_RESOURCE fires for
-        /// nothing in its first windows: it begins with the count of one of the kernel's two clocks, and goes on with
-        /// the other's (kernel/sched/psi.c, `psi_trigger_create`).
+        /// Whether the stall since then confirms the trigger. A trigger that was set without CAP_SYS_RESOURCE fires
+        /// without a reason in its first windows: it begins with the count of one of the kernel's two clocks, and
+        /// continues with the other's (kernel/sched/psi.c, `psi_trigger_create`).
         func isTrue(_ figures: PressureFile.Figures) -> Bool {
             let now = figures[trigger.inForce.kind]
             defer { total = now }
@@ -82,7 +82,7 @@ final class PressureSensor {
 
     private static let machineFile = "/proc/pressure/memory"
 
-    /// - Parameter front: the active application that a source concerns, where it is the only one.
+    /// - Parameter front: the active application that a source concerns, if it is the only one.
     init(
         loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal,
         front: @escaping (PressureSource) -> FrontSensor.Front?, report: @escaping (Fact) -> Void
@@ -112,7 +112,7 @@ final class PressureSensor {
         }
     }
 
-    /// The alarm is deaf on a CPU that has come online since: it is opened anew.
+    /// The alarm is deaf on a CPU that has come online since, so it is opened again.
     func renewAlarm() {
         guard alarm != nil else { return }
         alarmSources = []
@@ -121,9 +121,9 @@ final class PressureSensor {
         arm()
     }
 
-    /// Answers `alarmMemory`.
+    /// Carries out `alarmMemory`.
     func alarm(_ source: PressureSource, after bytes: UInt64?) {
-        // An event is over, or begins.
+        // A pressure event is over, or begins.
         fronts.forget()
         guard alarms[source] != bytes else { return }
         alarms[source] = bytes
@@ -137,7 +137,7 @@ final class PressureSensor {
                 armed = nil
                 return try alarm.disarm()
             }
-            // Each CPU counts for itself: all of them together may have seen as much before the first tells.
+            // Each CPU counts for itself: all of them together may have taken this much before the first one fires.
             let share = bytes / bytesPerFault / UInt64(alarm.descriptors.count)
             let faults = max(share, Self.leastFaults)
             armed = (faults, available ?? 0)
@@ -149,7 +149,7 @@ final class PressureSensor {
 
     private func rang() {
         guard let alarm, alarm.take(), let armed else { return }
-        // So much was taken with as many faults at the least: what is to be expected of the next.
+        // At least this much was taken with that many faults, and the same is expected of the next ones.
         let taken = armed.available - min(armed.available, available ?? 0)
         let seen = min(
             max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
@@ -160,7 +160,7 @@ final class PressureSensor {
         if alarms.isEmpty { arm() }
     }
 
-    /// Watches what the configuration names: by itself the machine, and each user slice with applications.
+    /// Watches what the configuration names. By default that is the machine, and each user slice with applications.
     func configure(_ settings: PressureSettings) {
         if let old = self.settings, old.sources == settings.sources, old.warning == settings.warning,
             old.critical == settings.critical
@@ -177,19 +177,19 @@ final class PressureSensor {
         report(.pressureSources(Array(watched.keys)))
     }
 
-    /// An application of this user was registered: its slice is watched from now on, where it has PSI of its own.
+    /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own.
     func noteUser(_ user: UInt32) {
         guard users.insert(user).inserted, let settings else { return }
         if watchSlice(of: user, settings) { report(.pressureSources(Array(watched.keys))) }
     }
 
-    /// Answers `sampleMemory`.
+    /// Carries out `sampleMemory`.
     func sample(_ source: PressureSource) {
         guard let entry = watched[source] else { return }
         do {
             report(.memorySampled(source, try read(entry, source)))
         } catch {
-            // The cgroup is gone, and with it whoever wanted its memory.
+            // The cgroup is gone, and with it the processes that wanted its memory.
             lose(source, "\(error)")
         }
     }
@@ -278,7 +278,7 @@ final class PressureSensor {
     private func fired(
         _ source: PressureSource, _ level: MemoryPressure, _ armed: Armed, _ events: Readiness
     ) {
-        // POLLERR: the cgroup is gone, and it stays ready (psi.rst).
+        // POLLERR: the cgroup is gone, and the descriptor stays ready (psi.rst).
         if events.contains(.error) {
             lose(source, "it is gone")
         } else if let figures = try? watched[source]?.stalls.read(), armed.isTrue(figures) {

@@ -4,7 +4,8 @@ import Linux
 extension PressureSource {
     private static let file = "/memory.pressure"
 
-    /// What `Source=` names: a cgroup's PSI is its own, and where it is the slice of a user, the user's.
+    /// What `Source=` names. A cgroup's PSI is that of the cgroup, and if the cgroup is a user's slice, that of the
+    /// user.
     init(configured path: String, in hierarchy: UnifiedHierarchy?) {
         guard let hierarchy, let cgroup = Self(path: path).cgroup(in: hierarchy), !cgroup.isRoot else {
             self.init(path: path)
@@ -21,7 +22,7 @@ extension PressureSource {
         self.init(path: path, user: user, isPart: user == nil || names.count > 2)
     }
 
-    /// The cgroup that the file is in; nil where it is in none, such as the machine's.
+    /// The cgroup that the file is in; nil if it is in none, like the machine's file.
     func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
         guard path.hasPrefix(hierarchy.mountPoint + "/"), path.hasSuffix(Self.file) else { return nil }
         let below = path.dropFirst(hierarchy.mountPoint.count).dropLast(Self.file.count)

@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Gets memory back: measures, pushes out and ends. What may block is done by the one worker (§ 5).
+/// Gets memory back: measures, pushes out and ends. The only worker does what may block (§ 5).
 final class Reclaimer {
     private let proc: Proc
     private let journal: Journal
@@ -16,7 +16,7 @@ final class Reclaimer {
     private let worker: Worker<Job, Outcome>?
     private var source: Source?
     private var ends: [ApplicationNumber: End] = [:]
-    /// As they were measured last.
+    /// As they were last measured.
     private var sizes: [ApplicationNumber: UInt64] = [:]
     private let turn: Turn
     private let table: ApplicationTable
@@ -26,7 +26,7 @@ final class Reclaimer {
     /// An application that is being ended.
     private struct End {
         let begin: Microseconds
-        /// What its processes have that is nobody else's.
+        /// The memory of its processes that no other process shares.
         let bytes: UInt64
         let available: UInt64?
     }
@@ -43,7 +43,7 @@ final class Reclaimer {
         case released
     }
 
-    /// Jobs under way: one measurement, and page-outs and releases behind each other.
+    /// The most jobs under way: one measurement, and a queue of page-outs and releases.
     private static let mostJobs = 64
 
     init(
@@ -69,7 +69,7 @@ final class Reclaimer {
 
     // MARK: Looking
 
-    /// - Parameter parts: cgroups of which is to be told, too, who is in them.
+    /// - Parameter parts: cgroups for which the applications in them are reported as well.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
         let applications = numbers.compactMap { number in
             table[number].map { (number, $0.process, Self.frozenCgroup(of: $0)) }
@@ -89,7 +89,7 @@ final class Reclaimer {
         }
     }
 
-    /// The cgroup that we have frozen it with, which holds its processes and no others.
+    /// The cgroup with which the daemon has frozen it, which contains its processes and no others.
     private static func frozenCgroup(of application: Registered) -> Cgroup? {
         application.suspender.isFreezeOurs ? application.suspender.frozen : nil
     }
@@ -142,13 +142,13 @@ final class Reclaimer {
 
     // MARK: Ending
 
-    /// It is asked to end: from now on its end is measured.
+    /// The application is asked to end: from now on its end is measured.
     func willEnd(_ application: Registered) {
         ends[application.number] = End(
             begin: now(), bytes: releasable(application), available: available())
     }
 
-    /// What its end would give back. Of one that has too many processes to be measured now, what was measured last counts.
+    /// What its end would give back. If it has too many processes to be measured now, the last measurement counts.
     private func releasable(_ application: Registered) -> UInt64 {
         if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(of: application),
             let bytes = try? cgroup.releasableMemory()
@@ -169,7 +169,7 @@ final class Reclaimer {
         return isWhole ? bytes : max(bytes, sizes[application.number] ?? 0)
     }
 
-    /// SIGKILL to all of a suspended application: if it still is, and still its user's.
+    /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
     func end(_ application: Registered) {
         let number = application.number
         guard standings.stands(number) == true else {
@@ -182,7 +182,7 @@ final class Reclaimer {
         }
         willEnd(application)
         if let cgroup = ownCgroup(of: application) { try? cgroup.liftCPULimit() }
-        // Where somebody else has stopped its main process alone, its children run.
+        // If another process has stopped only the main process, its children run.
         let stands = application.suspender.holdsAnybody || standings.toldCgroup(of: number) != nil
         kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
@@ -194,7 +194,7 @@ final class Reclaimer {
         }
     }
 
-    /// It is gone: says what came back, and how fast.
+    /// The application is gone: reports what came back, and how fast.
     func ended(_ application: Registered, _ reason: ExitReason) {
         guard let end = ends.removeValue(forKey: application.number), reason == .reclaimed else { return }
         let span = now() - end.begin
@@ -210,7 +210,7 @@ final class Reclaimer {
 
     // MARK: The worker
 
-    /// Whether it will be done.
+    /// Returns whether the job will be done.
     @discardableResult
     private func submit(_ job: Job, _ body: @escaping @Sendable () -> Outcome) -> Bool {
         switch worker?.submit(job, body) {
@@ -218,7 +218,7 @@ final class Reclaimer {
         case .failed(let failure)?:
             journal.log(.warning, "\(failure)")
             return false
-        // Nothing depends on it: the same is asked for again while the pressure lasts.
+        // Nothing depends on the job: it is requested again while the pressure lasts.
         case .full?, nil: return false
         }
     }

@@ -3,12 +3,12 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Lets the memory that is protected in an application's own cgroup be protected: the kernel grants a cgroup no more of
+/// Makes the memory protection of an application's own cgroup effective: the kernel grants a cgroup no more of
 /// `memory.low` than the cgroups above it have (Documentation/admin-guide/cgroup-v2.rst), and slices have none.
 ///
-/// Each slice above an application that is protected gets as much as one application, and 0 back when the last of them is
-/// protected no longer. All get the same: what is seen in one that is neither 0 nor that is somebody else's, and left
-/// alone. So nothing need be written down but what the applications were given.
+/// Each slice above a protected application gets as much as one application, and is set back to 0 when the last such
+/// application is no longer protected. All slices get the same amount. A value that is neither 0 nor this amount is
+/// another program's, and is left alone. So only what the applications were given needs to be written down.
 final class SliceProtection {
     private let hierarchy: UnifiedHierarchy?
     private let journal: Journal
@@ -30,7 +30,7 @@ final class SliceProtection {
         for slice in slices { set(slice, amount) }
     }
 
-    /// The cgroup of an application is protected; nil: it is not, or not any more.
+    /// Notes the cgroup of a protected application; nil: it is not protected, or no longer.
     func protect(_ number: ApplicationNumber, _ directory: String?) {
         let before = protected[number]
         if before == directory { return }
@@ -44,14 +44,15 @@ final class SliceProtection {
 
     private static let key = "slices"
 
-    /// What is written down of the slices above a cgroup, among what brings back an application's own resources.
+    /// What is written down about the slices above a cgroup, among the entries that restore an application's own
+    /// resources.
     ///
     ///     slices 131072 /sys/fs/cgroup/…     pages that each has, and the cgroup
     func entries(for directory: String?) -> [String] {
         directory.map { ["\(Self.key) \(amount) \($0)"] } ?? []
     }
 
-    /// Gives the slices of which an earlier daemon has left such entries 0 back, where they still have what it gave them.
+    /// Sets the slices in such entries of an earlier daemon back to 0, if they still have what it gave them.
     func takeBack(_ entries: [String]) {
         for entry in entries {
             let words = entry.split(separator: " ", maxSplits: 2)
@@ -76,7 +77,7 @@ final class SliceProtection {
             guard present == 0 || present == ours, present != pages else { return }
             try cgroup.set(memoryLow: pages)
         } catch {
-            // It may be gone, with all that was in it.
+            // The slice may be gone, with everything in it.
             if !error.isNoSuchFile { journal.log(.notice, "\(error)") }
         }
     }

@@ -1,20 +1,22 @@
 import LifeCycle
 import Linux
 
-/// What we hold of one application's processes, as it is written down: enough to let all of them go, and nobody else,
-/// without anything that stands elsewhere.
+/// What the daemon holds of one application's processes, as it is written down. It is enough to release all of them,
+/// and no other process, without information from anywhere else.
 ///
 ///     freeze PATH INODE UID PID START      we froze this cgroup, or are about to: whose, and with which process
-///     stop UID PID START [PID START]…      we stop this process and its descendants by signal; those stood before
-///     stopped-process PID START UID        this one has our SIGSTOP
+///     stop UID PID START [PID START]…      we stop this process and its descendants by signal; the others were stopped
+///                                          before
+///     stopped-process PID START UID        this process has our SIGSTOP
 ///
-/// Those may be thousands. They stand in one file alone, and the application's own says that there are some:
+/// There may be thousands of the last kind. They are in a file of their own, and the application's file only says that
+/// there are some:
 ///
 ///     stopped-processes
 struct Holding: Equatable {
     struct Freeze: Equatable {
         let path: String
-        /// The kernel's number for the cgroup, which no other ever gets; nil where it is not known.
+        /// The kernel's number for the cgroup, which is never reused; nil if it is not known.
         let identifier: UInt64?
         let user: UInt32
         let main: ProcessIdentity
@@ -23,7 +25,7 @@ struct Holding: Equatable {
     struct Stop: Equatable {
         let user: UInt32
         let main: ProcessIdentity
-        /// Not ours to continue.
+        /// Processes that were already stopped, and that are not ours to continue.
         let standing: [ProcessIdentity]
     }
 
@@ -38,12 +40,12 @@ struct Holding: Equatable {
 
     var isEmpty: Bool { self == Holding() }
 
-    /// The process that the application begins with, as far as that is told.
+    /// The application's main process, as far as it is recorded.
     var main: ProcessIdentity? { freeze?.main ?? stop?.main }
 
     init() {}
 
-    /// What is held of it now.
+    /// What is held of the application now.
     init(of application: Registered) {
         let suspender = application.suspender
         if suspender.isFreezeOurs, let cgroup = suspender.frozen {
@@ -57,7 +59,7 @@ struct Holding: Equatable {
         stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }
     }
 
-    /// What can be understood of a record; a line that cannot takes nothing else with it.
+    /// What can be understood of a record. A line that cannot be understood does not affect the others.
     init(_ record: Record) {
         freeze =
             record.understood("freeze") { fields -> Freeze? in
@@ -80,7 +82,7 @@ struct Holding: Equatable {
         }
     }
 
-    /// All of it.
+    /// All lines.
     var lines: [Record.Line] {
         means
             + stopped.map {
@@ -88,7 +90,7 @@ struct Holding: Equatable {
             }
     }
 
-    /// How, and not who.
+    /// How the application is held, without the individual processes.
     var briefLines: [Record.Line] {
         stopped.isEmpty ? means : means + [Record.Line("stopped-processes")]
     }
@@ -98,7 +100,7 @@ struct Holding: Equatable {
         ["freeze", "stop", "stopped-processes"].contains(line.key)
     }
 
-    /// Whether a line tells of what is held.
+    /// Whether a line describes what is held.
     static func isOne(_ line: Record.Line) -> Bool { isBrief(line) || line.key == "stopped-process" }
 
     private var means: [Record.Line] {
@@ -115,7 +117,7 @@ struct Holding: Equatable {
         return lines
     }
 
-    /// With what another file says of the same application; where both tell of the same, this one's word counts.
+    /// Adds what another file says about the same application. Where both describe the same thing, this one counts.
     func with(_ other: Holding) -> Holding {
         var both = self
         both.freeze = freeze ?? other.freeze
@@ -127,7 +129,7 @@ struct Holding: Equatable {
 }
 
 extension Holding.Freeze {
-    /// The cgroup, if it is there and the one that was meant.
+    /// The cgroup, if it exists and is the one that was meant.
     func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
         guard let cgroup = Cgroup(path: path, in: hierarchy) else { return nil }
         guard let identifier else { return (try? cgroup.owner()) == user ? cgroup : nil }
@@ -136,8 +138,8 @@ extension Holding.Freeze {
 }
 
 extension Holding.Freeze {
-    /// The cgroup that a process is in, or its application's unit, where that is its user's and frozen: whether we did it
-    /// is not written anywhere any more.
+    /// The cgroup of a process, or its application's unit, if it belongs to the process's user and is frozen. Whether
+    /// the daemon froze it is no longer recorded anywhere.
     static func found(of main: ProcessIdentity, user: UInt32, proc: Proc, in hierarchy: UnifiedHierarchy)
         -> Self?
     {
@@ -155,13 +157,13 @@ extension Holding.Freeze {
 // MARK: Letting go
 
 extension Holding {
-    /// What came of a release.
+    /// The result of a release.
     struct Outcome {
         var thawed: Cgroup?
         var continued = 0
         var failures: [KernelFailure] = []
 
-        /// In words; nil where there was nobody to let go.
+        /// In words; nil if there was nothing to release.
         var description: String? {
             var words: [String] = []
             if let thawed { words.append("thawed \(thawed)") }
@@ -170,8 +172,9 @@ extension Holding {
         }
     }
 
-    /// Those that have our SIGSTOP. Killed while it stopped an application, a daemon has not written down whom it had
-    /// reached: everybody who stands now and did not before. One that was registered since is not this one's.
+    /// The processes that have our SIGSTOP. A daemon that was killed while it stopped an application has not written
+    /// down which processes it had reached: these are all that are stopped now and were not before. A process that was
+    /// registered since does not belong to this application.
     func stoppedProcesses(proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> [ProcessIdentity] {
         let known = stopped.map(\.process).filter { $0 == stop?.main || !isForeign($0) }
         guard let stop else { return known }
@@ -180,8 +183,8 @@ extension Holding {
         return known + members.filter { !others.contains($0) }
     }
 
-    /// Thaws and continues what is held, if it is still there and nobody else: a cgroup by its number, a process by its
-    /// start time, only where it is frozen and stopped.
+    /// Thaws and continues what is held, if it still exists and is the same. A cgroup is identified by its number, a
+    /// process by its start time. Only what is frozen or stopped is touched.
     func release(
         proc: Proc, hierarchy: UnifiedHierarchy?, sparing: ProcessIdentity?,
         isForeign: (ProcessIdentity) -> Bool

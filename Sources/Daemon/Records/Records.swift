@@ -1,24 +1,24 @@
 import LifeCycle
 import Linux
 
-/// What the next daemon is to know of each application: written down before anything comes of it, and forgotten when
-/// nothing is left to be done (§ 5).
+/// What the next daemon must know about each application. It is written down before it has any effect, and forgotten
+/// when nothing is left to be done (§ 5).
 final class Records {
     private let state: RuntimeState?
     private let core: Core
     private let table: ApplicationTable
     private let now: () -> Microseconds
-    /// What is known of these could not be written down; when to try again.
+    /// Applications whose record could not be written, and when to try again.
     private var unwritten: Set<ApplicationNumber> = []
     private var rewriteAt: Microseconds = 0
-    /// What is known of these has changed in a way that nobody was told of; when it is to be written down.
+    /// Applications whose record has changed in a way that no client was notified of, and when it is to be written.
     private var delayed: Set<ApplicationNumber> = []
     private var delayedUntil: Microseconds = 0
 
-    /// Between two attempts to write down what could not be.
+    /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
     private static let rewrittenAtOnce = 64
-    /// A desktop that starts reports hundreds of windows, and a record has all windows of its application in it.
+    /// A starting desktop reports hundreds of windows, and a record contains all windows of its application.
     private static let longestDelay: Microseconds = 20_000
 
     /// - Parameter state: nil: nothing is written down.
@@ -31,9 +31,9 @@ final class Records {
 
     // MARK: Applications
 
-    /// Writes down what the life cycle has changed. Answers what could not be written down, and why.
+    /// Writes down what the life cycle has changed. Returns what could not be written down, and why.
     ///
-    /// - Parameter isLazy: nobody is told of it, so that it may be written a little later.
+    /// - Parameter isLazy: no client is notified of it, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
         guard let state else { return [:] }
@@ -65,19 +65,19 @@ final class Records {
         return failure
     }
 
-    /// Whether the next daemon knows whom we hold, or are about to hold, of an application.
+    /// Whether the next daemon knows what the daemon holds, or is about to hold, of an application.
     func haveHolding(of application: Registered) -> Bool {
         state?.hasRecorded(application.number, Holding(of: application)) ?? true
     }
 
-    /// Writes down, a little later, what the life cycle knows nothing of.
+    /// Writes down, a little later, what the life cycle does not know.
     func rewrite(_ number: ApplicationNumber) {
         guard state != nil else { return }
         if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
         delayed.insert(number)
     }
 
-    /// Writes down what was put off; the first few of it, where the loop goes on.
+    /// Writes down what was put off, or only the first few records if the loop goes on.
     func writeDelayed(atMost most: Int = .max) {
         for number in delayed.prefix(most) { _ = write(number) }
     }
@@ -95,7 +95,7 @@ final class Records {
         [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
     }
 
-    /// All have their resources back, and the daemon ends.
+    /// All applications have their resources back, and the daemon ends.
     func writeAllWithoutResources() {
         for application in table.all {
             application.resources = []
@@ -106,7 +106,8 @@ final class Records {
 
     // MARK: Resources
 
-    /// Writes down what brings back the resources that an application had of its own. False: that could not be written.
+    /// Writes down what restores the resources that an application had of its own. Returns false if it could not be
+    /// written.
     func writeResources(of application: Registered, _ entries: [String]) -> Bool {
         let owner = RuntimeState.Owner(main: application.process, user: application.user)
         guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
@@ -116,17 +117,17 @@ final class Records {
 
     // MARK: Removed applications
 
-    /// From now on it is no application, whatever becomes of us: whom it holds, and what is to be given back, is all that
-    /// the next daemon finds of it.
+    /// From now on it is no application, even if the daemon is killed. All that the next daemon finds of it is what is
+    /// held, and what must be given back.
     func leave(_ number: ApplicationNumber) {
         unwritten.remove(number)
         delayed.remove(number)
         if let application = table[number] { state?.leave(number, Holding(of: application)) }
     }
 
-    /// Of an application that was removed nobody is held or to be killed any longer.
+    /// No process of a removed application is held or to be killed any longer.
     func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
 
-    /// An application that was removed has its resources back.
+    /// A removed application has its resources back.
     func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(number) }
 }

@@ -4,7 +4,7 @@ import Linux
 public import Systemd
 
 extension RuntimeState.Found {
-    /// Thaws and continues what is held, and says what came of it.
+    /// Thaws and continues what is held, and returns the result.
     func release(
         proc: Proc, sparing: ProcessIdentity? = nil, isForeign: (ProcessIdentity) -> Bool
     ) -> Holding.Outcome {
@@ -16,7 +16,7 @@ extension RuntimeState.Found {
                 of: owner.main, user: owner.user, proc: proc, in: hierarchy)
         }
         var outcome = held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
-        // Where no cgroups are, none is frozen.
+        // Where there are no cgroups, none is frozen.
         if case .failure(let failure) = found, failure.errno != ENODEV, held.freeze != nil || mayHoldMore {
             outcome.failures.append(failure)
         }
@@ -28,7 +28,7 @@ extension RuntimeState.Found {
         resources ?? state.resources(of: name)
     }
 
-    /// Gives its processes back what they had, those that live. Answers what is worth a line.
+    /// Gives its living processes back what they had. Returns what is worth a line.
     func giveBack(
         _ left: RuntimeState.LeftResources, proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ResourceLedger.Note] {
@@ -40,12 +40,12 @@ extension RuntimeState.Found {
     }
 }
 
-/// `appstated --release`: lets go what a daemon has left behind that cannot be started again. It needs neither a bus nor
-/// that daemon's configuration. The applications stay registered for the next daemon, without a hold.
+/// `appstated --release`: releases what was left behind by a daemon that cannot be started again. It needs neither a
+/// bus nor that daemon's configuration. The applications stay registered for the next daemon, without a hold.
 public enum Release {
-    /// - Returns: the exit status: 1 where something could not be let go.
+    /// - Returns: the exit status: 1 if something could not be released.
     public static func run(runtimeDirectory: String, journal: Journal) -> Int32 {
-        // Of no directory there is nothing to release, and none is made.
+        // Without a directory there is nothing to release, and none is created.
         guard access(RuntimeState.first(of: runtimeDirectory), F_OK) == 0,
             let state = RuntimeState(directory: runtimeDirectory, journal: journal)
         else { return 0 }
@@ -60,7 +60,7 @@ public enum Release {
         let proc = Proc()
         let found = state.found()
         let boot = (try? proc.bootID()) ?? ""
-        // Whoever is no application any more may be another one's.
+        // A process that is no application any more may belong to another application.
         let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
         let slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         var status: Int32 = 0
@@ -83,7 +83,7 @@ public enum Release {
 }
 
 extension RuntimeState {
-    /// What the next daemon is to know of an application that was let go: all but its holds.
+    /// What the next daemon must know about a released application: everything except its holds.
     fileprivate func noteReleased(_ entry: Found) {
         guard entry.damage == nil, let number = entry.number, let former = entry.application?.record else {
             return remove(named: entry.name)

@@ -5,8 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Taking up what a killed daemon left: the same applications at the same paths, in the same states, with the
-/// same holds; what cannot be taken up is resumed (§ 5).
+/// Takes up what a killed daemon left: the same applications at the same paths, in the same states, with the same
+/// holds. What cannot be taken up is resumed (§ 5).
 extension Daemon {
     /// - Parameter stored: the pidfds that the service manager kept.
     func restore(
@@ -24,7 +24,7 @@ extension Daemon {
         var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
         let successors = Self.successors(found)
         for entry in found {
-            // What was before the last boot has no processes any more.
+            // What was recorded before the last boot has no processes any more.
             if let before = entry.boot, !boot.isEmpty, before != boot {
                 state.remove(named: entry.name)
                 continue
@@ -52,7 +52,7 @@ extension Daemon {
             }
         }
         core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
-        // Only now is it known where each extent ends.
+        // The end of each extent is known only now.
         for (number, entry) in adopted {
             guard let application = table[number] else { continue }
             let holding = entry.heldFurther
@@ -88,8 +88,8 @@ extension Daemon {
         return adopted.map(\.number)
     }
 
-    /// What others have stopped, continued, frozen or thawed since the daemon before was killed. All of it is known before
-    /// the first call is answered: nobody waits for the loop yet.
+    /// Finds what others have stopped, continued, frozen or thawed since the previous daemon was killed. All of it is
+    /// known before the first call is answered: no caller waits for the loop yet.
     func lookAgain(at restored: [ApplicationNumber]) {
         guard !restored.isEmpty else { return }
         for number in restored { sensor.look(at: number) }
@@ -106,7 +106,7 @@ extension Daemon {
         guard try takeUp(process, &kept) else { return nil }
         do {
             let number = try core.machine.restore(record)
-            // What was launched, or was known before it went into its sandbox, is still.
+            // An application that was launched, or was known before it entered its sandbox, is still known.
             application.isKnownByID =
                 application.isKept || application.launch != nil || isKnown(process.pid, by: application.id)
             if let kept = application.kept { _ = keeper?.begin(kept) }
@@ -120,7 +120,7 @@ extension Daemon {
         }
     }
 
-    /// An application has ended while no daemon was there to see it.
+    /// Records the end of an application that ended while no daemon was there to see it.
     private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
         guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
             let id = application.kept
@@ -137,7 +137,7 @@ extension Daemon {
         keeper.end(id, ending)
     }
 
-    /// Watches a process again. Answers whether it lives.
+    /// Watches a process again. Returns whether it lives.
     private func takeUp(_ process: ProcessID, _ kept: inout [String: Int32]) throws(KernelFailure) -> Bool {
         do throws(KernelFailure) {
             let now = try proc.state(of: process.identity)
@@ -151,7 +151,7 @@ extension Daemon {
         }
     }
 
-    /// Who a process is, by what was written down last.
+    /// Which application a process is, according to what was written down last.
     private static func successors(
         _ found: [RuntimeState.Found]
     ) -> [ProcessIdentity: ApplicationNumber] {
@@ -163,7 +163,7 @@ extension Daemon {
         return successors
     }
 
-    /// Its process had registered itself anew, and the daemon was killed before all was over.
+    /// The process had registered itself again, and the daemon was killed before that was complete.
     private func giveOverResources(
         of entry: RuntimeState.Found, to successor: ApplicationNumber, _ owner: RuntimeState.Owner,
         _ state: RuntimeState
@@ -173,7 +173,7 @@ extension Daemon {
         _ = state.writeResources(successor, owner, left.entries)
     }
 
-    /// By the pidfd that the service manager kept, where it did; else opened again, and its start time compared.
+    /// Uses the pidfd that the service manager kept, if it did; otherwise opens one and compares the start time.
     private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) throws(KernelFailure) {
         if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
             (try? descriptor.pid()) == process.pid
@@ -183,14 +183,14 @@ extension Daemon {
         try track(process)
     }
 
-    /// Whether a connection that had a part in an application lives on, on the same bus.
+    /// Whether a connection that had a part in an application still exists, on the same bus.
     private func isStillThere(_ name: ConnectionName) -> Bool {
         (try? connections.connection(named: name)) != nil
     }
 
-    /// Nothing stays stopped for a reason that nobody remembers, nor with less than it had of its own.
+    /// Makes sure that nothing stays stopped for a forgotten reason, or keeps less than it had of its own.
     ///
-    /// - Parameter why: it cannot be taken up; nil: it has ended.
+    /// - Parameter why: why it cannot be taken up; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
         for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
             journal.log(.notice, "resources of application \(entry.name) of the daemon before: \(note)")
@@ -207,7 +207,7 @@ extension Daemon {
                 + (done.map { ", " + $0 } ?? ""))
     }
 
-    /// Lets its processes go, and forgets it. Answers what that took; nil: nobody was held.
+    /// Releases its processes and forgets it. Returns what that took; nil: nothing was held.
     @discardableResult
     private func release(
         _ entry: RuntimeState.Found, _ state: RuntimeState, sparingMain: Bool = false

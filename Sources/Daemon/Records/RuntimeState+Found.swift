@@ -2,7 +2,7 @@ import LifeCycle
 import Linux
 
 extension RuntimeState {
-    /// Whose processes are to be let go, or given something back.
+    /// The owner of processes that must be let go, or given something back.
     struct Owner {
         let main: ProcessIdentity
         let user: UInt32
@@ -15,26 +15,26 @@ extension RuntimeState {
         var entries: [String] = []
     }
 
-    /// What was found of one application at the start.
+    /// What was found about one application at startup.
     struct Found {
         let name: String
-        /// nil for a name that is no number, and so none of ours.
+        /// nil for a name that is not a number, and so was not written by the daemon.
         let number: ApplicationNumber?
         var application: RecordFile.Reading?
         var holds: RecordFile.Reading?
-        /// Read where there is no record of the application.
+        /// Read if there is no record of the application.
         var resources: LeftResources?
 
-        /// Whether it had been removed, and all that is left is to be let go and given back.
+        /// Whether it had been removed, so that it only remains to let its processes go and give back what they had.
         var isRemoved: Bool { application == nil }
 
-        /// Whom to let go, as far as either file tells.
+        /// What to let go, as far as either file says.
         var holding: Holding {
             let told = Holding(holds?.record ?? Record())
             return told.with(Holding(application?.record ?? Record()))
         }
 
-        /// Whom an application holds that is taken up: its own record says whether, and how.
+        /// What is still held of an application that is taken up: its own record says whether, and how.
         var heldFurther: Holding {
             let record = application?.record ?? Record()
             var holding = Holding(record)
@@ -43,12 +43,12 @@ extension RuntimeState {
             return holding
         }
 
-        /// Whether more may be held than is told: nothing that is whole says so.
+        /// Whether more may be held than is recorded: no undamaged file says so.
         var mayHoldMore: Bool {
             damage != nil && holding.freeze == nil && holds?.damage != nil
         }
 
-        /// Which boot it is of, as far as that is told.
+        /// The boot in which it was recorded, as far as that is known.
         var boot: String? {
             for reading in [application, holds] {
                 if let boot = reading?.record["boot"]?.fields.first, !boot.isEmpty { return boot }
@@ -56,7 +56,7 @@ extension RuntimeState {
             return resources?.boot
         }
 
-        /// Whose it is, as far as that is told.
+        /// The owner of its processes, as far as that is known.
         var owner: Owner? {
             if let record = application?.record,
                 let main = record.understood("process", { ProcessID(&$0) }).first,
@@ -70,7 +70,7 @@ extension RuntimeState {
             return resources?.owner
         }
 
-        /// Why nobody could make an application of it; nil where nothing is wrong with it.
+        /// Why no application can be made of it; nil if nothing is wrong with it.
         var damage: String? {
             guard let application else { return "there is no record of it" }
             if let damage = application.damage { return damage }

@@ -4,19 +4,19 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// What must survive this daemon, in files of records (`RecordFile`), each written whole or not at all: a hold stands
-/// there before it is enforced and until it is lifted (§ 5).
+/// What must survive this daemon, in files of records (`RecordFile`), each written whole or not at all. A hold is
+/// written there before it is enforced, and stays there until it is lifted (§ 5).
 ///
-///     RUNTIME_DIRECTORY/holds/N          whom we have frozen or stopped of application N: as long as we have
-///     RUNTIME_DIRECTORY/applications/N   what is known of application N: as long as it is one
+///     RUNTIME_DIRECTORY/holds/N          what is frozen or stopped of application N: for as long as it is
+///     RUNTIME_DIRECTORY/applications/N   what is known of application N: for as long as it is registered
 ///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
-///     RUNTIME_DIRECTORY/drops            whose saved state is not theirs any more, until it is removed
-///     RUNTIME_DIRECTORY/focus            who has the focus and is not registered
+///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
+///     RUNTIME_DIRECTORY/focus            processes that have the focus and are not registered
 ///
-/// Each of the first three says whose the processes are and which boot it is of. Of those who are held, the second says no
-/// more than how: it is written with each fact, and they may be thousands. Whatever becomes of one file, the others are
-/// enough.
+/// Each of the first three says whose the processes are and which boot it is from. About the held processes, the second
+/// says only how they are held: it is written with each fact, and there may be thousands of them. Whatever happens to
+/// one file, the others are enough.
 final class RuntimeState {
     private let directory: String
     private let journal: Journal
@@ -28,7 +28,7 @@ final class RuntimeState {
     private var origin: [Record.Line] = []
     private var lock: Descriptor?
 
-    /// What one of `holds` says, and what the application's own file says of it, encoded once.
+    /// What a file of `holds` says, and what the application's own file says about it, encoded once.
     private struct WrittenHolds {
         let holding: Holding
         let brief: RecordFile.Lines
@@ -39,19 +39,19 @@ final class RuntimeState {
         }
     }
 
-    /// nil where there is no directory to write to: then nothing survives.
+    /// nil if there is no directory to write to: then nothing survives.
     init?(directory: String?, journal: Journal) {
         guard let directory, !directory.isEmpty else { return nil }
         self.directory = Self.first(of: directory)
         self.journal = journal
-        // Where these cannot be made nothing can be written, and so nobody is stopped.
+        // If these cannot be made, nothing can be written, and so no process is stopped.
         for directory in [applications, holds, resources] {
             attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(directory) }
         }
     }
 
-    /// Keeps the directory for as long as this value lives, together with other daemons or alone (flock(2)); false: somebody
-    /// else has it.
+    /// Keeps the directory for as long as this value lives, shared with other daemons or alone (flock(2)); false:
+    /// another process has it.
     func lock(alone: Bool) -> Bool {
         let file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard file >= 0 else { return true }
@@ -76,12 +76,13 @@ final class RuntimeState {
 
     // MARK: Writing
 
-    /// What everything that is written from now on is of.
+    /// Sets the origin of everything that is written from now on.
     func begin(bus: String, boot: String) { origin = [Record.Line("boot", boot), Record.Line("bus", bus)] }
 
-    /// Writes an application down, if what is known of it has changed. Whom we hold comes first, in a file of its own.
+    /// Writes an application down, if what is known about it has changed. What is held comes first, in a file of its
+    /// own.
     ///
-    /// - Returns: why it could not be; nil: it stands there now.
+    /// - Returns: why it could not be written; nil: it is written now.
     func write(_ number: ApplicationNumber, _ record: Record, _ holding: Holding) -> KernelFailure? {
         do throws(KernelFailure) {
             let isFirst = writtenHolds[number] == nil
@@ -93,7 +94,7 @@ final class RuntimeState {
                 do throws(KernelFailure) {
                     try WholeFile.write(bytes, to: path(number))
                 } catch {
-                    // The two files of an application tell of the same holds.
+                    // The two files of an application must describe the same holds.
                     if isFirst { removeHolds(number) }
                     throw error
                 }
@@ -108,8 +109,8 @@ final class RuntimeState {
         }
     }
 
-    /// Writes down whom we hold, unless that stands there already. Answers what the application's own file says of it;
-    /// nil: we hold nobody, which has its file removed once the other one says so.
+    /// Writes down what is held, unless that is already written. Returns what the application's own file says about it;
+    /// nil: nothing is held, and the file is removed once the other one says so.
     private func writeHolds(
         _ number: ApplicationNumber, _ holding: Holding
     ) throws(KernelFailure) -> RecordFile.Lines? {
@@ -128,7 +129,7 @@ final class RuntimeState {
         writtenHolds[number] = nil
     }
 
-    /// Whether both files of an application tell of just this already: an earlier daemon wrote them.
+    /// Whether both files of an application already describe exactly this: an earlier daemon wrote them.
     func hasRecorded(_ number: ApplicationNumber, _ holding: Holding) -> Bool {
         guard let application = written[number], writtenHolds[number]?.holding == holding else {
             return false
@@ -136,8 +137,8 @@ final class RuntimeState {
         return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
-    /// Writes down what gives an application's processes back what they had; of nothing, no file is left. Answers whether
-    /// it stands there now.
+    /// Writes down what gives an application's processes back what they had; if there is nothing, no file is left.
+    /// Returns whether it is written now.
     func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) -> Bool {
         guard !entries.isEmpty else {
             removeResources(number)
@@ -151,24 +152,24 @@ final class RuntimeState {
         }
     }
 
-    /// An application was removed: the next daemon knows whom to let go and what to give back, and no more.
+    /// An application was removed: the next daemon knows what to let go and what to give back, and no more.
     func leave(_ number: ApplicationNumber, _ holding: Holding) {
         attempt { () throws(KernelFailure) in _ = try writeHolds(number, holding) }
         written[number] = nil
         attempt { () throws(KernelFailure) in try WholeFile.remove(path(number)) }
     }
 
-    /// We hold nobody of it any more.
+    /// No process of it is held any longer.
     func removeHolds(_ number: ApplicationNumber) {
         attempt { () throws(KernelFailure) in try removeHoldsFile(number) }
     }
 
-    /// All of it has back what it had.
+    /// All its processes have back what they had.
     func removeResources(_ number: ApplicationNumber) {
         attempt { () throws(KernelFailure) in try WholeFile.remove(resourcesPath(number)) }
     }
 
-    /// Removes what stands under this name.
+    /// Removes everything under this name.
     ///
     /// - Parameter isHeld: its cgroup could not be thawed; the next daemon tries again.
     func remove(named name: String, isHeld: Bool = false) {
@@ -183,7 +184,7 @@ final class RuntimeState {
         }
     }
 
-    /// Object paths are never given twice, whoever gives them.
+    /// No object path is ever given twice, whichever daemon gives it.
     func noteLastNumber(_ number: UInt32) {
         guard number != lastNumber else { return }
         attempt { () throws(KernelFailure) in
@@ -203,7 +204,7 @@ final class RuntimeState {
         }
     }
 
-    /// Writes down whose saved state is to be removed.
+    /// Writes down which applications' saved state must be removed.
     func writeDrops(_ drops: Set<KeptID>) {
         attempt { () throws(KernelFailure) in
             guard !drops.isEmpty else { return try WholeFile.remove(directory + "/drops") }
@@ -224,7 +225,7 @@ final class RuntimeState {
         }
     }
 
-    /// Said once: a full disk is no reason to fill the journal too.
+    /// Logged once: a full disk is no reason to fill the journal as well.
     private func complain(_ failure: KernelFailure) {
         if !hasFailed {
             journal.log(
@@ -236,7 +237,7 @@ final class RuntimeState {
 
     // MARK: Reading
 
-    /// nil where that is not known any more.
+    /// nil if it is no longer known.
     func lastGivenNumber() -> UInt32? {
         guard let bytes = try? WholeFile.read(directory + "/numbers") else { return nil }
         return RecordFile.read(bytes).record.understood("last") { $0.number() as UInt32? }.first
@@ -253,7 +254,7 @@ final class RuntimeState {
         }
     }
 
-    /// What `writeFocus` wrote; nil where it did not, or not whole, or before another boot.
+    /// What `writeFocus` wrote; nil if it wrote nothing, or not the whole, or in another boot.
     func focus(boot: String) -> Record? {
         guard let bytes = try? WholeFile.read(directory + "/focus") else { return nil }
         let reading = RecordFile.read(bytes)
@@ -261,7 +262,7 @@ final class RuntimeState {
         return reading.record
     }
 
-    /// What `writeResources` wrote. Of a file that is damaged, what can be read.
+    /// What `writeResources` wrote. From a damaged file, as much as can be read.
     func resources(of name: String) -> LeftResources {
         guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
         let reading = RecordFile.read(bytes)
@@ -278,7 +279,7 @@ final class RuntimeState {
             entries: reading.record.understood("resource") { $0.text() })
     }
 
-    /// All applications of which something was written down, in the order of their numbers.
+    /// All applications about which something was written down, in the order of their numbers.
     func found() -> [Found] {
         var found: [String: Found] = [:]
         for (name, reading) in readings(in: applications) {
@@ -287,7 +288,7 @@ final class RuntimeState {
         for (name, reading) in readings(in: holds) {
             found[name, default: Found(name: name, number: Self.number(name))].holds = reading
         }
-        // They are long: read one by one, where there is an application of it.
+        // These files are long: if there is a record of the application, its file is read later, one by one.
         for name in names(in: resources) where found[name]?.application == nil {
             found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
         }
@@ -300,7 +301,7 @@ final class RuntimeState {
         UInt32(name).flatMap { String($0) == name ? ApplicationNumber($0) : nil }
     }
 
-    /// Without drafts of files that were being written when their writer was killed: those are removed.
+    /// Leaves out drafts that were being written when their writer was killed, and removes them.
     private func names(in directory: String) -> [String] {
         TextFile.names(inDirectory: directory).filter { name in
             guard name.hasSuffix(".new") else { return true }
@@ -318,7 +319,7 @@ final class RuntimeState {
                 found.append((name, reading))
                 guard let number = Self.number(name) else { continue }
                 if directory == holds {
-                    // One that is damaged says nothing that would not have to be written anew.
+                    // A damaged file says nothing that would not have to be written again.
                     let holding = reading.damage == nil ? Holding(reading.record) : Holding()
                     writtenHolds[number] = WrittenHolds(holding)
                 } else {

@@ -1,10 +1,11 @@
 import AppStateBus
 import LifeCycle
 
-/// Who keeps the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
+/// The processes that keep the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
 final class Inhibitors {
     struct Inhibitor: Sendable, Equatable {
-        /// Who asked for it. An inhibitor may outlive that process: its number may be another user's by now.
+        /// The process that asked for it. An inhibitor may outlive that process, so the number may be another user's by
+        /// now.
         let pid: Int32
         let user: UInt32
         /// As logind writes it: `sleep:idle`.
@@ -17,13 +18,13 @@ final class Inhibitors {
     private var question: Slot?
     private var last: (list: [Inhibitor], time: Microseconds)?
 
-    /// An answer counts for so long: many applications may be looked at together.
+    /// How long an answer counts: many applications may be examined together.
     private static let validity: Microseconds = 1_000_000
-    /// A logind that takes longer has none to tell.
+    /// A logind that takes longer counts as having no inhibitors.
     private static let patience: Microseconds = 1_000_000
-    /// More of one user are not kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
+    /// The most inhibitors of one user that are kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
     private static let mostOfUser = 64
-    /// A longer answer is not read: any user can have logind write what they like into it.
+    /// A longer answer is not read: any user can make logind write any text into it.
     private static let mostBytes = 256 << 10
     private static let kinds: Set<Substring> = ["sleep", "shutdown", "idle"]
 
@@ -32,7 +33,8 @@ final class Inhibitors {
         self.now = now
     }
 
-    /// Those of now; none where there is no logind, or it does not answer. `answer` is called once, later or at once.
+    /// The present inhibitors; none if there is no logind, or it does not answer. `answer` is called once, later or at
+    /// once.
     func read(_ answer: @escaping ([Inhibitor]) -> Void) {
         guard logind.owner != nil else { return answer([]) }
         if let last, now() < last.time + Self.validity { return answer(last.list) }
@@ -86,7 +88,7 @@ final class Inhibitors {
         return Row(what: what, mode: mode, user: user, pid: try reply.readUInt32())
     }
 
-    /// What is only delayed is not kept from anything.
+    /// An inhibitor that only delays is left out, because it prevents nothing.
     private static func inhibitors(of rows: [Row]) -> [Inhibitor] {
         var counts: [UInt32: Int] = [:]
         return rows.filter { row in

@@ -5,10 +5,10 @@ enum Logind {
     static let manager = "org.freedesktop.login1.Manager"
     static let session = "org.freedesktop.login1.Session"
     static let sessions = "/org/freedesktop/login1/session"
-    /// What logind answers about a session that is no more.
+    /// logind's error about a session that no longer exists.
     static let noSuchSession = "org.freedesktop.login1.NoSuchSession"
 
-    /// For its manager's signals of this kind (org.freedesktop.login1(5)).
+    /// The match rule for the manager's signals of this kind (org.freedesktop.login1(5)).
     static func rule(_ member: String) -> String {
         "path='\(path)',interface='\(manager)',member='\(member)'"
     }

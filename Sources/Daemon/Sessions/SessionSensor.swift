@@ -3,11 +3,11 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// Which sessions are in front, and which are locked: logind's `Active` and `LockedHint` of those in which there are
+/// Which sessions are in front, and which are locked: logind's `Active` and `LockedHint` of the sessions that contain
 /// applications or reporters.
 ///
-/// A session counts as in front until logind has said otherwise. Its last word holds while it says nothing new: while
-/// it hangs, or is being started again, for which it has `patience`. Where there is no logind, every session is in front.
+/// A session counts as in front until logind has reported otherwise. The last report holds while logind reports nothing
+/// new: while it hangs, or is being restarted, for which it has `patience`. Without logind, every session is in front.
 final class SessionSensor {
     private final class Watched {
         /// nil until logind has named it.
@@ -16,20 +16,20 @@ final class SessionSensor {
         var question: Slot?
         var isActive = true
         var isLocked = false
-        /// What was reported last.
+        /// What was last reported.
         var reported: (inFront: Bool, isLocked: Bool)?
     }
 
     private let logind: BusPeer
     private let journal: Journal
     private let report: (Fact) -> Void
-    /// Whether there is anything in the session.
+    /// Whether there is anything in the session that matters.
     private let isOfConcern: (SessionKey) -> Bool
     private let now: () -> Microseconds
     private var watched: [String: Watched] = [:]
     private var absence: Timer?
 
-    /// How long a logind that has left may take to come back: a restart takes it less than a second.
+    /// How long a logind that has left may take to come back: its restart takes less than a second.
     private static let patience: Microseconds = 3_000_000
 
     init(
@@ -44,7 +44,7 @@ final class SessionSensor {
         absence = try loop.timer { [weak self] in self?.giveUp() }
     }
 
-    /// Watches logind; sessions as they are attended to.
+    /// Watches logind. A session is watched once it is attended to.
     func start() throws(BusFailure) {
         logind.onOwnerChange { [weak self] in self?.ownerChanged() }
         try logind.onSignal(Logind.rule("SessionNew")) { [weak self] in self?.appeared($0) }
@@ -55,7 +55,7 @@ final class SessionSensor {
         ) { [weak self] in self?.changed($0) }
     }
 
-    /// There is something in this session: what logind says of it is reported from now on.
+    /// There is something in this session: what logind says about it is reported from now on.
     func attend(to key: SessionKey) {
         guard case .login(let id) = key, watched[id] == nil else { return }
         watched[id] = Watched()
@@ -73,7 +73,7 @@ final class SessionSensor {
         for id in watched.keys.sorted() { ask(about: id) }
     }
 
-    /// Nobody is left who could say that a session is not in front.
+    /// No process is left that could say that a session is not in front.
     private func giveUp() {
         for (id, session) in watched.sorted(by: { $0.key < $1.key }) {
             session.isActive = true
@@ -82,7 +82,7 @@ final class SessionSensor {
         }
     }
 
-    /// Its path first, then its properties. A question that is under way is asked anew.
+    /// Asks for the path first, then for the properties. A question that is under way is asked again.
     private func ask(about id: String) {
         watched[id]?.path = nil
         question(about: id, Logind.path, Logind.manager, "GetSession", id) { sensor, session, reply throws in
@@ -102,7 +102,7 @@ final class SessionSensor {
             session.isActive = isActive
             switch properties.first(where: { $0.key == "LockedHint" })?.value {
             case .bool(let isLocked)?: session.isLocked = isLocked
-            // Before systemd 230 there was none.
+            // systemd before 230 has no LockedHint.
             case nil: session.isLocked = false
             case _?: throw MethodError(.invalidArgs, "LockedHint is no boolean")
             }
@@ -159,7 +159,8 @@ final class SessionSensor {
 
     private func changed(_ message: borrowing Message) {
         guard let entry = watched.first(where: { $0.value.path == message.path }) else {
-            // It may be one whose name logind owes us: after an answer that never came, say.
+            // The signal may be about a session whose path logind has not given, for example after an answer that never
+            // came.
             for id in watched.keys.sorted() where watched[id]?.path == nil && watched[id]?.question == nil {
                 ask(about: id)
             }

@@ -13,47 +13,59 @@ enum LookSubject: Hashable, Sendable {
 enum LookMoment: Hashable, Sendable {
     /// Before a stop.
     case before
-    /// The same, a moment after the first: what it has transferred meanwhile is known.
+    /// The same, a moment after the first: it is known what the application has transferred meanwhile.
     case measuring
-    /// Afterwards. What works is not asked: nothing does.
+    /// Afterwards. Kinds of work are not examined, because nothing works.
     case standing
 }
 
-/// What comes of it.
+/// The result of a look.
 enum LookFinding: Sendable {
     case objections(Objections)
-    /// Whether something waits to be read, or that cannot be told.
+    /// Whether something waits to be read, or that cannot be determined.
     case unread(Bool)
     case locks(LockRound)
 }
 
-/// What a look at an application's processes says against a suspension that nobody has asked for.
+/// What a look at an application's processes finds against a suspension that was not requested.
 struct Objections: Sendable {
     /// In words; empty: nothing.
     var reasons: [String] = []
-    /// The processes that were looked at.
+    /// The processes that were examined.
     var pids: Set<Int32> = []
-    /// What they transfer; empty where the rate is known, or nobody wants it.
+    /// How much they have worked so far; empty if it is known how much they work, or if that does not matter.
+    var sample = WorkSample()
+}
+
+/// How much an application has worked so far. Two samples tell how much it works.
+struct WorkSample: Sendable {
+    /// Empty if transfers do not count, or if there were none a moment ago.
     var traffic = NetworkTraffic()
+    /// nil if it does not count that it computes.
+    var processorTime: ProcessorTime?
+
+    var isEmpty: Bool { traffic.isEmpty && processorTime == nil }
 }
 
 /// What counts as work of an application.
 struct Work: Sendable {
-    /// Those that count.
+    /// The kinds that count.
     var kinds: Set<ObjectionReason> = []
-    /// Bytes per second from which it transfers something; nil: none does.
+    /// The bytes per second from which a transfer counts; nil: none does.
     var networkRate: UInt64?
     var inhibitors: [Inhibitors.Inhibitor] = []
-    /// An earlier look, since which the rate is taken.
-    var earlier: NetworkTraffic?
+    /// Whether it was needed a short while ago, so that it counts whether it computes.
+    var isAnswering = false
+    /// The sample of an earlier look, since which the work is measured.
+    var earlier: WorkSample?
 }
 
-/// How an application's processes are found, for a look from another thread.
+/// How a look from another thread finds an application's processes.
 struct ExtentLook: Sendable {
     let proc: Proc
     let main: ProcessIdentity
     let owner: UInt32
-    /// That of the stop under way or made, if there is one.
+    /// The cgroup of the stop that is under way or complete, if there is one.
     let cgroup: Cgroup?
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
@@ -79,7 +91,7 @@ struct ExtentLook: Sendable {
         return found
     }
 
-    /// The words of what is found begin with the reason, as it is written in a rule.
+    /// The words for a finding begin with the reason, as it is written in a rule.
     private func add(
         _ work: Work, of pids: [Int32], to found: inout Objections, _ budget: inout LookBudget
     ) throws(LookLimit) {
@@ -94,17 +106,34 @@ struct ExtentLook: Sendable {
             found.reasons.append(
                 "\(ObjectionReason.inhibitor.rawValue): pid \(inhibitor.pid) inhibits \(inhibitor.what)")
         }
-        guard work.kinds.contains(.network), let limit = work.networkRate else { return }
-        let traffic = NetworkTraffic(
-            of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
+        let sample = sample(work, of: pids, &budget)
         guard let earlier = work.earlier else {
-            found.traffic = traffic
+            found.sample = sample
             return
         }
-        if traffic.rate(since: earlier) >= limit {
+        if let limit = work.networkRate, sample.traffic.rate(since: earlier.traffic) >= limit {
             found.reasons.append(
                 "\(ObjectionReason.network.rawValue): it transfers \(limit) bytes per second or more")
         }
+        if let now = sample.processorTime, let before = earlier.processorTime,
+            now.processors(since: before) >= Self.answeringProcessors
+        {
+            found.reasons.append("demand: it was needed, and still computes")
+        }
+    }
+
+    /// An application that was needed works on it while it uses a tenth of a processor: one that opens a file uses
+    /// most of one, and one that waits next to nothing.
+    private static let answeringProcessors = 0.1
+
+    private func sample(_ work: Work, of pids: [Int32], _ budget: inout LookBudget) -> WorkSample {
+        var sample = WorkSample()
+        if work.kinds.contains(.network), work.networkRate != nil {
+            sample.traffic = NetworkTraffic(
+                of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
+        }
+        if work.isAnswering { sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() }) }
+        return sample
     }
 
     private func isOfUser(_ inhibitor: Inhibitors.Inhibitor, in pids: Set<Int32>) -> Bool {
@@ -112,7 +141,7 @@ struct ExtentLook: Sendable {
             && (try? proc.status(inhibitor.pid).owner.isWholly(inhibitor.user)) == true
     }
 
-    /// True also where that cannot be told.
+    /// True also if that cannot be determined.
     func hasUnread() -> Bool {
         var budget = LookBudget()
         let members = members { budget.rest() }
@@ -130,16 +159,16 @@ struct ExtentLook: Sendable {
 
 /// One look at the file locks of one user's applications.
 struct LockRound: Sendable {
-    /// Whom somebody waits for, and in words who; or why that cannot be told.
+    /// The applications for which a process waits, and in words which process; or why that cannot be determined.
     var found: [(number: ApplicationNumber, token: UInt64, why: String)] = []
-    /// The first application that it had no time for; nil: it saw all.
+    /// The first application for which there was no time; nil: all were examined.
     var rest: ApplicationNumber?
-    /// The processor time it took.
+    /// The processor time that it took.
     var microseconds: Microseconds = 0
 
     struct Subject: Sendable {
         let number: ApplicationNumber
-        /// Which of the watches over that application.
+        /// Which of the watches over that application this is.
         let token: UInt64
         let pids: Set<Int32>
     }
@@ -157,7 +186,7 @@ struct LockRound: Sendable {
                     found.append((subject.number, subject.token, waiter.words))
                 }
             } catch {
-                // What is left of the budget was too little: it comes first next time.
+                // The rest of the budget was too small for it, so it comes first next time.
                 if index > 0, error != .locks(FileLocks.mostBytes) {
                     rest = subject.number
                     return

@@ -2,38 +2,38 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// How often something may happen: so many times at once, and after that once in each interval.
+/// How often something may happen: a number of times at once, and after that once in each interval.
 struct Pace {
-    /// The time that everything done so far is paid for.
+    /// The time up to which everything done so far is paid for.
     private var paid: Microseconds = 0
-    /// What may be owed.
+    /// How much may be owed.
     let credit: Microseconds
 
     init(credit: Microseconds) { self.credit = credit }
 
-    /// When it may happen again: a time in the past means now.
+    /// When it may happen again; a time in the past means now.
     var due: Microseconds { paid > credit ? paid - credit : 0 }
 
     /// It happened, at this price.
     mutating func spend(_ price: Microseconds, at now: Microseconds) { paid = max(paid, now) + price }
 
-    /// Whether nothing is owed any more.
+    /// Whether nothing is owed any longer.
     func isSettled(at now: Microseconds) -> Bool { paid <= now }
 }
 
 /// Hints about applications that wait for a look: at most one for each application, in fair order.
 ///
-/// A user's processes can be sent as many signals as that user likes. So an application that is hinted again and
-/// again is looked at less often, and the looks at one user's applications take a bounded share of the time.
-/// What another user does changes neither.
+/// A user can send their own processes any number of signals. So an application with hint after hint is looked at less
+/// often, and the looks at one user's applications take a bounded share of the time. What another user does changes
+/// neither.
 struct HintQueue {
     enum Hint {
         case signal(StopTrace.Hint)
         /// A cgroup was frozen or thawed.
         case freeze
 
-        /// A look for this one finds all that one for the earlier would. Only SIGSTOP, which nothing can ignore, outlasts
-        /// another stop.
+        /// Whether a look for this hint finds all that a look for the earlier one would. An earlier SIGSTOP outlasts
+        /// another stop signal, because only SIGSTOP cannot be ignored.
         func overtakes(_ earlier: Hint) -> Bool {
             switch (self, earlier) {
             case (.signal, .freeze): true
@@ -44,7 +44,7 @@ struct HintQueue {
         }
     }
 
-    /// So many looks at one application at once, and then one in each interval.
+    /// The number of looks at one application at once; after that there is one in each interval.
     static let looks = 512
     static let lookInterval: Microseconds = 5_000
     /// The share of the time that goes to one user's applications: a tenth.
@@ -66,7 +66,7 @@ struct HintQueue {
                 if isEmpty {
                     (waiting, next) = ([], 0)
                 } else if 2 * next > waiting.count {
-                    // In a flood it may never be empty.
+                    // In a flood the line may never be empty.
                     waiting.removeFirst(next)
                     next = 0
                 }
@@ -103,7 +103,7 @@ struct HintQueue {
         }
     }
 
-    /// The application is no more.
+    /// The application no longer exists.
     mutating func forget(_ number: ApplicationNumber) {
         hints[number] = nil
         users[number] = nil
@@ -129,7 +129,7 @@ struct HintQueue {
             passed += 1
             guard line.pace.due <= now else { continue }
             while let number = line.take() {
-                // One that was forgotten meanwhile has no hint any more.
+                // An application that was forgotten meanwhile has no hint any more.
                 guard let hint = hints.removeValue(forKey: number) else { continue }
                 lines[user] = line
                 users[number] = nil
@@ -142,7 +142,7 @@ struct HintQueue {
         return nil
     }
 
-    /// What a look at an application of this user has taken.
+    /// Charges the time that a look at an application of this user has taken.
     mutating func spent(_ time: Microseconds, on user: UInt32, at now: Microseconds) {
         open(user)
         lines[user]?.pace.spend(time * Self.share, at: now)
@@ -151,7 +151,7 @@ struct HintQueue {
     /// Whether this user's applications have had their share for now.
     func isOverdrawn(_ user: UInt32, at now: Microseconds) -> Bool { (lines[user]?.pace.due ?? 0) > now }
 
-    /// When `next` has something to give, as far as is known; nil: not before something is added.
+    /// When `next` has something to return, as far as is known; nil: not before something is added.
     var nextDue: Microseconds? {
         let dues = lines.values.filter { !$0.isEmpty }.map(\.pace.due)
         return (dues + later.values).min()

@@ -4,8 +4,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Ends applications by SIGKILL, whole: they are stopped first. One that dies while it forks leaves a child that
-/// has no parent to know it by.
+/// Ends whole applications by SIGKILL. They are stopped first: a process that dies while it forks leaves a child
+/// without the parent by which it would be recognized.
 final class Kills {
     private let proc: Proc
     private let table: ApplicationTable
@@ -13,31 +13,32 @@ final class Kills {
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
     private var underWay: [ApplicationNumber: Kill] = [:]
-    /// Called before an application is stopped. Answers whether the next daemon knows of that stop.
+    /// Called before an application is stopped. Returns whether the next daemon knows of that stop.
     var willStop: (Registered) -> Bool = { _ in true }
-    /// Called once all of an application have SIGKILL.
+    /// Called once all processes of an application have SIGKILL.
     var done: (ApplicationNumber) -> Void = { _ in }
 
     private struct Kill {
         let application: Registered
         var means: Means
-        /// Those that are to have SIGKILL, once that is known: an extent forgets them one by one.
+        /// The processes that are to get SIGKILL, once they are known: an extent forgets them one by one.
         var victims: [ProcessIdentity]?
         let completion: ([ProcessIdentity]) -> Void
     }
 
     private enum Means {
-        /// It is looked for who stands already: those are somebody else's to continue.
+        /// The processes that are already stopped are being looked for: they are not ours to continue.
         case mustered(Muster)
-        /// It is stopped first.
+        /// It is being stopped first.
         case stopped(StoppedExtent)
-        /// It stands.
+        /// It is stopped.
         case signalled(SignalledExtent)
     }
 
-    /// One that does not stand by then, in vfork(2) or for want of CPU time, is killed as far as it is known.
+    /// An application that is not stopped by then, because of vfork(2) or for want of CPU time, is killed as far as it
+    /// is known.
     private static let patience: Microseconds = 2_000_000
-    /// So is one that somebody continues as fast as it is stopped.
+    /// So is one that another process continues as fast as it is stopped.
     private static let mostPieces = 1_024
 
     init(
@@ -51,10 +52,11 @@ final class Kills {
         retries = try Retries(loop: loop, now: now, background: background)
     }
 
-    /// Begins to stop it; kills it once it stands, or at the end of patience. What stands as a whole takes no stop, and
-    /// cannot fork: it is killed at once. So is what could not be written down before it is stopped.
+    /// Begins to stop an application, and kills it once it is stopped, or when patience is over. If it is stopped as a
+    /// whole already, it needs no stop and cannot fork, so it is killed at once. So is an application whose stop could
+    /// not be written down beforehand.
     ///
-    /// - Parameter completion: gets those that were killed.
+    /// - Parameter completion: gets the processes that were killed.
     func kill(
         _ application: Registered, stands: Bool, completion: @escaping ([ProcessIdentity]) -> Void = { _ in }
     ) {
@@ -121,10 +123,10 @@ final class Kills {
         return false
     }
 
-    /// Whether somebody of it is still to be killed.
+    /// Whether any process of it is still to be killed.
     func isUnderWay(_ number: ApplicationNumber) -> Bool { underWay[number] != nil }
 
-    /// Kills now what is known of it: all of it stands, patience is over, or its main process has ended.
+    /// Kills now what is known of it: all of it is stopped, patience is over, or its main process has ended.
     func finish(_ number: ApplicationNumber) {
         guard let user = underWay[number]?.application.user, !isFinished(number, budget) else {
             return retries.cancel(number)
@@ -135,11 +137,11 @@ final class Kills {
         }
     }
 
-    /// Kills all that were to be killed, however long it takes: the daemon ends.
+    /// Kills everything that was to be killed, however long it takes: the daemon ends.
     func finishAll() {
         for (number, kill) in underWay {
             if case .stopped(let extent) = kill.means {
-                // Whoever is not found by now is nobody's, once the main process has ended.
+                // A process that is not found by now belongs to no application, once the main process has ended.
                 var rounds = 0
                 while extent.proceed(within: .unlimited, isForeign: table.isForeign) == .interrupted,
                     rounds < 16

@@ -3,12 +3,12 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Sees that somebody waits for a file lock which a suspended application holds (§ 2).
+/// Notices that a process waits for a file lock that a suspended application holds (§ 2).
 ///
-/// With the kernel's help: a hint for every wait that begins, while there is somebody to watch over. Without:
+/// With the kernel's help there is a hint for every wait that begins, while any application is watched. Without it,
 /// /proc/locks is read again and again, between 50 ms and 1 s apart.
 ///
-/// Each user's applications are looked at together, on another thread, in rounds of their own. A user who has others
+/// Each user's applications are examined together, on another thread, in rounds of their own. A user who makes others
 /// wait all the time does not cost more than a tenth of a processor.
 final class LockSensor {
     private let loop: EventLoop
@@ -21,7 +21,7 @@ final class LockSensor {
     private var rounds: [UInt32: Round] = [:]
     private var lastToken: UInt64 = 0
     private var trace: LockTrace?
-    /// The kernel does not tell us: to be asked once.
+    /// The kernel does not give hints. It is asked only once.
     private var isRefused = false
     private var sources: [Source] = []
     private var timer: Timer?
@@ -35,22 +35,22 @@ final class LockSensor {
     /// The looks at one user's applications.
     private struct Round {
         var isUnderWay = false
-        /// Somebody began to wait since the last one began.
+        /// A process began to wait since the last look began.
         var isWanted = false
-        /// The next one does not begin before.
+        /// The next look does not begin before this time.
         var notBefore: Microseconds = 0
-        /// The application that it begins with.
+        /// The application with which the next look begins.
         var first: ApplicationNumber?
     }
 
     private static let shortestPause: Microseconds = 50_000
     private static let longestPause: Microseconds = 1_000_000
-    /// Between two looks, however many hints come: everybody's waits are hinted.
+    /// The pause between two looks, however many hints come: there are hints for the waits of all processes.
     private static let leastPause: Microseconds = 5_000
-    /// Between two looks at one user's applications, in times of what the last one took.
+    /// The pause between two looks at one user's applications, as a multiple of what the last one took.
     private static let restFactor: Microseconds = 10
 
-    /// - Parameter found: gets what is wrong, in words; the application is not watched over any longer then.
+    /// - Parameter found: gets what is wrong, in words; from then on the application is no longer watched.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds,
         looks: Looks<LookSubject, LookFinding>, handed: HandedOver,
@@ -65,27 +65,27 @@ final class LockSensor {
         timer = try loop.timer { [weak self] in self?.come() }
     }
 
-    /// Watches over an application that stands.
+    /// Watches a stopped application.
     func watch(_ number: ApplicationNumber, of user: UInt32, _ pids: Set<Int32>) {
         if watched.isEmpty { begin() }
         lastToken += 1
         watched[number] = Watched(
             user: user, subject: LockRound.Subject(number: number, token: lastToken, pids: pids))
         pause = Self.shortestPause
-        // Who began to wait before the trace was open.
+        // Processes may have begun to wait before the trace was open.
         rounds[user, default: Round()].isWanted = true
         look()
     }
 
     func unwatch(_ number: ApplicationNumber) {
         guard watched.removeValue(forKey: number) != nil, watched.isEmpty else { return }
-        // While it is open, each lock on the machine costs its caller something; to close it would block for
-        // 100 ms.
+        // While the trace is open, each lock on the machine costs its caller something. Closing it would block for 100
+        // ms.
         try? trace?.pause()
         timer?.disarm()
     }
 
-    /// The trace is deaf on a CPU that has come online since: it is opened anew.
+    /// The trace is deaf on a CPU that has come online since, so it is opened again.
     func renew() {
         guard trace != nil else { return }
         sources = []
@@ -118,7 +118,7 @@ final class LockSensor {
         }
     }
 
-    /// The hints stay in the rings until the next look: rings that are full wake nobody, however many come.
+    /// The hints stay in the rings until the next look: full rings cause no wake-ups, however many hints come.
     private func hinted() {
         guard !watched.isEmpty else { return drain() }
         wantAll()
@@ -139,11 +139,12 @@ final class LockSensor {
         look()
     }
 
-    /// Begins what is wanted and may begin; sets the timer for the rest.
+    /// Begins the looks that are wanted and may begin, and sets the timer for the others.
     private func look() {
         let now = now()
         let ready = rounds.filter { $0.value.isWanted && !$0.value.isUnderWay && $0.value.notBefore <= now }
-        // Before the look: who begins to wait after it is hinted anew. Others' rounds are wanted already.
+        // Before the look: a process that begins to wait after it causes a new hint. The other users' rounds are
+        // already wanted.
         if !ready.isEmpty, !watched.isEmpty { drain() }
         for user in ready.keys.sorted() where !watched.isEmpty { begin(user) }
         arm()
@@ -156,7 +157,7 @@ final class LockSensor {
             if round.isWanted {
                 next = min(next, round.notBefore)
             } else if trace == nil {
-                // Nobody says when.
+                // There are no hints that say when.
                 next = min(next, max(now + pause, round.notBefore))
             }
         }
@@ -173,7 +174,7 @@ final class LockSensor {
         }
     }
 
-    /// nil: none of the user's applications is watched over any longer.
+    /// nil: none of the user's applications is watched any longer.
     private func round(of user: UInt32) -> (@Sendable () -> LookFinding)? {
         let numbers = watched.filter { $0.value.user == user }.keys.sorted()
         guard !numbers.isEmpty else { return nil }
@@ -199,7 +200,7 @@ final class LockSensor {
         case .failure(.hasEnded):
             rounds[user] = nil
         case .success, .failure:
-            // No thread to be had, say.
+            // For example, because there is no thread.
             rounds[user]?.isWanted = true
             rounds[user]?.notBefore = now() + Self.longestPause
         }

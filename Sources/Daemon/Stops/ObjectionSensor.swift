@@ -3,8 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// Looks from another thread at what speaks against a suspension that nobody has asked for, and reports what it has
-/// found (§ 2). Decides nothing.
+/// Examines from another thread what speaks against a suspension that was not requested, and reports what it has found
+/// (§ 2). It decides nothing.
 final class ObjectionSensor {
     typealias Answer = Looks<LookSubject, LookFinding>.Answer
 
@@ -18,15 +18,16 @@ final class ObjectionSensor {
     private let inhibitors: Inhibitors
     private let looks: Looks<LookSubject, LookFinding>
     private let locks: LockSensor
-    /// The look whose answer is awaited, one for each application: the answer to an earlier one is discarded.
+    /// The look whose answer is awaited, one for each application: the answer to an earlier look is discarded.
     private var awaited: [ApplicationNumber: UInt64] = [:]
     private var lastLook: UInt64 = 0
-    /// Until those that transfer something are looked at again.
+    /// The time until applications that transfer something are looked at again.
     private var pauses: [ApplicationNumber: Timer] = [:]
-    /// Over how long the rate is taken.
+    /// The time over which the rate is measured.
     private static let measure: Microseconds = 1_000_000
 
-    /// How long a look may take, with those that come first: before a stop, when nobody is kept waiting, and after it.
+    /// How long a look may take, including the looks that come first: before a stop, when no caller waits, and after
+    /// it.
     private static let patience: (before: Microseconds, after: Microseconds) = (30_000_000, 10_000_000)
 
     init(
@@ -59,7 +60,7 @@ final class ObjectionSensor {
 
     /// Begins a look.
     ///
-    /// - Returns: whether its answer is still awaited; from then on it no longer is.
+    /// - Returns: a closure that says whether the answer is still awaited. After that call it no longer is.
     private func begin(_ number: ApplicationNumber) -> () -> Bool {
         lastLook += 1
         let look = lastLook
@@ -72,17 +73,17 @@ final class ObjectionSensor {
         }
     }
 
-    /// Looks, and reports `checked`. Who holds file locks of those that stand is watched over from then on.
+    /// Looks, and reports `checked`. From then on the file locks that a stopped application holds are watched.
     ///
     /// - Parameters:
-    ///   - stands: all of it were stopped.
+    ///   - stands: all of its processes were stopped.
     ///   - clear: called before it is reported that nothing speaks against it.
     func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
         check(application, stands ? .standing : .before, since: nil, clear)
     }
 
     private func check(
-        _ application: Registered, _ moment: LookMoment, since earlier: NetworkTraffic?,
+        _ application: Registered, _ moment: LookMoment, since earlier: WorkSample?,
         _ clear: @escaping () -> Void
     ) {
         let number = application.number
@@ -97,7 +98,7 @@ final class ObjectionSensor {
                 return core.report(.checked(number, .objection(why)))
             }
             guard case .success(.objections(let found)) = answer else { return }
-            if !found.traffic.isEmpty, pause(application, found.traffic, clear) { return }
+            if !found.sample.isEmpty, pause(application, found.sample, clear) { return }
             clear()
             let stillStands = !stands || standings.stands(number) != false
             if stands, stillStands {
@@ -107,15 +108,15 @@ final class ObjectionSensor {
         }
     }
 
-    /// Looks again a moment later. Answers false where there is no timer to be had.
+    /// Looks again a moment later. Returns false if there is no timer.
     private func pause(
-        _ application: Registered, _ traffic: NetworkTraffic, _ clear: @escaping () -> Void
+        _ application: Registered, _ sample: WorkSample, _ clear: @escaping () -> Void
     ) -> Bool {
         let number = application.number
         let isAwaited = begin(number)
         let timer = try? loop.timer { [weak self] in
             guard let self, isAwaited() else { return }
-            check(application, .measuring, since: traffic, clear)
+            check(application, .measuring, since: sample, clear)
         }
         guard let timer else { return false }
         timer.arm(at: now() + Self.measure)
@@ -123,7 +124,7 @@ final class ObjectionSensor {
         return true
     }
 
-    /// It is let go, or is no application any more: nothing of it is worth a look.
+    /// The application is let go, or is no application any more: no look at it is needed.
     func forget(_ number: ApplicationNumber) {
         awaited[number] = nil
         pauses[number] = nil
@@ -134,7 +135,7 @@ final class ObjectionSensor {
     ///
     /// - Parameter earlier: the traffic of an earlier look, for `measuring`.
     func look(
-        at application: Registered, _ moment: LookMoment = .before, since earlier: NetworkTraffic? = nil,
+        at application: Registered, _ moment: LookMoment = .before, since earlier: WorkSample? = nil,
         isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
     ) {
         if moment == .standing {
@@ -162,16 +163,17 @@ final class ObjectionSensor {
             }, answer: answer)
     }
 
-    /// Says what kinds of work count, as it is now.
+    /// Determines which kinds of work count, in the present state.
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
-        // What has stood until now does not work: bytes that the kernel takes for it are nobody's work.
+        // What was stopped until now does not work: bytes that the kernel accepts for it are no work of its own.
         guard let known = core.application(number), !known.isStopped else { return }
         work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
+        work.isAnswering = known.isAnswering(at: now())
     }
 
-    /// Whether something waits to be read by an application that stands; true also where that cannot be told. A later
-    /// look at the application, or the end of its stop, leaves it without an answer.
+    /// Whether something waits to be read by a stopped application; true also if that cannot be determined. A later
+    /// look at the application, or the end of its stop, leaves this without an answer.
     func lookForUnread(_ application: Registered, _ answer: @escaping (Bool) -> Void) {
         let number = application.number
         let isAwaited = begin(number)
@@ -192,7 +194,7 @@ final class ObjectionSensor {
         }
     }
 
-    /// Why policy must not stop it. What could not be looked at is not stopped.
+    /// Why policy must not stop it. What could not be examined is not stopped.
     private static func objection(in answer: Answer) -> String? {
         switch answer {
         case .success(.objections(let found)): found.reasons.first

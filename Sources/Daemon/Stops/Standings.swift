@@ -3,12 +3,13 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// How the main processes of applications stand, and by which freeze: read in one place, from the kernel alone.
+/// The standing of the main processes of applications, and the freeze behind it. This is read in one place, from the
+/// kernel alone.
 ///
-/// That a cgroup freezes or thaws, by whomever, the kernel tells by `cgroup.events`.
+/// `cgroup.events` reports that a cgroup freezes or thaws, whatever has caused it.
 final class Standings {
     private final class Watched {
-        /// The cgroup that the process was in when it was looked for last; nil: none, or it could not be watched.
+        /// The cgroup that the process was in at the last look; nil: none, or it could not be watched.
         var here: Cgroup?
         /// The application's unit, or that cgroup.
         var unit: Cgroup?
@@ -18,7 +19,8 @@ final class Standings {
         func forget() { (here, unit, events, sources) = (nil, nil, nil, []) }
     }
 
-    /// So many cgroups around the process are asked for a freeze, its unit the last of them: a user may nest thousands.
+    /// The most cgroups around the process that are checked for a freeze, its unit being the last: a user may nest
+    /// thousands.
     static let mostLevels = 9
 
     private let loop: EventLoop
@@ -27,7 +29,7 @@ final class Standings {
     private let core: Core
     private let table: ApplicationTable
     private var watched: [ApplicationNumber: Watched] = [:]
-    /// Called after the kernel has told of a freeze or thaw; `standing` says what is.
+    /// Called after the kernel has reported a freeze or thaw; `standing` says what holds now.
     var freezeChanged: (ApplicationNumber) -> Void = { _ in }
 
     init(loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, core: Core, table: ApplicationTable) {
@@ -40,29 +42,29 @@ final class Standings {
 
     // MARK: How it stands
 
-    /// How the main process of an application stands; nil: it has ended.
+    /// The standing of an application's main process; nil: it has ended.
     func standing(of number: ApplicationNumber) -> Standing? {
         guard let process = table[number]?.process else { return nil }
         let isStopped = core.application(number)?.isStopped == true
         let freeze = freeze(of: number, isStanding: isStopped)
-        // Just thawed, it sleeps until it takes the signals that have waited.
+        // Just after a thaw the process sleeps until it takes the signals that have waited.
         let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
-        // Our own signal of before, beneath our freeze.
+        // This is our own earlier signal, beneath our freeze.
         if standing != nil, freeze?.isOurs == true, table[number]?.suspender.holds(process) == true {
             return Standing(signal: .none, freeze: freeze)
         }
         return standing
     }
 
-    /// Whether its main process executes nothing: stopped, or frozen with its cgroup. nil: it has ended.
+    /// Whether its main process executes nothing, because it is stopped, or frozen with its cgroup. nil: it has ended.
     func stands(_ number: ApplicationNumber) -> Bool? {
         standing(of: number)?.isStanding(before: core.application(number)?.isStopped == true)
     }
 
     // MARK: Cgroups
 
-    /// Watches the cgroup of an application's process, and its unit. Called again, it looks whether the process is in
-    /// another one now.
+    /// Watches the cgroup of an application's process, and its unit. If called again, it checks whether the process is
+    /// in another cgroup now.
     func watch(_ number: ApplicationNumber) {
         if watched[number] == nil { watched[number] = Watched() }
         follow(number)
@@ -70,7 +72,7 @@ final class Standings {
 
     func unwatch(_ number: ApplicationNumber) { watched[number] = nil }
 
-    /// Somebody may have moved it. What cannot be watched now is tried again at the next look.
+    /// The process may have been moved. What cannot be watched now is tried again at the next look.
     @discardableResult
     private func follow(_ number: ApplicationNumber) -> Watched? {
         guard let entry = watched[number], let process = table[number]?.process, let hierarchy else {
@@ -80,7 +82,7 @@ final class Standings {
         do throws(KernelFailure) {
             here = try Cgroup.of(process.pid, in: hierarchy, proc: proc)
         } catch {
-            // For want of descriptors, say: what was known is true until it is found otherwise.
+            // For example for want of descriptors: what was known holds until something else is found.
             if error.isNoSuchProcess || error.isNoSuchCgroup { entry.forget() }
             return entry
         }
@@ -102,8 +104,8 @@ final class Standings {
         try? loop.watch(events.descriptor, for: .priority) { [weak self] _ in self?.read(number, events) }
     }
 
-    /// The nearest cgroup around the process, up to the application's unit, that was told to freeze. A freeze of an ancestor
-    /// is nobody's: it is for the machine's sleep, say (§ 2).
+    /// The nearest cgroup around the process, up to the application's unit, that was told to freeze. A freeze of an
+    /// ancestor is no hold: it may be for the machine's sleep (§ 2).
     func toldCgroup(of number: ApplicationNumber) -> Cgroup? { follow(number).flatMap(toldCgroup) }
 
     private func toldCgroup(of entry: Watched) -> Cgroup? {
@@ -117,9 +119,10 @@ final class Standings {
         return entry.unit.flatMap { (try? $0.wantsFrozen()) == true ? $0 : nil }
     }
 
-    /// The freeze that its process stands by. While one in its cgroup dies, or comes in, it does not, for a moment.
+    /// The freeze that stops its process. While a process in its cgroup dies or is moved in, the cgroup is not frozen
+    /// for a moment.
     ///
-    /// - Parameter isStanding: of one that stands the order counts, complete or not.
+    /// - Parameter isStanding: for a process that was already stopped the order to freeze counts, complete or not.
     private func freeze(of number: ApplicationNumber, isStanding: Bool) -> Standing.Freeze? {
         guard let entry = follow(number) else { return nil }
         let isComplete = (try? entry.events?.read())?.isFrozen == true
@@ -134,7 +137,7 @@ final class Standings {
         do throws(KernelFailure) {
             try events.read()
         } catch {
-            // The cgroup is gone; a source that stays ready would turn the loop for ever.
+            // The cgroup is gone; a source that stays ready would keep the loop busy forever.
             watched[number]?.forget()
         }
         freezeChanged(number)
@@ -142,7 +145,7 @@ final class Standings {
 }
 
 extension Proc {
-    /// How a process stands. nil: it has ended.
+    /// The standing of a process. nil: it has ended.
     ///
     /// - Parameters:
     ///   - asleep: see `signalStop`.

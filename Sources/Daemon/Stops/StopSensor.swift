@@ -4,26 +4,28 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Finds stops and continuations that somebody else made, by signal or by freezing: decides when who is looked at, and
-/// reports what is found.
+/// Finds stops and continuations that others made, by signal or by freezing. It decides when an application is looked
+/// at, and reports what is found.
 ///
-/// With the kernel's help: a hint for every job-control signal it generates (StopTrace), and for each freeze of a cgroup,
-/// confirmed by a look, since a stop is complete a little after its signal is generated. Without the trace, the registered
-/// processes are looked at again and again, between 50 ms and 1 s apart.
+/// With the kernel's help there is a hint for every job-control signal that the kernel generates (StopTrace), and for
+/// each freeze of a cgroup. A look confirms each hint, because a stop is complete a little after its signal is
+/// generated. Without the trace, the registered processes are looked at again and again, between 50 ms and 1 s apart.
 ///
-/// Who asks a process to end that policy has suspended needs it: it cannot end before it runs.
+/// A process that policy has suspended is needed when another process asks it to end, because it cannot end before it
+/// runs.
 ///
-/// Anybody can send signals without end, to anybody's loop of this kind. So a burst of hints is taken from the kernel
-/// at intervals (`wakeUps`), hints about one application are one look (HintQueue), threads of unknown processes are
-/// looked up within bounds, and all looks are made in slices, with the loop's other events in between. What is lost
-/// in a flood a walk over all registered processes finds, in slices too, ever less often while the flood lasts.
+/// Any user can send signals without end, to any loop of this kind. So a burst of hints is taken from the kernel at
+/// intervals (`wakeUps`), several hints about one application cause one look (HintQueue), threads of unknown processes
+/// are looked up within limits, and all looks are made in slices, with the loop's other events in between. What is lost
+/// in a flood is found by a walk over all registered processes, also in slices, which comes less and less often while
+/// the flood lasts.
 final class StopSensor {
-    /// The pause between two looks where there is no trace, shortly after something changed.
+    /// The pause between two looks without a trace, shortly after something changed.
     static let shortestPoll: Microseconds = 50_000
     static let longestPoll: Microseconds = 1_000_000
-    /// How long a stop is waited for after SIGSTOP: only uninterruptible sleep can put it off.
+    /// How long to wait for a stop after SIGSTOP: only uninterruptible sleep can delay it.
     private static let longPatience: Microseconds = 60_000_000
-    /// How long after a signal that the process may catch or ignore.
+    /// How long to wait after a signal that the process may catch or ignore.
     private static let shortPatience: Microseconds = 1_000_000
 
     private let loop: EventLoop
@@ -42,19 +44,19 @@ final class StopSensor {
     /// Called when `detection` has changed.
     var detectionChanged: () -> Void = {}
 
-    /// How long looks may keep the loop, and how long others then have it to themselves.
+    /// How long looks may keep the loop, and how long other events then have it to themselves.
     private static let slice: Microseconds = 300
     private static let rest: Microseconds = 700
-    /// A burst wakes us so many times, and then once in each interval.
+    /// A burst wakes the daemon this many times, and then once in each interval.
     private static let wakeUps = 512
     private static let wakeUpInterval: Microseconds = 5_000
-    /// Threads of unknown processes that are looked up at one wake-up: in all, and of one sender.
+    /// The most threads of unknown processes that are looked up at one wake-up: in all, and for one sender.
     private static let mostLookups = 32
     private static let mostLookupsOfSender = 8
-    /// Between two walks while hints are lost: from the second on, and at the most.
+    /// The pause between two walks while hints are lost: before the second one, and at most.
     private static let shortestLull: Microseconds = 50_000
     private static let longestLull: Microseconds = 500_000
-    /// A walk takes no more than this part of the time.
+    /// Walks take at most one part in this many of the time.
     private static let walkShare: Microseconds = 10
 
     private var wakeUpPace = Pace(
@@ -77,24 +79,24 @@ final class StopSensor {
 
     /// A walk over all registered processes.
     private struct Walk {
-        /// Those that are still to be looked at.
+        /// The applications that are still to be looked at.
         var left: [ApplicationNumber] = []
         var isRunning = false
-        /// Another one is to follow, or the first to begin.
+        /// Another walk is to follow, or the first one is to begin.
         var isWanted = false
         var hasChanged = false
         /// How long its looks have taken.
         var work: Microseconds = 0
         var end: Microseconds = 0
-        /// Between its end and the next, because of lost hints.
+        /// The pause between its end and the next walk, because of lost hints.
         var lull: Microseconds = 0
         var lost: Microseconds = 0
     }
 
-    /// How stops are found just now.
+    /// How stops are found at present.
     var detection: StopDetection { trace == nil ? .polling : .events }
 
-    /// - Parameter standing: how the main process of an application stands; nil: it has ended.
+    /// - Parameter standing: the standing of an application's main process; nil: it has ended.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
         handed: HandedOver = HandedOver(), standing: @escaping (ApplicationNumber) -> Standing?
@@ -111,7 +113,7 @@ final class StopSensor {
         workTimer = try loop.timer { [weak self] in self?.work() }
     }
 
-    /// Opens the trace. Where it cannot be had, says why and polls.
+    /// Opens the trace. If there is none, throws the reason, and stops are found by polling.
     func openTrace() throws(KernelFailure) {
         let trace = try StopTrace.open(proc: proc, handed: handed)
         do {
@@ -125,10 +127,10 @@ final class StopSensor {
         pollTimer?.disarm()
     }
 
-    /// Whether the trace has gone deaf on some CPU, as after the machine has slept.
+    /// Whether the trace has gone deaf on some CPU, for example after the machine has slept.
     var isDeaf: Bool { trace.map { !$0.isWhole() } ?? false }
 
-    /// Opens the trace anew, or polls from now on.
+    /// Opens the trace again, or polls from now on.
     func renewTrace() throws(KernelFailure) {
         let before = detection
         closeTrace()
@@ -169,14 +171,14 @@ final class StopSensor {
         if watched.isEmpty { pollTimer?.disarm() }
     }
 
-    /// Looks at every registered process, in slices: after lost records, and where there is no trace.
+    /// Looks at every registered process, in slices: after lost records, and if there is no trace.
     func rescan() {
         walk.isWanted = true
         walk.lull = 0
         work()
     }
 
-    /// Looks at one registered process; answers whether it was found otherwise than was known.
+    /// Looks at one registered process; returns whether that found something else than was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
         guard watched[number] != nil, let application = core.application(number),
@@ -184,7 +186,7 @@ final class StopSensor {
         else { return false }
         let news = application.news(standing)
         if let news { core.report(news) }
-        // Its hint is lost, its effect is still to come.
+        // Its hint is lost, and its effect is still to come.
         if trace != nil, standing.signal == .pending, standing.freeze == nil,
             application.stop.enforcement == .none, !retries.contains(number)
         {
@@ -195,14 +197,14 @@ final class StopSensor {
 
     // MARK: Hints
 
-    /// Somebody has frozen or thawed a cgroup of an application.
+    /// A cgroup of an application was frozen or thawed.
     func noteFreeze(of number: ApplicationNumber) {
         guard watched[number] != nil, let user = core.application(number)?.user else { return }
         queue.add(.freeze, for: number, of: user, at: now())
         work()
     }
 
-    /// Takes what the kernel has for us. Where that comes too often, the next is taken in a while.
+    /// Takes the records that the kernel has. If they come too often, the next ones are taken after a while.
     private func drain() {
         guard let trace else { return }
         counts.drains += 1
@@ -237,7 +239,7 @@ final class StopSensor {
     private struct Burst {
         var isEmpty = true
         var hints: [(number: ApplicationNumber, hint: StopTrace.Hint)] = []
-        /// Targets that were met, and whose they are.
+        /// The targets so far, and the applications that they belong to.
         var targets: [Int32: ApplicationNumber?] = [:]
         var lookups: [Int32: Int] = [:]
         var lookupCount = 0
@@ -246,7 +248,7 @@ final class StopSensor {
     }
 
     private func collect(_ hint: StopTrace.Hint, _ burst: inout Burst) {
-        // What we send ourselves is confirmed by who sends it.
+        // Our own signals are confirmed by the code that sends them.
         guard hint.sender != getpid() else { return }
         burst.isEmpty = false
         guard let number = application(ofThread: hint.target, sender: hint.sender, &burst) else { return }
@@ -260,7 +262,7 @@ final class StopSensor {
         if numbers.isEmpty { return nil }
         if let known = burst.targets[thread] { return known }
         var found: ApplicationNumber?
-        // One that leads its process is no thread of a registered one.
+        // A thread that leads its process is not a thread of a registered process.
         if !StopTrace.leadsProcess(thread) {
             guard burst.lookupCount < Self.mostLookups,
                 burst.lookups[sender, default: 0] < Self.mostLookupsOfSender
@@ -295,14 +297,14 @@ final class StopSensor {
             look(at: number)
             return
         }
-        // This hint may have overtaken that of a SIGCONT, and the process may ignore this signal.
+        // This hint may have overtaken the hint of a SIGCONT, and the process may ignore this signal.
         if hint.signal != SIGSTOP { look(at: number) }
         if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
     }
 
-    /// Once: after that nothing holds it any more that gives way.
+    /// Reported once: after that, no hold is left that gives way.
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
         guard core.application(number)?.isHeldByDecision == true else { return }
         let name = Self.names[signal] ?? "signal \(signal)"
@@ -313,7 +315,7 @@ final class StopSensor {
         SIGTERM: "SIGTERM", SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT",
     ]
 
-    /// A signal that asks it to end, and of which no hint came.
+    /// Looks for a signal that asks the application to end and for which no hint came.
     private func lookForDemand(of number: ApplicationNumber) {
         guard let application = core.application(number), application.isHeldByDecision, application.isStopped,
             let process = watched[number],
@@ -324,7 +326,7 @@ final class StopSensor {
 
     // MARK: Looks, in slices
 
-    /// Makes looks for as long as a slice; the rest when the others have had their turns.
+    /// Makes looks for the length of a slice; the rest follow when other events have had their turns.
     private func work() {
         var now = now()
         guard now >= restUntil else {
@@ -344,7 +346,7 @@ final class StopSensor {
         while now < end, let number = walk.left.popLast() {
             guard let user = core.application(number)?.user else { continue }
             if queue.isOverdrawn(user, at: now) {
-                // The others are not to wait for a user whose applications are stopped and continued without end.
+                // Other users must not wait for a user whose applications are stopped and continued without end.
                 walk.isWanted = true
                 continue
             }
@@ -401,16 +403,16 @@ final class StopSensor {
         }
     }
 
-    /// Answers whether there is nothing more to wait for.
+    /// Returns whether there is nothing more to wait for.
     private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
         guard watched[number] != nil, let application = core.application(number) else { return true }
-        // It is stopped already: only SIGSTOP, which nothing can ignore, adds somebody who wants it so.
+        // It is already stopped: only SIGSTOP, which nothing can ignore, adds another holder.
         if application.isStopped && signal != SIGSTOP { return true }
         guard let standing = standing(number) else { return true }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {
-            // What this look has read, nobody is told of again.
+            // No later look reports what this one has read.
             if let news = application.news(standing) { core.report(news) }
             return false
         }

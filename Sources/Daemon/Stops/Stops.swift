@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Carries out stops and continuations of applications, and says what came of them.
+/// Carries out stops and continuations of applications, and reports their results.
 final class Stops {
     private let proc: Proc
     private let journal: Journal
@@ -17,35 +17,37 @@ final class Stops {
     private let standings: Standings
     private let sensor: StopSensor
     private let objections: ObjectionSensor
-    /// Of what is under way: a stop, or a release.
+    /// For what is under way: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
     private let continuations: Retries<ApplicationNumber>
     private let turns: Turn
     private let kills: Kills
-    /// A quarter of the descriptors that we may have.
+    /// A quarter of the descriptors that the daemon may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
-    /// What is under way. A later order takes its place.
+    /// The orders that are under way. A later order replaces an earlier one.
     private var orders: [ApplicationNumber: Order] = [:]
     private let now: () -> Microseconds
     private var unverified: Set<ApplicationNumber> = []
-    /// Those that were stopped by us, and perhaps are no longer.
+    /// Applications that the daemon has stopped, and that may no longer be stopped.
     private var held: Set<ApplicationNumber> = []
     private var verification: Timer?
-    /// Those that are being let go, piece by piece.
+    /// Applications that are being let go, piece by piece.
     private var releases: [ApplicationNumber: Release] = [:]
-    /// Those that are to be let go should they outlive the SIGKILL that is under way: until then nobody may fork.
+    /// Applications that are let go if they outlive the SIGKILL that is under way. Until then none of their processes
+    /// may fork.
     private var deferred: [ApplicationNumber: Release] = [:]
-    /// Stops of others that are being lifted, piece by piece.
+    /// Stops by others that are being lifted, piece by piece.
     private var continuing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
 
-    /// Not frozen by then, a cgroup is thawed and tried again later (§ 5).
+    /// A cgroup that is not frozen by then is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
 
-    /// A look at two hundred processes takes milliseconds of a processor that others wait for.
+    /// The delay before a verification: a look at two hundred processes takes milliseconds of a processor that others
+    /// wait for.
     private static let verificationLag: Microseconds = 5_000
 
     private enum Order {
-        /// Others are let go first.
+        /// Other applications are let go first.
         case waiting
         /// It is being stopped.
         case stopping
@@ -53,7 +55,7 @@ final class Stops {
 
     private struct Release {
         enum Purpose {
-            /// It was asked for: its main process is continued, whoever has stopped it.
+            /// It was requested: its main process is continued, whatever has stopped it.
             case resumption
             /// The stop was given up, or cannot be kept.
             case surrender
@@ -63,7 +65,7 @@ final class Stops {
 
         let application: Registered
         let purpose: Purpose
-        /// Somebody else wants its main process stopped.
+        /// Another holder wants its main process stopped.
         var sparingMain = false
     }
 
@@ -109,7 +111,8 @@ final class Stops {
         standings.watch(number)
         held = held.filter { table[$0]?.suspender.holdsAnybody == true || orders[$0] != nil }
         takeOver(application)
-        // It was of another's extent until now, and may have been frozen with it: that cgroup is judged anew.
+        // Until now the process was in another application's extent, and may have been frozen with it: that
+        // application's cgroup is judged again.
         guard !held.isEmpty, let hierarchy,
             let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
         else { return }
@@ -119,7 +122,7 @@ final class Stops {
         }
     }
 
-    /// Those who were stopped with another application, and are of this one's extent now, go on.
+    /// Continues the processes that were stopped with another application and are in this one's extent now.
     private func takeOver(_ application: Registered) {
         let number = application.number
         for other in held where other != number {
@@ -127,7 +130,7 @@ final class Stops {
                 suspender.handOver(application.process, to: application.suspender)
             else { continue }
             held.insert(number)
-            // In this order: at no moment is one of them in no record.
+            // In this order: at every moment each of them is in a record.
             _ = records.write(number)
             _ = records.write(other)
         }
@@ -135,7 +138,7 @@ final class Stops {
         release(Release(application: application, purpose: .surrender))
     }
 
-    /// The application with which we have stopped a process by signal that is none itself.
+    /// The application with which the daemon has stopped, by signal, a process that is not itself that application.
     func holder(of process: ProcessIdentity) -> Registered? {
         held.lazy.compactMap { [table] in table[$0] }.first {
             $0.process != process && $0.suspender.holds(process)
@@ -144,18 +147,18 @@ final class Stops {
 
     // MARK: Orders
 
-    /// Chooses how it will be stopped: to be written down before it is.
+    /// Chooses how it will be stopped, which is written down before it is done.
     func prepare(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         application.suspender.prepare(within: turn, isForeign: table.isForeign)
     }
 
-    /// What could not be written down is not done.
+    /// A stop that could not be written down is not carried out.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
         core.report(.stopFailed(number, "it could not be recorded: \(failure)"))
     }
 
-    /// Looks whether something speaks against its stop.
+    /// Checks whether anything speaks against its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {
         guard let application = table[number] else { return }
         objections.check(application, stands: stands) { [weak self] in
@@ -163,14 +166,14 @@ final class Stops {
         }
     }
 
-    /// Somebody has moved it: what we froze is another's now, or nobody's.
+    /// The process was moved: what the daemon froze is another application's now, or no application's.
     private func releaseOthers(of application: Registered) {
         if application.suspender.holdsOthersOnly { application.suspender.release() }
     }
 
     func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        // What a look at it before this stop finds is nobody's.
+        // What a look from before this stop finds no longer counts.
         objections.forget(number)
         held.insert(number)
         retries.cancel(number)
@@ -185,14 +188,14 @@ final class Stops {
         }
     }
 
-    /// Whom a removed application of the same user still holds may be of this one now: two would hold him. And who is
-    /// still to be continued would be taken for one that somebody else wants stopped.
+    /// A process that a removed application of the same user still holds may belong to this one now, and would be held
+    /// twice. A process that is still to be continued would be taken for one that another holder wants stopped.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
         continuing[application.number] != nil
             || removals.contains { $0.application.user == application.user }
     }
 
-    /// Of applications that were removed, what is still to be let go.
+    /// What is still to be let go of removed applications.
     private var removals: some Sequence<Release> {
         [releases, deferred].lazy.flatMap(\.values).filter { $0.purpose == .removal }
     }
@@ -202,12 +205,12 @@ final class Stops {
         orders[number] = .stopping
         releaseOthers(of: application)
         let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
-        // While it freezes: its cgroup may be another than before.
+        // While it freezes: its cgroup may be another one than before.
         standings.watch(number)
         if !isComplete(number, progress) { press(on: application) }
     }
 
-    /// The kernel holds the notification of a freeze back, 14 ms were seen: it is looked at as well, for as long as it
+    /// The kernel delays the notification of a freeze, 14 ms were seen. So the freeze is also polled, for as long as it
     /// may take.
     private func press(on application: Registered) {
         let number = application.number
@@ -219,7 +222,7 @@ final class Stops {
             let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
             if isComplete(number, progress) { return .settled }
             guard (application.suspender.frozen != nil) == isFreezing else {
-                // It goes on by other means, and has another patience.
+                // It continues by other means, with another patience.
                 standings.watch(number)
                 press(on: application)
                 return .settled
@@ -230,7 +233,7 @@ final class Stops {
         }
     }
 
-    /// Whether there is no more to do for this stop; what follows has been begun then.
+    /// Whether there is nothing more to do for this stop. In that case, what follows has been begun.
     private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
         guard let application = table[number] else { return true }
         switch progress {
@@ -254,29 +257,29 @@ final class Stops {
             guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
                 return false
             }
-            // Its main process is out of our reach: that will not change by waiting.
+            // Its main process is out of the daemon's reach, which waiting will not change.
             core.report(.stopFailed(number, failure.description))
             return true
         }
     }
 
-    /// All of it stand. Somebody else may have frozen it meanwhile, or its cgroup be no longer its own.
+    /// All of it is stopped. Another process may have frozen it meanwhile, or its cgroup may no longer be its own.
     private func haveStopped(_ number: ApplicationNumber) {
         sensor.look(at: number)
         verifySoon(number)
     }
 
-    /// Not before those whom the announcement wakes have had their turn: who stands changes no more.
+    /// Not before the processes that the announcement wakes have had their turn: what is stopped changes no more.
     private func verifySoon(_ number: ApplicationNumber) {
         if unverified.isEmpty { verification?.arm(at: now() + Self.verificationLag) }
         unverified.insert(number)
     }
 
-    /// A thaw has the life cycle order the stop anew, by signal then.
+    /// A thaw makes the life cycle order the stop again, this time by signal.
     private func verify() {
         let budget = turn
         while let number = unverified.first {
-            // Who dies is in no cgroup any more. What is under way is verified once it stands.
+            // A dying process is in no cgroup any more. What is under way is verified once it is stopped.
             guard let application = table[number], let known = core.application(number),
                 known.stop.enforcement == .stopped, !known.isTerminating,
                 orders[number] == nil, releases[number] == nil,
@@ -311,7 +314,7 @@ final class Stops {
         core.report(.stopFailed(number, why))
     }
 
-    /// Lets it run, if something waits to be read by it, or if that cannot be told.
+    /// Lets it run if something waits to be read by it, or if that cannot be determined.
     func breathe(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         objections.lookForUnread(application) { [weak self] isUnread in
@@ -320,7 +323,7 @@ final class Stops {
         }
     }
 
-    /// Ends all that was begun, however long it takes: the daemon ends.
+    /// Completes everything that was begun, however long it takes: the daemon ends.
     func finish() {
         for number in continuing.keys { _ = goOn(continuing: number, .unlimited) }
         kills.finishAll()
@@ -333,7 +336,7 @@ final class Stops {
         release(number, .resumption, sparingMain)
     }
 
-    /// What we have stopped of it runs, unless somebody else wants it stopped.
+    /// Continues what the daemon has stopped of it, unless another holder wants it stopped.
     func letGo(_ number: ApplicationNumber, sparingMain: Bool) {
         release(number, .surrender, sparingMain)
     }
@@ -344,8 +347,8 @@ final class Stops {
         release(Release(application: application, purpose: purpose, sparingMain: sparingMain))
     }
 
-    /// Lets it go, piece by piece, and reports that it runs: the place of a stop that is under way is taken. A cgroup
-    /// that cannot be thawed just now, for want of descriptors, say, is once it can be.
+    /// Lets it go, piece by piece, and reports that it runs. This replaces a stop that is under way. A cgroup that
+    /// cannot be thawed just now, for example for want of descriptors, is thawed once that is possible.
     private func release(_ release: Release) {
         let number = release.application.number
         retries.cancel(number)
@@ -383,14 +386,14 @@ final class Stops {
         case .resumption:
             let stop = core.application(application.number)?.stop
             if release.sparingMain {
-                // His stop may have yet to take effect; how it ends is seen by itself.
+                // The other holder's stop may still have to take effect; how it ends is observed separately.
                 if stop?.isSignalledByOthers == false { reportResumed(application) }
                 return
             }
-            // Somebody wants it stopped who was seen since: that is not ours to end.
+            // A holder that was seen since wants it stopped, and that is not the daemon's to end.
             if stop?.others != nil { return reportResumed(application) }
-            // It may have been stopped before we did, by somebody whose stop was lifted from the books since.
-            // Of one that was given up, another's freeze stays.
+            // It may have been stopped before by a holder whose stop has been removed from the records since. If it was
+            // given up, another holder's freeze stays.
             if stop != nil, anothersFreeze(of: application) != nil {
                 return continueForeign(application.number)
             }
@@ -398,22 +401,22 @@ final class Stops {
             reportResumed(application)
         case .surrender:
             reportResumed(application)
-            // Somebody else may have frozen it meanwhile.
+            // Another process may have frozen it meanwhile.
             sensor.look(at: application.number)
         case .removal:
             noteLetGo(application.number)
         }
     }
 
-    /// Whether a process has our SIGSTOP still, of an application that was removed: nobody else's.
+    /// Whether a process still has our SIGSTOP, and no other holder's, from an application that was removed.
     func isLettingGo(_ process: ProcessIdentity) -> Bool {
         removals.contains { $0.application.suspender.holds(process) }
     }
 
-    /// All of its processes have SIGKILL, but for those that were out of reach.
+    /// All of its processes have SIGKILL, except those that were out of reach.
     func haveKilled(_ number: ApplicationNumber) {
         if let release = deferred.removeValue(forKey: number) { self.release(release) }
-        // One that was out of reach lives on.
+        // A process that was out of reach lives on.
         records.rewrite(number)
         noteLetGo(number)
     }
@@ -424,7 +427,7 @@ final class Stops {
         }
     }
 
-    /// Ends another's stop, because somebody who may has asked for it.
+    /// Ends another holder's stop, because an entitled caller has asked for it.
     func continueForeign(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         let extent = SignalledExtent(
@@ -455,12 +458,12 @@ final class Stops {
         }
         continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
-        // Somebody wants it stopped by now: that it runs for a moment is no continuation of another's.
+        // It is wanted stopped by now: if it runs for a moment, no other process has continued it.
         if orders[number] != .waiting { reportResumed(application) }
         return .settled
     }
 
-    /// A freeze that holds others, too, is not this application's to lift.
+    /// A freeze that also holds others is not this application's to lift.
     private func thawOthers(within own: Cgroup, _ application: Registered) {
         for _ in 0..<Standings.mostLevels {
             guard let cgroup = anothersFreeze(of: application), cgroup.isWithin(own) else { return }
@@ -472,7 +475,7 @@ final class Stops {
         }
     }
 
-    /// Ends it by force, whole.
+    /// Ends it by force, as a whole.
     func kill(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         if let release = releases.removeValue(forKey: number) {
@@ -489,31 +492,31 @@ final class Stops {
         retries.cancel(number)
         orders[number] = nil
         let former = releases.removeValue(forKey: number) ?? deferred.removeValue(forKey: number)
-        // Whoever of it lives on must not stay stopped without a hold.
+        // Processes of it that live on must not stay stopped without a hold.
         let release = Release(
             application: application, purpose: .removal, sparingMain: former?.sparingMain ?? false)
         guard kills.isUnderWay(number) else { return self.release(release) }
-        // Nobody of it may fork before the kill is done.
+        // None of its processes may fork before the kill is done.
         deferred[number] = release
         kills.finish(number)
     }
 
-    /// The application's cgroup, where somebody else has told it to freeze.
+    /// The application's cgroup, if another process has told it to freeze.
     private func anothersFreeze(of application: Registered) -> Cgroup? {
         application.suspender.isFreezeOurs ? nil : standings.toldCgroup(of: application.number)
     }
 
     private func continueMain(_ application: Registered) {
-        // It may have ended, or be another's: then it is not ours to continue.
+        // The process may have ended, or belong to another user: then it is not ours to continue.
         try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
-    /// What we have let go, and how its main process stands then: SIGCONT wakes it before kill(2) returns, so that one that
-    /// is still stopped was stopped anew.
+    /// Reports what was let go, and the standing of its main process after that. SIGCONT wakes a process before kill(2)
+    /// returns, so a process that is still stopped was stopped again.
     private func reportResumed(_ application: Registered) {
         let number = application.number
         guard let standing = standings.standing(of: number) else { return }
-        // As long as something is under way, what stands may be our own doing.
+        // While something is under way, a stop that is seen may be the daemon's own.
         let isDone =
             releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
         core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
@@ -538,22 +541,22 @@ final class Stops {
         }
     }
 
-    /// The kernel has told of a freeze or thaw.
+    /// The kernel has reported a freeze or thaw.
     private func freezeChanged(_ number: ApplicationNumber) {
         guard orders[number] == .stopping, let application = table[number] else {
             return sensor.noteFreeze(of: number)
         }
-        // Ours, on its way.
+        // The daemon's own freeze, on its way.
         let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
         _ = isComplete(number, progress)
     }
 
     // MARK: After another daemon
 
-    /// Takes up what an earlier daemon had stopped, or was about to.
+    /// Takes up what an earlier daemon had stopped, or was about to stop.
     func adopt(_ application: Registered, _ holding: Holding) {
         held.insert(application.number)
-        // Both, where a stop with the freezer had begun in the middle of a release by signal.
+        // Both, if a stop with the freezer had begun in the middle of a release by signal.
         if holding.stop != nil || !holding.stopped.isEmpty {
             application.suspender.adopt(
                 stopped: holding.stoppedProcesses(proc: proc, isForeign: table.isForeign),
@@ -564,12 +567,12 @@ final class Stops {
         }
     }
 
-    /// Whether its main process has a SIGSTOP that works or waits, as far as that can be told.
+    /// Whether its main process has a SIGSTOP that is in effect or pending, as far as that can be determined.
     func isSignalled(_ number: ApplicationNumber) -> Bool {
         standings.standing(of: number).map { $0.signal != .none } ?? true
     }
 
-    /// Lets go what nothing wants held: the daemon before had dropped its hold, and ended before it could act on that.
+    /// Lets go what no hold requires: the previous daemon had dropped its hold, and ended before it could act on that.
     func releaseUnheld(_ number: ApplicationNumber) {
         guard let known = core.application(number), known.holds.isEmpty, known.stop.enforcement == .none,
             table[number]?.suspender.holdsAnybody == true

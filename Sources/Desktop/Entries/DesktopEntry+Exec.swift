@@ -1,15 +1,15 @@
 extension DesktopEntry {
-    /// The command lines that start the application, or have it open something: several where its program takes one file or
-    /// URL at a time.
+    /// The command lines that start the application or have it open files and URLs. There are several if the program
+    /// takes one file or URL at a time.
     ///
-    /// An entry whose `Exec` has no field code for files gets them one at a time at the end of its command line, as GLib
-    /// and KDE do it.
+    /// If `Exec` has no field code for files, each file is passed at the end of a command line of its own, as GLib and
+    /// KDE do.
     ///
     /// - Parameters:
-    ///   - urls: what it is to open: URLs, or absolute paths.
-    ///   - programs: where programs are looked for.
-    ///   - terminal: what `$TERMINAL` says, for an entry that wants a terminal.
-    /// - Throws: a failure that says why it cannot be started.
+    ///   - urls: URLs or absolute paths that the application is to open.
+    ///   - programs: where to look for programs.
+    ///   - terminal: the value of `$TERMINAL`, for an entry that needs a terminal.
+    /// - Throws: a failure that says why the application cannot be started.
     public func invocations(
         opening urls: [String] = [], programs: ProgramPath = ProgramPath(), terminal: String? = nil
     ) throws(DesktopFailure) -> [Invocation] {
@@ -33,7 +33,8 @@ extension DesktopEntry {
         return invocations
     }
 
-    /// Whether it says of itself that it is installed, and could be started: menus and defaults leave out what is not.
+    /// Whether the program is installed and could be started, according to the entry. Menus and defaults leave out
+    /// other entries.
     public func isInstalled(programs: ProgramPath = ProgramPath()) -> Bool {
         guard (try? checkTryExec(programs)) != nil else { return false }
         guard let exec else { return isDBusActivatable }
@@ -58,7 +59,7 @@ extension DesktopEntry {
         guard let emulator = TerminalEmulator.find(programs, preferred: terminal) else {
             throw .noTerminal(id: id)
         }
-        // What it is called by is the emulator's to say: it gets the file itself.
+        // The emulator needs the program's file, so `argv[0]` of the original command line is dropped.
         return Invocation(
             program: emulator.program,
             arguments: emulator.arguments + [plain.program] + plain.arguments.dropFirst(),
@@ -68,8 +69,8 @@ extension DesktopEntry {
     private func expand(_ line: ExecLine, _ urls: [String]) throws(DesktopFailure) -> [String] {
         var arguments: [String] = []
         for pieces in line.arguments {
-            // Each list is what one field stands for: its first element joins what is before it, the rest are
-            // arguments of their own.
+            // Each list holds the values that one field code expands to. The first value is appended to the text before
+            // it; the others become separate arguments.
             var words: [String] = pieces.isEmpty ? [""] : []
             for piece in pieces {
                 let values = try values(of: piece, urls)
@@ -117,10 +118,10 @@ extension DesktopEntry {
 }
 
 extension ExecLine {
-    /// Whether files or URLs have a place in it.
+    /// Whether the line has a field code for files or URLs.
     var takesFiles: Bool { has("fFuU") }
 
-    /// Whether it takes one file or URL at a time.
+    /// Whether the line takes one file or URL at a time.
     var takesOneFile: Bool { has("fu") }
 
     private func has(_ codes: String) -> Bool {

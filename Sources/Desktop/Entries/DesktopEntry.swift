@@ -1,46 +1,46 @@
 public import Linux
 
-/// What the desktop entry of an application says: the Desktop Entry Specification 1.5.
+/// The desktop entry of an application, as the Desktop Entry Specification 1.5 defines it.
 ///
-/// Localized keys are not read: nobody sees what we show of an entry but in messages.
+/// Localized keys are not read: users see values of an entry only in messages.
 public struct DesktopEntry: Equatable, Sendable {
-    /// Its id, without `.desktop`.
+    /// The id, without `.desktop`.
     public let id: String
-    /// The path of its file.
+    /// The path of the file.
     public let path: String
-    /// `Name`; the id where it has none.
+    /// `Name`; the id if the entry has no name.
     public let name: String
-    /// `Exec`, with the escapes of the file format read; nil: it has none, or an empty one.
+    /// `Exec`, with the escapes of the file format decoded. Nil: the entry has none, or an empty one.
     public let exec: String?
-    /// `TryExec`; nil: it has none, or an empty one.
+    /// `TryExec`. Nil: the entry has none, or an empty one.
     public let tryExec: String?
-    /// `Path`: the working directory; nil: it has none, or an empty one.
+    /// `Path`: the working directory. Nil: the entry has none, or an empty one.
     public let workingDirectory: String?
-    /// `Terminal`: it is to be run in a terminal.
+    /// `Terminal`: the program must run in a terminal.
     public let needsTerminal: Bool
-    /// `DBusActivatable`: it is started by a call on the session bus, to a name that is its id.
+    /// `DBusActivatable`: the application is started by a call on the session bus to the name that equals its id.
     public let isDBusActivatable: Bool
-    /// `Hidden`: for the desktop there is no such entry.
+    /// `Hidden`: the desktop treats the entry as if it did not exist.
     public let isHidden: Bool
-    /// `NoDisplay`: it is in no menu.
+    /// `NoDisplay`: the entry is not shown in menus.
     public let noDisplay: Bool
-    /// `OnlyShowIn`: the only desktops whose menus have it. Says nothing of whether it may be started.
+    /// `OnlyShowIn`: only the menus of these desktops show the entry. It may be started elsewhere, too.
     public let onlyShowIn: [String]
-    /// `NotShowIn`: the desktops whose menus lack it. Says nothing of whether it may be started.
+    /// `NotShowIn`: the menus of these desktops do not show the entry. It may be started there, too.
     public let notShowIn: [String]
-    /// `StartupNotify`; nil: nobody knows whether it ends a startup sequence.
+    /// `StartupNotify`. Nil: it is unknown whether the program ends a startup sequence.
     public let startupNotify: Bool?
-    /// `StartupWMClass`: the class of one of its first windows at least.
+    /// `StartupWMClass`: the class of at least one of the first windows.
     public let startupWMClass: String?
-    /// `Icon`; nil: it has none, or an empty one.
+    /// `Icon`. Nil: the entry has none, or an empty one.
     public let icon: String?
-    /// `MimeType`: what it opens.
+    /// `MimeType`: the types that the application opens.
     public let mimeTypes: [String]
 
     /// - Parameters:
-    ///   - id: its id, without `.desktop`.
-    ///   - path: where it was read.
-    ///   - file: what stands there.
+    ///   - id: the id, without `.desktop`.
+    ///   - path: the path of the file.
+    ///   - file: the content of the file.
     /// - Throws: `notApplication`.
     public init(id: String, path: String, file: KeyFile) throws(DesktopFailure) {
         func text(_ key: String) -> String? {
@@ -48,7 +48,7 @@ public struct DesktopEntry: Equatable, Sendable {
         }
         let type = text("Type") ?? ""
         isHidden = file.bool("Hidden", in: Self.group) ?? false
-        // What is deleted may lack everything else.
+        // An entry that is deleted in this way may lack everything else.
         guard type == "Application" || isHidden else { throw .notApplication(id: id, type: type) }
         self.id = id
         self.path = path

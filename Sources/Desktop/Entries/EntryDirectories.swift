@@ -3,16 +3,16 @@ public import Linux
 
 /// The directories that hold the desktop entries of applications.
 public struct EntryDirectories: Sendable {
-    /// Each with a directory `applications`, the first first.
+    /// The data directories, each of which may have a subdirectory `applications`, in order of precedence.
     public let data: [String]
 
     private static let suffix = ".desktop"
 
-    /// - Parameter directories: where the data of programs is.
+    /// - Parameter directories: the base directories.
     public init(_ directories: BaseDirectories = BaseDirectories()) { data = directories.data }
 
-    /// The entry of an id, such as `org.kde.dolphin`, or `kde4-foo` for `kde4/foo.desktop`. The first directory that has it
-    /// counts, also where it hides it.
+    /// The entry with an id such as `org.kde.dolphin`, or `kde4-foo` for `kde4/foo.desktop`. The first directory that
+    /// has the entry decides, even if its entry is hidden.
     ///
     /// - Throws: `noEntry`, `hidden`, `unreadable`, `notApplication`.
     public func entry(_ id: String) throws(DesktopFailure) -> DesktopEntry {
@@ -22,7 +22,7 @@ public struct EntryDirectories: Sendable {
         return entry
     }
 
-    /// The file of an id; nil: there is none.
+    /// The file of an id. Nil: there is none.
     public func path(of id: String) -> String? {
         for directory in data {
             if let path = Self.path(of: id, in: directory) { return path }
@@ -30,16 +30,16 @@ public struct EntryDirectories: Sendable {
         return nil
     }
 
-    /// The file of an id below one of the directories; nil: there is none.
+    /// The file of an id below one of the directories. Nil: there is none.
     static func path(of id: String, in directory: String) -> String? {
         guard isName(id) else { return nil }
         return find(Array(id.utf8)[...], in: "\(directory)/applications")
     }
 
-    /// Each `-` of an id may stand for a directory's end.
+    /// Each `-` of an id may separate a directory from the rest of the path.
     private static func find(_ rest: ArraySlice<UInt8>, in directory: String) -> String? {
         let name = String(decoding: rest, as: UTF8.self)
-        // No hidden file is an entry, and `..` is no directory of ours.
+        // Hidden files are not entries, and `..` would lead out of the directory.
         guard let first = rest.first, first != UInt8(ascii: ".") else { return nil }
         if access("\(directory)/\(name)\(suffix)", F_OK) == 0 { return "\(directory)/\(name)\(suffix)" }
         for dash in rest.indices where rest[dash] == UInt8(ascii: "-") && dash > rest.startIndex {

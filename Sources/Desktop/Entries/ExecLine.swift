@@ -1,24 +1,24 @@
-/// The command line of an entry's `Exec`, split into arguments ("The Exec key" of the Desktop Entry Specification), with
-/// field codes still in them.
+/// The command line in an entry's `Exec`, split into arguments ("The Exec key" of the Desktop Entry Specification). The
+/// arguments still contain field codes.
 ///
-/// More is taken than the specification allows, as GLib does: a quoted part within an argument, single quotes, and a
-/// backslash outside of quotes, which stands for the character after it. Entries that Wine writes have all of that.
+/// Like GLib, the parser accepts more than the specification allows: a quoted part within an argument, single quotes,
+/// and a backslash outside of quotes, which escapes the next character. The entries that Wine writes use all of these.
 struct ExecLine: Equatable {
-    /// What an argument is made of.
+    /// A part of an argument.
     enum Piece: Equatable {
         case text(String)
         /// `%` and this byte.
         case code(UInt8)
     }
 
-    /// Each with its pieces; no piece: an empty argument in quotes.
+    /// The pieces of each argument. No pieces: an empty argument in quotes.
     var arguments: [[Piece]] = []
 
     init(arguments: [[Piece]]) { self.arguments = arguments }
 
     /// - Parameters:
-    ///   - exec: the value, with the escapes of the file format read.
-    ///   - id: of which entry, for the failure.
+    ///   - exec: the value, with the escapes of the file format decoded.
+    ///   - id: the id of the entry, for the failure.
     /// - Throws: `brokenExec`, `unknownFieldCode`.
     init(_ exec: String, of id: String) throws(DesktopFailure) {
         var reader = Reader(rest: Array(exec.utf8)[...])
@@ -45,7 +45,7 @@ struct ExecLine: Equatable {
 
         init(rest: ArraySlice<UInt8>) { self.rest = rest }
 
-        /// The next argument; nil: there is none.
+        /// The next argument. Nil: there are no more.
         mutating func next() throws(Broken) -> [Piece]? {
             rest = rest.drop(while: Self.isBlank)
             guard !rest.isEmpty else { return nil }
@@ -95,7 +95,8 @@ struct ExecLine: Equatable {
                 let name = [code] + rest.prefix { $0 & 0xC0 == 0x80 }
                 throw .code(String(decoding: name, as: UTF8.self))
             } else if pieces.isEmpty, text.isEmpty, !isQuoted {
-                // An argument that is nothing but this is dropped with it, as one of an empty field is.
+                // An argument that consists only of a deprecated code is dropped, like an argument whose field is
+                // empty.
                 pieces.append(.code(code))
             }
         }

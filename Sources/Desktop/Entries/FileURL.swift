@@ -1,6 +1,6 @@
-/// URLs of files (RFC 8089), and what is told of a URL by its beginning.
+/// URLs of files (RFC 8089), and the schemes of URLs.
 public enum FileURL {
-    /// The scheme of a URL in lower case; nil: it is none.
+    /// The scheme of a URL in lower case. Nil: the text is not a URL.
     public static func scheme(of url: String) -> String? {
         let bytes = Array(url.utf8)
         guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), let first = bytes.first, isLetter(first),
@@ -11,8 +11,8 @@ public enum FileURL {
 
     /// The path of a file of this machine.
     ///
-    /// - Parameter url: a URL `file:`, whose host is empty or `localhost`, or an absolute path.
-    /// - Returns: nil: it is the URL of something else, or no URL.
+    /// - Parameter url: a `file:` URL whose host is empty or `localhost`, or an absolute path.
+    /// - Returns: the path. Nil: the URL does not name a file of this machine, or the text is not a URL.
     public static func path(of url: String) -> String? {
         if url.utf8.first == UInt8(ascii: "/") { return url.utf8.contains(0) ? nil : url }
         guard scheme(of: url) == "file" else { return nil }
@@ -25,7 +25,7 @@ public enum FileURL {
             }
             rest = rest[host.endIndex...]
         }
-        // What comes after is for who shows the file.
+        // The query and the fragment are for the program that shows the file.
         rest = rest.prefix { $0 != UInt8(ascii: "#") && $0 != UInt8(ascii: "?") }
         guard rest.first == UInt8(ascii: "/"), let path = decoded(rest) else { return nil }
         return path
@@ -33,7 +33,7 @@ public enum FileURL {
 
     /// The URL of a file.
     ///
-    /// - Parameter path: an absolute one.
+    /// - Parameter path: an absolute path.
     public static func url(of path: String) -> String {
         var url = "file://"
         for byte in path.utf8 {
@@ -46,7 +46,7 @@ public enum FileURL {
         return url
     }
 
-    /// Nil where a percent sign is followed by no two digits, or the path would hold a NUL or no UTF-8.
+    /// Nil if a percent sign is not followed by two digits, or if the path would contain a NUL or invalid UTF-8.
     private static func decoded(_ text: ArraySlice<UInt8>) -> String? {
         var bytes: [UInt8] = []
         var rest = text

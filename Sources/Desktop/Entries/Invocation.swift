@@ -1,15 +1,15 @@
-/// What is to be run: a program and its arguments.
+/// A program to run, and its arguments.
 public struct Invocation: Equatable, Sendable {
     /// The file of the program.
     public let program: String
-    /// Its arguments, the first of which is what it is called by.
+    /// The arguments, beginning with `argv[0]`.
     public let arguments: [String]
-    /// The working directory; nil: the user's home.
+    /// The working directory. Nil: the user's home.
     public let directory: String?
 
     /// - Parameters:
     ///   - program: an absolute path.
-    ///   - arguments: with what it is called by.
+    ///   - arguments: the arguments, beginning with `argv[0]`.
     ///   - directory: the working directory; nil: the user's home.
     public init(program: String, arguments: [String], directory: String? = nil) {
         self.program = program

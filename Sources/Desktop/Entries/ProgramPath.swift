@@ -1,24 +1,24 @@
 import Glibc
 import Linux
 
-/// Where programs are looked for: `PATH`.
+/// The directories in which programs are looked for: `PATH`.
 public struct ProgramPath: Equatable, Sendable {
     private let directories: [String]
 
-    /// - Parameter path: directories with colons between them; nil: what this process's `PATH` says.
+    /// - Parameter path: directories separated by colons; nil: the value of this process's `PATH`.
     public init(_ path: String? = nil) {
         let path = path ?? Environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin"
-        // An empty one, or another that is not absolute, would depend on where we happen to be.
+        // An empty or relative directory would depend on the current directory.
         directories = path.split(separator: ":").map(String.init).filter {
             $0.utf8.first == UInt8(ascii: "/")
         }
     }
 
-    /// The file of a program; nil: there is none that can be run.
+    /// The file of a program. Nil: there is no executable file.
     ///
     /// - Parameters:
-    ///   - program: an absolute path, a path from `directory`, or a name.
-    ///   - directory: the working directory that the program gets; nil: a path that is not absolute is not found.
+    ///   - program: an absolute path, a path relative to `directory`, or a name.
+    ///   - directory: the program's working directory; nil: relative paths are not found.
     public func find(_ program: String, from directory: String? = nil) -> String? {
         guard !program.isEmpty, !program.utf8.contains(0) else { return nil }
         if program.utf8.first == UInt8(ascii: "/") { return Self.isProgram(program) ? program : nil }

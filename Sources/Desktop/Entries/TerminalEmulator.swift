@@ -1,29 +1,30 @@
 import Linux
 
-/// A program that shows another in a terminal.
+/// A program that runs another program in a terminal.
 struct TerminalEmulator: Equatable {
-    /// Its file.
+    /// The path of the emulator.
     let program: String
-    /// What stands before the program that it is to run, the emulator's own name first.
+    /// The words before the program to run, beginning with the emulator's own name.
     let arguments: [String]
 
-    /// Emulators in the order in which they are looked for, and what each wants before the command. Those that hand their
-    /// windows to a server are told to wait, or to have none: the program would be nobody's.
+    /// Emulators in the order in which they are looked for, each with the options that it needs before the command.
+    /// Emulators that open their windows in a server process get an option to wait or to use no server. Otherwise the
+    /// program would not be part of what was started here.
     private static let known: [(name: String, options: [String])] = [
         ("xdg-terminal-exec", []), ("x-terminal-emulator", ["-e"]), ("gnome-terminal", ["--wait", "--"]),
         ("konsole", ["-e"]), ("xfce4-terminal", ["--disable-server", "-x"]), ("foot", []), ("kitty", []),
         ("alacritty", ["-e"]), ("xterm", ["-e"]),
     ]
-    /// Others that a person may prefer, and that want something else than `-e`.
+    /// Other emulators that a user may prefer, and the options that they need instead of `-e`.
     private static let others: [String: [String]] = [
         "footclient": [], "wezterm": ["start", "--always-new-process", "--"], "ptyxis": ["--"],
         "kgx": ["--"], "mate-terminal": ["--disable-factory", "-x"], "terminator": ["-x"], "ghostty": ["-e"],
     ]
 
-    /// The first that is installed; nil: none is.
+    /// The first emulator that is installed. Nil: none is installed.
     ///
-    /// - Parameter preferred: what `$TERMINAL` says: a program, perhaps with options. It is looked for after
-    ///   xdg-terminal-exec, which a person configures.
+    /// - Parameter preferred: the value of `$TERMINAL`: a program, perhaps with options. It is looked for after
+    ///   xdg-terminal-exec, which has its own user configuration.
     static func find(_ programs: ProgramPath, preferred: String?) -> TerminalEmulator? {
         var candidates = known.map { ([$0.name], $0.options) }
         let words = (preferred ?? "").split(separator: " ").map(String.init)

@@ -2,19 +2,19 @@ import AppStateBus
 import Glibc
 import Linux
 
-/// A process that is our child, in a session of its own: setsid(2).
+/// A child process of ours in a session of its own: setsid(2).
 final class ChildProgram {
     let pid: Int32
     private let process: PidFD
     private var source: Source?
 
-    /// Starts it.
+    /// Starts the process.
     ///
     /// - Parameters:
-    ///   - program: its file.
-    ///   - arguments: with what it is called by.
-    ///   - environment: all of it, `NAME=value`.
-    ///   - ended: called once, with how it ended. It holds this until then.
+    ///   - program: the file of the program.
+    ///   - arguments: the arguments, beginning with `argv[0]`.
+    ///   - environment: the whole environment, `NAME=value`.
+    ///   - ended: called once with the exit status. The object retains itself until then.
     init(
         _ program: String, _ arguments: [String], environment: [String], loop: EventLoop,
         ended: @escaping (ExitStatus) -> Void
@@ -24,7 +24,7 @@ final class ChildProgram {
         do {
             process = try PidFD(pid: pid)
         } catch {
-            // Nobody would wait for its end.
+            // Otherwise nothing would wait for its end.
             Glibc.kill(pid, SIGKILL)
             waitpid(pid, nil, 0)
             throw error
@@ -45,9 +45,9 @@ final class ChildProgram {
         }
     }
 
-    /// Ends it, and what is left in its process group.
+    /// Kills the process and everything left in its process group.
     func kill() {
-        // Nobody has waited for it yet, so the number is its own.
+        // The process has not been reaped, so its number has not been reused.
         if source != nil { Glibc.kill(-pid, SIGKILL) }
     }
 }

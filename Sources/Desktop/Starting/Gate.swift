@@ -2,28 +2,29 @@ public import AppStateBus
 import Glibc
 import Linux
 
-/// Where a process that we have started waits until it may become the program that it is for.
+/// A gate at which a process that we have started waits until it may run its program.
 ///
-/// The process connects to a socket of ours and reads. It goes on when it is told so, and ends when it is not, also when we
-/// end, however that happens.
+/// The process connects to our socket and reads. It goes on if it gets the permission. Otherwise it ends; it also ends
+/// if our process ends for whatever reason.
 public final class Gate {
-    /// What the process is given to find it: a path, or `@` and a name in the abstract namespace.
+    /// The address that is passed to the process: a path, or `@` and a name in the abstract namespace.
     public let address: String
     private let listener: Int32
     private var source: Source?
     private let arrived: (WaitingProcess) -> Void
     private let loop: EventLoop
 
-    /// How many may wait to be accepted: one is awaited.
+    /// The listen backlog; one process is expected.
     private static let backlog: Int32 = 4
 
-    /// Opens it.
+    /// Opens the gate.
     ///
     /// - Parameters:
-    ///   - loop: has the processes accepted.
-    ///   - directory: of the user alone, where the socket is made: `XDG_RUNTIME_DIR`. Nil: it has a name in the abstract
-    ///     namespace, which is no secret to what runs in a sandbox with the network of the machine.
-    ///   - arrived: gets each process of this user that waits. Who it is, is for the caller to check.
+    ///   - loop: the loop that accepts the processes.
+    ///   - directory: a directory that only the user can access, `XDG_RUNTIME_DIR`, in which the socket is made. Nil:
+    ///     the socket gets a name in the abstract namespace. That name is visible to programs in a sandbox that shares
+    ///     the machine's network.
+    ///   - arrived: gets each process of this user that waits. The caller must check the identity of the process.
     public init(
         loop: EventLoop, directory: String?, arrived: @escaping (WaitingProcess) -> Void
     ) throws {
@@ -42,7 +43,7 @@ public final class Gate {
 
     deinit { close() }
 
-    /// Lets nobody in any more. Those that wait go on waiting.
+    /// Accepts no more processes. The processes that already wait continue to wait.
     public func close() {
         guard let source else { return }
         self.source = nil
@@ -56,15 +57,15 @@ public final class Gate {
         guard number >= 0 else { return }
         let connection = Descriptor(owning: number)
         _ = fcntl(number, F_SETFD, FD_CLOEXEC)
-        // Others' processes, and those that have ended already, are let go.
+        // Processes of other users, and processes that have already ended, are dropped.
         guard let process = try? WaitingProcess(connection, loop: loop) else { return }
         arrived(process)
     }
 }
 
-/// A process of this user's that waits at a gate. Let go, it ends.
+/// A process of this user that waits at a gate. It ends if this object is released.
 public final class WaitingProcess {
-    /// Its number, the same before and after it goes on.
+    /// The PID, which stays the same when the process goes on.
     public let pid: Int32
     private let process: PidFD
     private let connection: Descriptor
@@ -77,7 +78,7 @@ public final class WaitingProcess {
             throw KernelFailure(operation: "let in", subject: "a process of another user", errno: EPERM)
         }
         process = try PidFD(pid: peer.pid)
-        // It still waits, so the number was its own when the process was opened.
+        // The process still waits, so the PID belonged to it when the pidfd was opened.
         var look = pollfd(fd: connection.rawValue, events: Int16(POLLIN), revents: 0)
         guard poll(&look, 1, 0) == 0 else {
             throw KernelFailure(operation: "let in", subject: "pid \(peer.pid)", errno: ESRCH)
@@ -89,19 +90,19 @@ public final class WaitingProcess {
 
     deinit { source?.cancel() }
 
-    /// A pidfd of it, ours: readable once it has ended.
+    /// A pidfd of the process, owned by this object. It is readable once the process has ended.
     public var descriptor: Int32 { process.rawValue }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     public var hasExited: Bool { process.hasExited }
 
-    /// How it ended, as far as the kernel tells one who is not its parent.
+    /// How the process ended, as far as the kernel reports this to a process that is not its parent.
     var exitStatus: ExitStatus { process.exitStatus() }
 
-    /// Lets it go on. Only the first call of this or `cancel` does anything.
+    /// Lets the process go on. Only the first call of this method or `cancel` has an effect.
     ///
-    /// - Parameter done: called when it runs its program, or has ended: with the error number where the program cannot be
-    ///   run.
+    /// - Parameter done: called when the process runs its program or has ended. It gets the error number if the program
+    ///   cannot be run.
     public func proceed(_ done: @escaping (_ failure: Int32?) -> Void) throws(BusFailure) {
         guard isOpen else { return }
         isOpen = false
@@ -114,11 +115,11 @@ public final class WaitingProcess {
             done(count == MemoryLayout<Int32>.size ? number : nil)
         }
         var word = GateSocket.proceed
-        // Where it has ended, the source tells.
+        // If the process has ended, the event source reports it.
         _ = send(connection.rawValue, &word, 1, Int32(MSG_NOSIGNAL))
     }
 
-    /// Has it end: nothing of its program runs.
+    /// Makes the process end without running its program.
     public func cancel() {
         guard isOpen else { return }
         isOpen = false

@@ -1,37 +1,37 @@
 import Glibc
 import Linux
 
-/// A process that waits at a gate, and then becomes the program that it was started for: its number stays the same.
+/// A process that waits at a gate and then becomes the program that it was started for. Its PID stays the same.
 ///
-/// It is our own program in a mode that no help text has: `--gate SOCKET [--directory DIRECTORY] -- PROGRAM ARGUMENTS…`,
-/// the arguments with what the program is called by.
+/// It is our own program in a mode that the help text does not mention:
+/// `--gate SOCKET [--directory DIRECTORY] -- PROGRAM ARGUMENTS…`. The arguments begin with the program's `argv[0]`.
 public enum GateProgram {
     /// The first argument of the mode.
     public static let option = "--gate"
     private static let directoryOption = "--directory"
 
-    /// The arguments, without our own name, that have our program wait and then run another.
+    /// The arguments, without our own name, that make our program wait and then run another program.
     ///
     /// - Parameters:
     ///   - gate: the address of the gate.
-    ///   - directory: where to go before; nil: nowhere.
+    ///   - directory: the directory to change to first; nil: none.
     static func arguments(gate: String, _ invocation: Invocation, directory: String?) -> [String] {
         [option, gate] + (directory.map { [directoryOption, $0] } ?? [])
             + ["--", invocation.program] + invocation.arguments
     }
 
-    /// Waits, and becomes the program, or ends: with 0 where it may not go on, so that nothing has failed; with 127 where
-    /// the program cannot be run, as a shell does; with 2 or 1 where it was called wrongly, or there is no gate.
+    /// Waits, and becomes the program or ends. The exit status is 0 if the process may not go on, because that is no
+    /// failure; 127 if the program cannot be run, as in a shell; 2 if it was called wrongly; and 1 if there is no gate.
     ///
-    /// To be called before anything else: what this process has open, but for standard input, output and error, it closes.
+    /// Call this before anything else: it closes all open files except standard input, output and error.
     ///
-    /// - Parameter arguments: what comes after `--gate`.
+    /// - Parameter arguments: the arguments after `--gate`.
     public static func run(_ arguments: some Sequence<String>) -> Never {
         guard let order = Order(Array(arguments)[...]) else {
             end(2, "appstate-session: --gate is for appstate-session alone")
         }
         Descriptor.closeAll(from: STDERR_FILENO + 1)
-        // Whoever started us may have blocked or ignored some, and programs inherit that.
+        // The process that started us may have blocked or ignored signals, and programs inherit that.
         var none = sigset_t()
         sigemptyset(&none)
         sigprocmask(SIG_SETMASK, &none, nil)
@@ -47,7 +47,8 @@ public enum GateProgram {
         }
         guard mayProceed(gate) else { exit(0) }
         let failure = becomeProgram(order)
-        // Whoever keeps the gate hears of it. That it hears nothing more tells it of success: the socket closes by itself.
+        // The owner of the gate gets the error number. On success the socket is closed by exec, and the owner takes the
+        // end of the connection as success.
         withUnsafeBytes(of: failure.errno) { _ = write(gate, $0.baseAddress, $0.count) }
         end(127, "appstate-session: \(failure)")
     }
@@ -85,7 +86,8 @@ public enum GateProgram {
         if let directory = order.directory, chdir(directory) != 0 {
             return KernelFailure(operation: "chdir", subject: directory, errno: errno)
         }
-        // GLib's programs know by the number that the variable is about them, and not about who started them.
+        // Programs that use GLib compare this number with their own PID, to tell whether the variable is meant for them
+        // or for the process that started them.
         if Environment["GIO_LAUNCHED_DESKTOP_FILE"] != nil {
             setenv("GIO_LAUNCHED_DESKTOP_FILE_PID", "\(getpid())", 1)
         }

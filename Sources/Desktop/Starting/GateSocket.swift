@@ -1,9 +1,9 @@
 import Glibc
 import Linux
 
-/// Addresses and calls of the local sockets between a gate and the processes that wait at it: unix(7).
+/// Addresses and calls for the local sockets between a gate and the processes that wait at it: unix(7).
 enum GateSocket {
-    /// A path; or `@` and a name in the abstract namespace.
+    /// The socket address for a path, or for `@` and a name in the abstract namespace.
     static func address(_ text: String) -> sockaddr_un? {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -15,7 +15,7 @@ enum GateSocket {
         return address
     }
 
-    /// Makes a socket, and binds or connects it.
+    /// Creates a socket, and binds or connects it.
     static func open(
         _ text: String, _ operation: String,
         _ call: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
@@ -26,7 +26,7 @@ enum GateSocket {
         let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard number >= 0 else { throw KernelFailure(operation: "socket", subject: text, errno: errno) }
         let descriptor = Descriptor(owning: number)
-        // The zeros after an abstract name would be part of it.
+        // Zeros after an abstract name would be part of the name.
         let size = MemoryLayout<sockaddr_un>.size - MemoryLayout.size(ofValue: address.sun_path)
         let length = socklen_t(size + text.utf8.count + (text.utf8.first == UInt8(ascii: "@") ? 0 : 1))
         let result = withUnsafePointer(to: &address) { pointer in
@@ -36,9 +36,9 @@ enum GateSocket {
         return descriptor
     }
 
-    /// Process and user at the other end, as they were when it connected, or began to listen (SO_PEERCRED).
+    /// The process and the user at the other end, at the time when they connected or began to listen (SO_PEERCRED).
     static func peer(of descriptor: Int32) -> (pid: Int32, uid: UInt32)? {
-        // struct ucred: the process, the user, the group.
+        // struct ucred: the PID, the UID and the GID.
         var credentials: [Int32] = [0, -1, -1]
         var size = socklen_t(credentials.count * MemoryLayout<Int32>.size)
         guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0, credentials[0] > 0
@@ -46,6 +46,6 @@ enum GateSocket {
         return (credentials[0], UInt32(bitPattern: credentials[1]))
     }
 
-    /// What is said to a process that may go on. Anything else, and the end, means that it may not.
+    /// The byte that lets a process go on. Any other byte, or the end of the connection, means that it may not go on.
     static let proceed = UInt8(ascii: "p")
 }

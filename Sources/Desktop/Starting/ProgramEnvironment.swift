@@ -1,9 +1,9 @@
 import Linux
 
-/// What a program that we start finds in its environment: `NAME=value`.
+/// The environment of a program that we start: `NAME=value`.
 enum ProgramEnvironment {
-    /// What is about this process alone, and no program of the user's: a service manager's word to its service, the startup
-    /// sequence of whoever started us, and where a shell was.
+    /// Variables that concern only this process and none of the user's programs: what a service manager passes to its
+    /// service, the startup sequence of the process that started us, and the state of a shell.
     private static let own: Set<String> = [
         "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES",
         "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MANAGERPID", "MAINPID",
@@ -13,13 +13,15 @@ enum ProgramEnvironment {
         "GIO_LAUNCHED_DESKTOP_FILE_PID", "PWD", "OLDPWD", "SHLVL", "_",
     ]
 
-    /// For a unit: the same as for a child, so that a program finds the same wherever it runs; what the service manager's own
-    /// environment has beside that stays. One value that it does not take would have it refuse the whole unit.
+    /// For a unit: the same variables as for a child, so that a program finds the same environment in both cases.
+    /// Variables that exist only in the service manager's own environment stay. A single invalid value would make the
+    /// service manager refuse the whole unit.
     static func ofUnit(_ more: [(name: String, value: String)]) -> [String] {
         ofChild(more).filter(isTaken)
     }
 
-    /// Whether systemd takes it: a name of letters, digits and underscores, and no control character in the value.
+    /// Whether systemd accepts the variable: the name consists of letters, digits and underscores, and the value has no
+    /// control character.
     private static func isTaken(_ variable: String) -> Bool {
         let name = variable.utf8.prefix { $0 != UInt8(ascii: "=") }
         let isName =
@@ -31,7 +33,7 @@ enum ProgramEnvironment {
         return isName && value.allSatisfy { $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 || $0 == 0x0A }
     }
 
-    /// For a child: all of ours but what is about us.
+    /// For a child: all our variables except those that concern us.
     static func ofChild(_ more: [(name: String, value: String)]) -> [String] {
         let whole = (try? WholeFile.read("/proc/self/environ")) ?? []
         let variables = whole.split(separator: 0).compactMap { bytes -> (name: String, value: String)? in

@@ -1,22 +1,22 @@
-/// A program to start, and what is said of it.
+/// A program to start, with its description.
 public struct ProgramRequest: Sendable {
-    /// The id of the application; its unit is named after it.
+    /// The id of the application. Its unit is named after it.
     public var id: String
-    /// What it is called; for the unit's description.
+    /// The name of the application, for the unit's description.
     public var name: String
-    /// The file of its desktop entry; nil: it has none.
+    /// The file of the desktop entry. Nil: there is none.
     public var entry: String?
-    /// What is run.
+    /// The command to run.
     public var invocation: Invocation
-    /// What its environment is to have beside the session's, such as `XDG_ACTIVATION_TOKEN`.
+    /// Environment variables in addition to the session's, such as `XDG_ACTIVATION_TOKEN`.
     public var environment: [(name: String, value: String)]
 
     /// - Parameters:
-    ///   - id: of the application.
-    ///   - name: what it is called.
+    ///   - id: the id of the application.
+    ///   - name: the name of the application.
     ///   - entry: the file of its desktop entry.
-    ///   - invocation: what is run.
-    ///   - environment: beside the session's.
+    ///   - invocation: the command to run.
+    ///   - environment: variables in addition to the session's.
     public init(
         id: String, name: String, entry: String? = nil, invocation: Invocation,
         environment: [(name: String, value: String)] = []
@@ -28,7 +28,8 @@ public struct ProgramRequest: Sendable {
         self.environment = environment
     }
 
-    /// For one of the command lines of an entry. Programs that use GLib find out that they were started by it.
+    /// A request for one of the command lines of an entry. It sets the variable by which programs that use GLib
+    /// recognize the entry that started them.
     public init(
         _ entry: DesktopEntry, _ invocation: Invocation, environment: [(name: String, value: String)] = []
     ) {

@@ -2,25 +2,25 @@ public import AppStateBus
 import Glibc
 public import Linux
 
-/// Starts programs: each in a transient unit of the user's service manager, or, where there is none, as a child in a session
-/// of its own. Either waits at a gate first.
+/// Starts programs. Each program runs in a transient unit of the user's service manager, or, if there is no service
+/// manager, as a child in a session of its own. In both cases the process waits at a gate first.
 ///
-/// Where a service manager runs there are no children: they would have the limits of our own unit.
+/// If a service manager runs, no children are started: they would have the limits of our own unit.
 public final class ProgramStarter {
     private let loop: EventLoop
     private let bus: Bus?
     private let executable: String
     private let directory: String?
     private var lastNumber: UInt64 = 0
-    /// Starts under way, and programs whose end nobody knows yet.
+    /// Starts in progress, and programs whose exit status is not known yet.
     private var starts: [UInt64: Start] = [:]
 
     /// - Parameters:
-    ///   - loop: everything is done on it.
-    ///   - bus: the user's bus, attached to the loop, on which the service manager is; nil: there is none.
-    ///   - executable: our own program: it runs `GateProgram` where it is called with `--gate`.
-    ///   - directory: the user's runtime directory, where gates are, and the service manager's socket; nil: there is
-    ///     none, and gates have no place in the file system.
+    ///   - loop: the loop on which all work is done.
+    ///   - bus: the user's bus, attached to the loop, on which the service manager is reached; nil: there is none.
+    ///   - executable: our own program, which runs `GateProgram` if it is called with `--gate`.
+    ///   - directory: the user's runtime directory, which holds the gates and the service manager's socket; nil: there
+    ///     is none, and gates have no place in the file system.
     public init(
         loop: EventLoop, bus: Bus?, executable: String, directory: String? = Environment["XDG_RUNTIME_DIR"]
     ) {
@@ -30,9 +30,9 @@ public final class ProgramStarter {
         self.directory = directory
     }
 
-    /// Starts a program, up to its gate.
+    /// Starts a program and stops it at its gate.
     ///
-    /// - Parameter done: called once, from the loop: with the program that waits at its gate, or why there is none.
+    /// - Parameter done: called once, from the loop, with the program that waits at its gate, or with the failure.
     public func start(
         _ request: ProgramRequest, _ done: @escaping (Result<StartedProgram, DesktopFailure>) -> Void
     ) {
@@ -49,7 +49,7 @@ public final class ProgramStarter {
     }
 }
 
-/// One start, from the first call to the program's end.
+/// One start, from the first call to the end of the program.
 private final class Start {
     private let request: ProgramRequest
     private let number: UInt64
@@ -63,17 +63,17 @@ private final class Start {
     private var child: ChildProgram?
     private var started: StartedProgram?
     private var end: Source?
-    /// What has come to the gate before we know which unit's it must be.
+    /// Processes that arrived at the gate before the unit that they must belong to is known.
     private var early: [WaitingProcess] = []
-    /// Nil: the service manager was not waited for.
+    /// The wait for the service manager. Nil: there has been none.
     private var arrival: Arrival?
     private var isManagerRunning = false
 
-    /// So long may it take until the program is at its gate, in microseconds.
+    /// How long the program may take to reach its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
-    /// So long may the service manager take to come to the bus, in microseconds.
+    /// How long the service manager may take to appear on the bus, in microseconds.
     private static let managerPatience: UInt64 = 3_000_000
-    /// So long may the service manager take to tell how a process ended, in microseconds.
+    /// How long the service manager may take to report how a process ended, in microseconds.
     private static let endPatience: UInt64 = 10_000_000
 
     init(
@@ -106,7 +106,7 @@ private final class Start {
                     self?.answered(result, bus, executable, gate)
                 }
             } catch {
-                // The bus is lost, or cannot carry it.
+                // The connection is lost, or the bus cannot carry the message.
                 try startChild(executable, gate, "\(error)")
             }
         } catch {
@@ -136,7 +136,7 @@ private final class Start {
         }
     }
 
-    /// The service manager runs, and is not on the bus yet: the session has just begun.
+    /// The service manager runs but is not on the bus yet, because the session has just begun.
     private func awaitManager(_ bus: Bus, _ executable: String, _ gate: Gate) throws {
         let timer = try loop.timer { [weak self] in
             self?.goOn { try $0.startChild(executable, gate, Self.absence) }
@@ -148,7 +148,7 @@ private final class Start {
             watch: try bus.watchOwner(of: UnitProgram.name, failed: { _ in }) { _, owner in
                 if owner != nil { there() }
             },
-            // It may have come before the watch.
+            // It may have appeared before the watch was set up.
             question: try bus.askProcess(of: UnitProgram.name) { if $0 != nil { there() } })
     }
 
@@ -158,7 +158,7 @@ private final class Start {
         do { try how(self) } catch { fail("\(error)") }
     }
 
-    /// What is awaited of a service manager; over once nothing is.
+    /// The wait for a service manager. It is over when there is no timer.
     private struct Arrival {
         var timer: Timer?
         var watch: Slot?
@@ -168,7 +168,7 @@ private final class Start {
 
     private static let absence = "it is not on the bus of the user"
 
-    /// - Parameter obstacle: why it is no unit.
+    /// - Parameter obstacle: why the program cannot be started as a unit.
     private func startChild(_ executable: String, _ gate: Gate, _ obstacle: String) throws {
         guard !isManagerRunning else {
             return fail("the service manager of the user cannot be asked for a unit: \(obstacle)")
@@ -186,12 +186,12 @@ private final class Start {
 
     private func arrived(_ process: WaitingProcess) {
         if let child { return check(process, child.pid, unit: nil) }
-        // It may be faster than the answer to the call that started it.
+        // The process may arrive before the answer to the call that started it.
         guard let unit else { return early.append(process) }
         unit.askProcess { [weak self] pid in self?.check(process, pid, unit: unit.unit) }
     }
 
-    /// Any program of the user's could knock.
+    /// Checks the PID, because any program of the user can connect to the gate.
     private func check(_ process: WaitingProcess, _ pid: Int32?, unit: String?) {
         guard process.pid == pid, let done else { return }
         let started = StartedProgram(request, process, unit: unit)
@@ -210,7 +210,7 @@ private final class Start {
         done(.success(started))
     }
 
-    /// The kernel says so; the service manager says how.
+    /// The kernel has reported the end; the service manager reports how the process ended.
     private func processEnded() {
         end?.cancel()
         end = nil

@@ -2,16 +2,16 @@ import AppStateBus
 import Glibc
 public import Linux
 
-/// A program that was started: it waits at its gate, runs, or has ended.
+/// A program that was started. It waits at its gate, runs, or has ended.
 public final class StartedProgram {
-    /// The number of its process, from the gate on.
+    /// The PID of its process, the same at the gate and afterwards.
     public let pid: Int32
-    /// Its unit; nil: it is our child.
+    /// The unit of the program. Nil: it is our child.
     public let unit: String?
     private let id: String
     private let process: WaitingProcess
-    /// How its process ended; nil: it has not, or the service manager has not told yet how. Ten seconds after its end it is
-    /// `unknown`, where neither that nor the kernel has told.
+    /// How the process ended. Nil: it has not ended, or the service manager has not reported yet how. If neither the
+    /// service manager nor the kernel reports it within ten seconds, it is `unknown`.
     public private(set) var ending: ExitStatus?
     private var handlers: [(ExitStatus) -> Void] = []
 
@@ -22,15 +22,15 @@ public final class StartedProgram {
         pid = process.pid
     }
 
-    /// A pidfd of its process, ours: readable once it has ended.
+    /// A pidfd of the process, owned by this object. It is readable once the process has ended.
     public var descriptor: Int32 { process.descriptor }
 
-    /// Whether its process has ended.
+    /// Whether the process has ended.
     public var hasExited: Bool { ending != nil || process.hasExited }
 
-    /// Lets it run. Only the first call of this or `cancel` does anything.
+    /// Lets the program run. Only the first call of this method or `cancel` has an effect.
     ///
-    /// - Parameter done: called when it runs; with the failure where its program cannot be run.
+    /// - Parameter done: called when the program runs, or with the failure if it cannot be run.
     public func proceed(_ done: @escaping (DesktopFailure?) -> Void = { _ in }) {
         do throws(BusFailure) {
             try process.proceed { [id] number in
@@ -41,17 +41,17 @@ public final class StartedProgram {
         }
     }
 
-    /// Has it end at its gate: nothing of it runs.
+    /// Makes the process end at its gate, without running the program.
     public func cancel() { process.cancel() }
 
-    /// Calls `handler` once it is known how its process ended, at once where it is known.
+    /// Calls `handler` once it is known how the process ended, or at once if it is already known.
     public func onEnd(_ handler: @escaping (ExitStatus) -> Void) {
         if let ending { handler(ending) } else { handlers.append(handler) }
     }
 
     func ended(_ status: ExitStatus) {
         guard ending == nil else { return }
-        // Since Linux 6.15 the kernel tells it by itself.
+        // Since Linux 6.15 the kernel reports the status to processes that are not the parent.
         ending = status == .unknown ? process.exitStatus : status
         let handlers = handlers
         self.handlers = []

@@ -1,28 +1,30 @@
-/// The messages of a startup sequence on X11, and what the program is told of it: the Startup Notification protocol 0.1.
+/// The messages of a startup sequence on X11, and the variables that the program gets: the Startup Notification
+/// protocol 0.1.
 ///
-/// A sequence begins with `new`, and ends with `remove`, which the program sends itself where it knows of such things.
+/// A sequence begins with `new` and ends with `remove`. A program that supports startup notification sends `remove`
+/// itself.
 public struct StartupNotification: Equatable, Sendable {
-    /// What the sequence and its windows are known by.
+    /// The identifier of the sequence and of its windows.
     public let id: String
 
-    /// A sequence that another has begun, or a token of a Wayland compositor.
+    /// A sequence that another process has begun, or a token of a Wayland compositor.
     public init(id: String) { self.id = id }
 
-    /// A new one.
+    /// A new sequence.
     ///
     /// - Parameters:
     ///   - host: the name of this machine.
-    ///   - pid: our process.
-    ///   - number: tells it from our others.
-    ///   - time: the time on the X server at which the person asked for it; 0: nobody knows.
+    ///   - pid: the PID of our process.
+    ///   - number: distinguishes the sequence from our other sequences.
+    ///   - time: the X server time at which the user asked for the start; 0: unknown.
     public init(host: String, pid: Int32, number: UInt64, time: UInt32) {
-        // What follows `_TIME` is the time, and a blank or a slash would have others take it apart.
+        // The text after `_TIME` is the time, and other programs would split the id at a blank or a slash.
         let host = String(
             decoding: host.utf8.map { Self.isPlain($0) ? $0 : UInt8(ascii: "-") }, as: UTF8.self)
         id = "appstate-session-\(host)-\(pid)-\(number)_TIME\(time)"
     }
 
-    /// The time on the X server that the id tells; nil: it tells none.
+    /// The X server time in the id. Nil: the id has no time.
     public var time: UInt32? {
         let mark = Array("_TIME".utf8)
         let bytes = Array(id.utf8)
@@ -32,10 +34,10 @@ public struct StartupNotification: Equatable, Sendable {
         return UInt32(String(decoding: bytes[(place + mark.count)...], as: UTF8.self))
     }
 
-    /// What is told as it begins.
+    /// The message that begins the sequence.
     ///
     /// - Parameters:
-    ///   - entry: what is started.
+    ///   - entry: the entry that is started.
     ///   - program: the file of its program.
     ///   - screen: the number of the screen.
     ///   - host: the name of this machine.
@@ -51,13 +53,13 @@ public struct StartupNotification: Equatable, Sendable {
         return Self.message("new", values)
     }
 
-    /// What is told of its process, once that is known.
+    /// The message that announces the PID, once it is known.
     public func change(pid: Int32) -> String { Self.message("change", [("ID", id), ("PID", "\(pid)")]) }
 
-    /// What is told as it ends.
+    /// The message that ends the sequence.
     public var end: String { Self.message("remove", [("ID", id)]) }
 
-    /// What the program finds in its environment.
+    /// The environment variables for the program.
     public var environment: [(name: String, value: String)] {
         [("DESKTOP_STARTUP_ID", id), ("XDG_ACTIVATION_TOKEN", id)]
     }
@@ -66,7 +68,8 @@ public struct StartupNotification: Equatable, Sendable {
         "\(kind):" + values.map { " \($0)=\(quoted($1))" }.joined()
     }
 
-    /// In double quotes, with a backslash before each of these and before itself. A NUL would end the message.
+    /// The value in double quotes, with a backslash before each double quote and each backslash. NULs are removed,
+    /// because a NUL would end the message.
     private static func quoted(_ value: String) -> String {
         var bytes = [UInt8(ascii: "\"")]
         for byte in value.utf8 where byte != 0 {

@@ -1,11 +1,12 @@
-/// The unit of an application that we start: `app-appstate-ID-NUMBER.service` (systemd's docs/DESKTOP_ENVIRONMENTS, "XDG
-/// standardization for applications", with a launcher's name).
+/// The name of the unit for an application that we start: `app-appstate-ID-NUMBER.service` (systemd's
+/// docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications", with a launcher's name).
 enum UnitName {
     private static let longest = 255
 
     /// - Parameters:
-    ///   - id: the application's. What of it makes the name too long is left out: it is a name, not an identity.
-    ///   - number: tells it from others of the application's.
+    ///   - id: the application's id. It is cut if the name would be too long: the name does not identify the
+    ///     application.
+    ///   - number: distinguishes the unit from the application's other units.
     static func make(_ id: String, _ number: UInt64) -> String {
         let (before, after) = ("app-appstate-", "-\(number).service")
         var room = longest - before.utf8.count - after.utf8.count
@@ -18,7 +19,7 @@ enum UnitName {
         return before + escaped + after
     }
 
-    /// Each byte as systemd-escape(1) has it.
+    /// The id, with each byte escaped in the way of systemd-escape(1).
     private static func pieces(of id: String) -> [String] {
         id.utf8.enumerated().map { place, byte in
             let isPlain =
@@ -27,7 +28,7 @@ enum UnitName {
         }
     }
 
-    /// The object of a unit: sd_bus_path_encode(3).
+    /// The object path of a unit: sd_bus_path_encode(3).
     static func objectPath(_ unit: String) -> String {
         unit.utf8.enumerated().reduce(into: "/org/freedesktop/systemd1/unit/") { path, next in
             let (place, byte) = next

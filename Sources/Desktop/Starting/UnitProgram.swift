@@ -4,21 +4,22 @@ import Linux
 
 /// A process that the user's service manager has started in a transient unit of its own: org.freedesktop.systemd1(5).
 ///
-/// The unit is referenced by our connection until we know how its process ended (`AddRef`); else it would be gone before it
-/// could be asked, and after us it is gone all the same.
+/// Our connection references the unit (`AddRef`) until it is known how the process ended. Without the reference the
+/// unit would be gone before we could ask. The reference ends with our connection, so it does not keep the unit after
+/// us.
 final class UnitProgram {
     /// Why there is no unit.
     enum Failure: Error {
         /// There is no service manager on the bus.
         case noManager
-        /// It refuses.
+        /// The service manager refuses the unit.
         case refused(String)
     }
 
     let unit: String
     private let bus: Bus
     private let path: String
-    /// The service manager's connection: nobody else's word is taken.
+    /// The service manager's connection. Messages from other senders are ignored.
     private var manager = ""
     private var match: Slot?
     private var calls: [Slot] = []
@@ -27,7 +28,7 @@ final class UnitProgram {
 
     static let name = "org.freedesktop.systemd1"
 
-    /// Whether the user has a service manager, on the bus or not: it listens on a socket of its own.
+    /// Whether the user has a service manager, on the bus or not. The check looks for the service manager's own socket.
     ///
     /// - Parameter directory: the user's runtime directory; nil: there is none.
     static func isManagerRunning(in directory: String?) -> Bool {
@@ -39,7 +40,7 @@ final class UnitProgram {
     private static let service = "org.freedesktop.systemd1.Service"
     private static let properties = "org.freedesktop.DBus.Properties"
 
-    /// How many names are tried: an agent before this one may have left some.
+    /// How many names are tried, because an earlier agent may have left units.
     private static let attempts: UInt64 = 1_000
 
     private init(_ unit: String, bus: Bus) {
@@ -51,11 +52,11 @@ final class UnitProgram {
     /// Starts a unit.
     ///
     /// - Parameters:
-    ///   - request: what for.
-    ///   - command: its process: the file and its arguments.
-    ///   - number: the first number for its name.
+    ///   - request: the program to start.
+    ///   - command: the command line of the process: the file and its arguments.
+    ///   - number: the first number to try for the name.
     ///   - done: gets the unit, whose process is about to run.
-    /// - Returns: the call under way.
+    /// - Returns: the call in progress.
     static func start(
         _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
         bus: Bus,
@@ -66,7 +67,7 @@ final class UnitProgram {
         return call
     }
 
-    /// A start under way. Let go, it is not heard of any more.
+    /// A start in progress. If it is released, the result is not reported.
     final class Call {
         private let request: ProgramRequest
         private let command: (program: String, arguments: [String])
@@ -96,7 +97,8 @@ final class UnitProgram {
             }
         }
 
-        /// Has what may come of it yet end: the service manager hears of that after it has started it.
+        /// Stops the unit if one is started nevertheless. The service manager gets the stop after the start, in this
+        /// order.
         func abandon() {
             done = nil
             program?.stop()
@@ -121,7 +123,7 @@ final class UnitProgram {
             }
         }
 
-        /// What a service manager answers that does not know a property of the unit.
+        /// The error that a service manager returns if it does not know a property of the unit.
         private static let unknownProperty = "org.freedesktop.DBus.Error.PropertyReadOnly"
 
         private func sendAgain() {
@@ -141,9 +143,9 @@ final class UnitProgram {
 
     /// When the unit ends.
     private enum Lifetime {
-        /// With the last of its processes. Many a program is a script, or hands over to another of its own, and ends.
+        /// With the last of its processes. Many programs are scripts, or start another process and exit.
         case cgroup
-        /// With its first process, as all units before systemd 250 do. Those that it leaves behind live on.
+        /// With its first process, as all units did before systemd 250. Processes that it leaves behind keep running.
         case mainProcess
 
         var property: (String, Variant) {
@@ -168,7 +170,7 @@ final class UnitProgram {
                 }
             }
             try message.withContainer(.struct, "sv") { () throws(BusFailure) in
-                // Not ExecStart: a dollar sign in an argument would be the service manager's to read.
+                // ExecStart would not do: the service manager would expand a dollar sign in an argument.
                 try message.append("ExecStartEx")
                 try message.append(
                     .array(
@@ -189,7 +191,8 @@ final class UnitProgram {
         var values: [(String, Variant)] = [
             ("Description", .string(request.name)), ("Slice", .string("app.slice")),
             ("Type", .string("exec")),
-            // A browser's tab that was too large is not the whole browser.
+            // If the kernel kills one process for lack of memory, such as a browser tab, the rest of the application
+            // must keep running.
             ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
             ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
             ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment))),
@@ -206,7 +209,7 @@ final class UnitProgram {
 
     // MARK: Its process
 
-    /// Asks for the number of its process.
+    /// Asks for the PID of the process.
     func askProcess(_ answered: @escaping (_ pid: Int32?) -> Void) {
         do throws(BusFailure) {
             let message = try call("Get")
@@ -224,9 +227,10 @@ final class UnitProgram {
         }
     }
 
-    /// Hears how its process ends.
+    /// Watches how the process ends.
     ///
-    /// - Parameter ended: called once; `unknown`: it was not started, or the service manager does not tell.
+    /// - Parameter ended: called once. `unknown`: the process was not started, or the service manager does not report
+    ///   the status.
     func watch(_ ended: @escaping (ExitStatus) -> Void) throws(BusFailure) {
         self.ended = ended
         let rule =
@@ -234,7 +238,7 @@ final class UnitProgram {
             + "member='PropertiesChanged',arg0='\(Self.service)'"
         match = try bus.match(
             rule,
-            // Where the bus refuses, `ask` is what is left.
+            // If the bus refuses the match, `ask` remains.
             failed: { _ in },
             handler: { [weak self] message in
                 guard let self, message.sender == manager, (try? message.readString()) != nil else { return }
@@ -243,7 +247,7 @@ final class UnitProgram {
         ask()
     }
 
-    /// Asks how its process ended. The answer, where it has, goes to `watch`.
+    /// Asks how the process ended. If it has ended, the answer goes to the handler of `watch`.
     func ask() {
         guard ended != nil else { return }
         do throws(BusFailure) {
@@ -268,7 +272,7 @@ final class UnitProgram {
         case .int32(2): finish(.signalled(status, coreDumped: false))
         case .int32(3): finish(.signalled(status, coreDumped: true))
         default:
-            // It could not even be forked.
+            // The process could not even be forked.
             if case .string(let result)? = values["Result"], result != "success" { finish(.unknown) }
         }
     }
@@ -288,7 +292,7 @@ final class UnitProgram {
         tell("UnrefUnit")
     }
 
-    /// Has everything in it end, and lets it be collected.
+    /// Ends everything in the unit, and lets the unit be collected.
     func stop() {
         tell("StopUnit", "replace")
         release()
@@ -301,7 +305,7 @@ final class UnitProgram {
             if let mode { try message.append(mode) }
             try bus.send(message)
         } catch {
-            // The connection is lost, and with it the reference.
+            // The connection is lost, and the reference with it.
         }
     }
 

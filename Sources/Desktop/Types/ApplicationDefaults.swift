@@ -1,9 +1,10 @@
 public import Linux
 
-/// Which application opens what: the Association between MIME types and applications specification 1.0.1.
+/// Finds the application that opens a type: the Association between MIME types and applications specification 1.0.1.
 ///
-/// The order is GLib's: for a type, the defaults of all lists, then what is associated with it; only then the types that it
-/// is a kind of. An entry that does not exist, or whose program is not installed, is passed over.
+/// The order is GLib's. For each type, the defaults of all lists come first, then the associated applications. The
+/// types of which it is a kind follow after that. An entry is skipped if it does not exist, or if its program is not
+/// installed.
 public struct ApplicationDefaults: Sendable {
     /// The types of files.
     public let types: MIMETypes
@@ -11,12 +12,12 @@ public struct ApplicationDefaults: Sendable {
     private let programs: ProgramPath
     private var levels: [AssociationList] = []
 
-    /// Reads the lists. A change to them is seen by another instance.
+    /// Reads the lists. To see later changes to them, create a new instance.
     ///
     /// - Parameters:
-    ///   - directories: where entries, types and lists are.
-    ///   - desktops: what `XDG_CURRENT_DESKTOP` says: names with colons between them.
-    ///   - programs: where programs are looked for.
+    ///   - directories: the base directories of the entries, types and lists.
+    ///   - desktops: the value of `XDG_CURRENT_DESKTOP`: names separated by colons.
+    ///   - programs: where to look for programs.
     public init(
         _ directories: BaseDirectories = BaseDirectories(),
         desktops: String? = Environment["XDG_CURRENT_DESKTOP"],
@@ -46,7 +47,8 @@ public struct ApplicationDefaults: Sendable {
         return entry
     }
 
-    /// The type by which an application for a URL or a file is chosen: a file's own, or `x-scheme-handler/SCHEME`.
+    /// The type that decides which application opens a URL or a file: the type of the file, or
+    /// `x-scheme-handler/SCHEME`.
     ///
     /// - Throws: `notURL`, `noFile`, `unreadable`.
     public func type(of url: String) throws(DesktopFailure) -> String {
@@ -55,7 +57,7 @@ public struct ApplicationDefaults: Sendable {
         return "x-scheme-handler/\(scheme)"
     }
 
-    /// The application that opens a type; nil: none does.
+    /// The application that opens a type. Nil: there is none.
     public func entry(ofType type: String) -> DesktopEntry? {
         for kind in types.kinds(of: type) {
             for id in defaults(of: kind) + associated(with: kind) {
@@ -83,35 +85,35 @@ public struct ApplicationDefaults: Sendable {
         return found
     }
 
-    /// Whether a directory that goes before has an entry of its own with this id: then it is not the one that the cache
-    /// is about.
+    /// Whether a directory with higher precedence has an entry with this id. In that case the cache describes another
+    /// entry.
     private func isMasked(_ id: String, _ level: AssociationList) -> Bool {
         guard let data = level.data else { return false }
         return entries.data.prefix(data).contains { EntryDirectories.path(of: id, in: $0) != nil }
     }
 }
 
-/// What the lists of one directory say.
+/// The content of the lists of one directory.
 private struct AssociationList: Sendable {
-    /// Which of the directories of data it is; nil: one of configuration.
+    /// The index of the data directory. Nil: a configuration directory.
     let data: Int?
     private(set) var defaults: [String: [String]] = [:]
     private(set) var added: [String: [String]] = [:]
     private(set) var removed: [String: [String]] = [:]
-    /// What the entries beside it say of themselves.
+    /// The types that the entries in the same directory declare.
     private(set) var cached: [String: [String]] = [:]
 
     private static let suffix = ".desktop"
 
     init(_ directory: String, _ desktops: [String], data: Int?, _ types: MIMETypes) {
         self.data = data
-        // A desktop's own list has defaults alone.
+        // A desktop's own list contains only defaults.
         for desktop in desktops {
             read("\(directory)/\(desktop)-mimeapps.list", hasAssociations: false, types)
         }
         read("\(directory)/mimeapps.list", hasAssociations: true, types)
         guard data != nil else { return }
-        // The name of older days, which GLib reads as well.
+        // The old name of the list, which GLib reads as well.
         read("\(directory)/defaults.list", hasAssociations: true, types)
         if let cache = try? KeyFile(path: "\(directory)/mimeinfo.cache") {
             Self.take("MIME Cache", of: cache, into: &cached, types)

@@ -1,11 +1,11 @@
 import Glibc
 
-/// Which types names mean: the files `globs2` of the Shared MIME-info Database.
+/// Maps file names to types: the files `globs2` of the Shared MIME-info Database.
 struct Globs: Sendable {
     private struct Glob: Sendable {
         let weight: Int
         let type: String
-        /// Without the `*` at its beginning, where that is all that is special.
+        /// The pattern, without a `*` at its beginning if that is its only special character.
         let pattern: String
         let isCaseSensitive: Bool
     }
@@ -13,13 +13,13 @@ struct Globs: Sendable {
     private var literals: [String: [Glob]] = [:]
     private var suffixes: [String: [Glob]] = [:]
     private var patterns: [Glob] = []
-    /// Types of which nothing more is taken from directories that come later.
+    /// Types for which the patterns of later directories are ignored.
     private var closed: Set<String> = []
 
-    /// The line of a type whose patterns of other directories do not count.
+    /// The pattern in a line that says that the type's patterns in later directories do not count.
     private static let noGlobs = "__NOGLOBS__"
 
-    /// Takes the lines of one directory's file, after those of all that go before it.
+    /// Adds the lines of one directory's file. Directories must be added in order of precedence.
     mutating func add(_ lines: [String]) {
         var closing: Set<String> = []
         for line in lines {
@@ -53,7 +53,8 @@ struct Globs: Sendable {
         }
     }
 
-    /// The types of the heaviest patterns, and of these the longest; a name that is a pattern as it stands before all.
+    /// The types of the longest among the patterns with the highest weight. A pattern that equals the name takes
+    /// precedence over all others.
     func types(of name: String) -> [String] {
         let lower = String(
             decoding: name.utf8.map { (0x41...0x5A).contains($0) ? $0 | 0x20 : $0 }, as: UTF8.self)

@@ -1,21 +1,21 @@
 import Glibc
 public import Linux
 
-/// What type a file is of, and which types are kinds of which: the Shared MIME-info Database specification, version 0.21.
+/// The types of files, and the relations between types: the Shared MIME-info Database specification, version 0.21.
 ///
-/// A file's name decides. Where it does not, or is of several types, the beginning of what is in it does.
+/// The name of a file decides. If the name has no type, or several, the beginning of the file's content decides.
 public struct MIMETypes: Sendable {
     private var globs = Globs()
     private var magic = Magic()
     private var aliases: [String: String] = [:]
     private var parents: [String: [String]] = [:]
 
-    /// What nobody knows more of.
+    /// The type of data about which nothing more is known.
     public static let unknown = "application/octet-stream"
     static let plainText = "text/plain"
     private static let directory = "inode/directory"
 
-    /// Reads the databases below the directories' `mime`. What cannot be read is left out.
+    /// Reads the databases in the directories' `mime`. Files that cannot be read are skipped.
     public init(_ directories: BaseDirectories = BaseDirectories()) {
         for directory in directories.data.map({ "\($0)/mime/" }) {
             globs.add(Self.lines(directory + "globs2"))
@@ -38,11 +38,12 @@ public struct MIMETypes: Sendable {
             .filter { $0.utf8.first != UInt8(ascii: "#") }
     }
 
-    /// The name that a type is known by.
+    /// The canonical name of a type.
     public func unaliased(_ type: String) -> String { aliases[type] ?? type }
 
-    /// A type, and those that it is a kind of, the nearest first: what opens one of them opens it, too. Every text is
-    /// plain text; that everything is `application/octet-stream` is no help to anybody.
+    /// A type, and the types that it is a kind of, the nearest first: an application that opens one of them opens the
+    /// type, too. Every text type is a kind of plain text. `application/octet-stream` is left out, although every type
+    /// is a kind of it, because that helps no one.
     public func kinds(of type: String) -> [String] {
         var kinds = [type]
         var next = 0
@@ -56,12 +57,12 @@ public struct MIMETypes: Sendable {
         return kinds
     }
 
-    /// The types that a file's name may mean; none: it says nothing.
+    /// The types that a file's name may mean. Empty: the name does not say.
     public func types(ofName name: String) -> [String] { globs.types(of: name) }
 
     /// The type of a file.
     ///
-    /// - Parameter path: an absolute one; symbolic links are followed.
+    /// - Parameter path: an absolute path; symbolic links are followed.
     /// - Throws: `noFile`, `unreadable`.
     public func type(ofFile path: String) throws(DesktopFailure) -> String {
         var information = stat()
@@ -86,14 +87,15 @@ public struct MIMETypes: Sendable {
         return type(named: named, beginning: beginning)
     }
 
-    /// The type of a file whose name means one of several, or none.
+    /// The type of a file whose name has several types or none.
     func type(named: [String], beginning: [UInt8]) -> String {
         let found = magic.type(of: beginning)
         if named.isEmpty {
             return found?.type ?? (Self.isText(beginning) ? Self.plainText : Self.unknown)
         }
         if let found {
-            // What is sure; else what the name may mean, or is a kind of.
+            // A match with a high priority decides. Otherwise the result is a type of the name that equals the match or
+            // is a kind of it.
             if found.priority >= 80 { return found.type }
             if let kind = named.first(where: { kinds(of: $0).contains(unaliased(found.type)) }) {
                 return kind
@@ -111,7 +113,8 @@ public struct MIMETypes: Sendable {
         return count < 0 ? nil : Array(bytes.prefix(count))
     }
 
-    /// Whether there is no control character in it but those that texts have. What is empty is to be written.
+    /// Whether the bytes contain no control characters except those that occur in texts. An empty file counts as a text
+    /// that is still to be written.
     private static func isText(_ bytes: [UInt8]) -> Bool {
         bytes.allSatisfy { ($0 >= 0x20 && $0 != 0x7F) || (0x08...0x0D).contains($0) }
     }

@@ -1,6 +1,6 @@
-/// What files of a type begin with: the files `magic` of the Shared MIME-info Database.
+/// The bytes that files of a type begin with: the files `magic` of the Shared MIME-info Database.
 struct Magic: Sendable {
-    /// One line: what is to be found, and the lines below it, one of which must hold then.
+    /// One line: the bytes to find, and the lines below it, one of which must match, too.
     private struct Rule: Sendable {
         let offset: Int
         let range: Int
@@ -32,27 +32,27 @@ struct Magic: Sendable {
 
     private var sections: [Section] = []
     private static let header = Array("MIME-Magic\0\n".utf8)
-    /// As much of a file is looked at, at most.
+    /// The maximum number of bytes of a file that are examined.
     private static let most = 16_384
 
-    /// How much of a file is to be looked at.
+    /// How many bytes of a file must be examined.
     var length: Int { min(Self.most, sections.flatMap(\.rules).map(\.reach).max() ?? 0) }
 
-    /// Takes one directory's file. What comes after something that is none of the format is left out.
+    /// Adds one directory's file. Everything after the first part that violates the format is ignored.
     mutating func add(_ bytes: [UInt8]) {
         guard bytes.starts(with: Self.header) else { return }
         var reader = Reader(rest: bytes[Self.header.count...])
         while let section = reader.section() { sections.append(section) }
     }
 
-    /// To be called after the last `add`. Of two of one priority the first goes first.
+    /// Must be called after the last `add`. Sections of equal priority keep their order.
     mutating func sort() {
         sections = sections.enumerated().sorted {
             ($1.element.priority, $0.offset) < ($0.element.priority, $1.offset)
         }.map(\.element)
     }
 
-    /// The type, and how sure that is: 80 and more is surer than a name.
+    /// The type and its priority. A priority of 80 or more outweighs the name.
     func type(of bytes: [UInt8]) -> (type: String, priority: Int)? {
         sections.first { $0.rules.contains { $0.holds(bytes) } }.map { ($0.type, $0.priority) }
     }
@@ -90,8 +90,8 @@ struct Magic: Sendable {
             return rules
         }
 
-        /// `[INDENT]>OFFSET=LENGTH VALUE[&MASK][~WORD][+RANGE]`, the length in two bytes; no rule where the line has a
-        /// part that we do not know.
+        /// `[INDENT]>OFFSET=LENGTH VALUE[&MASK][~WORD][+RANGE]`; the length has two bytes. The rule is nil if the line
+        /// has a part that we do not know.
         private mutating func line() -> (indent: Int, rule: Rule?)? {
             let indent = number() ?? 0
             guard take(">"), let offset = number(), take("="), rest.count >= 2 else { return nil }
@@ -105,7 +105,7 @@ struct Magic: Sendable {
             }
             if take("~") {
                 guard let word = number() else { return nil }
-                // The file has the words of the network; the bytes of a little-endian machine are the other way round.
+                // The file has words in network byte order, so a little-endian machine must swap their bytes.
                 value = Self.swapped(value, word)
                 mask = mask.map { Self.swapped($0, word) }
             }

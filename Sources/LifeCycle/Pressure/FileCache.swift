@@ -2,9 +2,9 @@
 public struct FileCache: Equatable, Sendable {
     /// What is in memory now: `Active(file)` and `Inactive(file)`.
     public var cached: UInt64
-    /// Taken from memory since the machine, or the cgroup, began.
+    /// Evicted from memory since the machine, or the cgroup, started.
     public var evicted: UInt64
-    /// Read anew since then, after it had been taken.
+    /// Read again since then, after having been evicted.
     public var refaulted: UInt64
 
     public init(cached: UInt64, evicted: UInt64, refaulted: UInt64) {
@@ -14,13 +14,13 @@ public struct FileCache: Equatable, Sendable {
     }
 }
 
-/// The active application, where it has a cgroup of its own with a memory controller.
+/// The active application, if it has a cgroup of its own with a memory controller.
 public struct FrontMemory: Equatable, Sendable {
     public var number: ApplicationNumber
     /// Its own file pages: `refaulted` and `cached` of its cgroup.
     public var cached: UInt64
     public var refaulted: UInt64
-    /// Microseconds in which some of its tasks waited for memory, since its cgroup began.
+    /// Microseconds in which some of its tasks waited for memory, since its cgroup was created.
     public var waited: UInt64
 
     public init(_ number: ApplicationNumber, cached: UInt64, refaulted: UInt64, waited: UInt64) {
@@ -31,18 +31,19 @@ public struct FrontMemory: Equatable, Sendable {
     }
 }
 
-/// How fast file pages leave memory and are read back, and who waits meanwhile. The averages of seconds forget half of what was in 500 ms.
+/// How fast file pages leave memory and are read back, and how much processes wait meanwhile. These are averages over
+/// seconds: half of the past is forgotten in 500 ms.
 public struct FileChurn: Equatable, Sendable {
     /// Bytes a second.
     public private(set) var evicting = 0.0
     /// Bytes a second.
     public private(set) var refaulting = 0.0
-    /// The share of the time in which somebody waits for memory, 0 to 1.
+    /// The share of the time in which some process waits for memory, 0 to 1.
     public private(set) var waiting = 0.0
-    /// The same of the active application alone, where it is known.
+    /// The same for the active application alone, if it is known.
     public private(set) var front: Front?
 
-    /// What is known of the active application's own pages.
+    /// What is known about the active application's own pages.
     public struct Front: Equatable, Sendable {
         public var refaulting = 0.0
         public var waiting = 0.0
@@ -60,7 +61,7 @@ public struct FileChurn: Equatable, Sendable {
         self.front = front
     }
 
-    /// Takes what has happened between two looks, `span` seconds apart.
+    /// Takes in what happened between two looks, `span` seconds apart.
     mutating func take(_ before: MemorySample, _ after: MemorySample, span: Double) {
         guard span > 0, let old = before.files, let new = after.files else { return }
         let share = span / (span + 0.5)
@@ -72,7 +73,7 @@ public struct FileChurn: Equatable, Sendable {
             front = nil
             return
         }
-        // Another one is in front: its counts begin with this look.
+        // Another application is in front: its counts begin with this look.
         guard let then = before.front, then.number == now.number else {
             front = Front()
             return

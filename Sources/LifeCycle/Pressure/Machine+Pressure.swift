@@ -5,10 +5,11 @@ extension Machine {
     /// The value of `MemoryPressure`.
     public var memoryPressure: MemoryPressure { pressure.level }
 
-    /// What the end of an application would bring, where an event has had it measured.
+    /// What the end of an application would free, if an event has had it measured.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
-    /// The active application that a source concerns; nil: none is, or several are, each in a session of its own.
+    /// The active application that a source concerns; nil: there is none, or there are several, each in a session of
+    /// its own.
     public func front(of source: PressureSource) -> ApplicationNumber? {
         var found: ApplicationNumber?
         for application in applications.values
@@ -19,23 +20,24 @@ extension Machine {
         return found
     }
 
-    /// `Mode=observe`: how many bytes the end of this application would have given back, where the present memory
-    /// event would have ended it; nil otherwise.
+    /// `Mode=observe`: how many bytes the end of this application would have given back, if the present memory event
+    /// would have ended it; nil otherwise.
     public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
         settings.mode == .observe ? pressure.promised[number] : nil
     }
 
-    /// Whether an application could be ended for its memory as things stand, and how near it is; nil: it could not.
+    /// Whether an application could be ended for its memory at present, and how near to that it is; nil: it could not.
     public func reclaimRank(of number: ApplicationNumber) -> ReclaimPolicy.Rank? {
         guard let application = applications[number], application.reclaimable, !application.isTerminating,
             !application.isLaunching
         else { return nil }
         switch application.state {
-        // What is being continued runs already, for all we know, and so does what breathes.
+        // An application that is being continued already runs, as far as we know, and so does one that is being
+        // drained.
         case .suspended
         where application.isStopped && application.stop.enforcement != .continuing
             && !application.stop.breath.isUnderWay
-            // Nobody's window disappears that policy has left in sight.
+            // A window that policy has left visible must not disappear.
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
@@ -53,7 +55,7 @@ extension Machine {
         for source in sources {
             let gauge = kept[source] ?? PressureGauge()
             pressure.gauges[source] = gauge
-            // Whoever watches it anew has forgotten its alarm.
+            // A watcher that starts anew has lost its alarm.
             if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         }
         for (source, gauge) in kept where pressure.gauges[source] == nil && gauge.level == .critical {
@@ -120,7 +122,7 @@ extension Machine {
         }
         pressure.broughtByPageOut = 0
         pressure.pageOutsWaitedUntil = nil
-        // Who waited for that is looked at without delay.
+        // Sources that waited for this are sampled without delay.
         for source in pressure.gauges.keys { pressure.gauges[source]?.hasten(step.now) }
         expirePressure()
     }
@@ -131,7 +133,7 @@ extension Machine {
         update(number, .pressure) { $0.termination = nil }
     }
 
-    /// An application that was being ended goes on living.
+    /// An application that was being ended lives on.
     mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
@@ -142,14 +144,14 @@ extension Machine {
         ended(number)
     }
 
-    /// An application is no longer being ended: it is gone, given up, or it was spared.
+    /// An application is no longer being ended: it is gone, was unregistered, or was spared.
     mutating func ended(_ number: ApplicationNumber) {
         if applications[number] == nil {
             pressure.sizes[number] = nil
             pressure.pagedOut[number] = nil
             pressure.promised[number] = nil
             pressure.excluded.remove(number)
-            // Also one that was given up: what it had has come free only now.
+            // This also holds for a victim that was no longer waited for: its memory has come free only now.
             forgetChurn()
         }
         guard pressure.victim?.number == number else { return }
@@ -177,7 +179,8 @@ extension Machine {
         }
     }
 
-    /// What was begun in the background is called off where it may not be ended any more: in front, it never is.
+    /// An end that began in the background is called off if the application must not be ended any more. In front, it
+    /// never may.
     mutating func decideReclaim(_ next: inout Application) {
         guard next.termination?.verdict == .reclaimed, next.termination?.dueKill != nil,
             let why = objectionToReclaim(next)
@@ -196,8 +199,8 @@ extension Machine {
 
     // MARK: The levels
 
-    /// A source is critical no longer: what its event has cost, and who was spared in it, is counted anew. Below twice
-    /// what is critical an event may stay open for days.
+    /// A source is no longer critical: what its event has cost, and which applications were spared in it, is counted
+    /// anew. Below twice the critical amount an event may stay open for days.
     private mutating func relax(_ source: PressureSource) {
         pressure.kills[source] = nil
         pressure.exhausted.remove(source)
@@ -206,7 +209,7 @@ extension Machine {
         pressure.promised = pressure.promised.filter { others.contains($0.key) }
     }
 
-    /// The level of all is the highest, but it keeps to `rest`, too: sources change at different times.
+    /// The overall level is the highest of all sources, but it keeps to `rest`, too: sources change at different times.
     private mutating func concludeLevel() {
         let level = pressure.highest
         guard level != pressure.level, pressure.levelDue.map({ $0 <= step.now }) ?? true else { return }
@@ -216,9 +219,9 @@ extension Machine {
     }
 
     private mutating func warn(_ source: PressureSource, _ level: MemoryPressure) {
-        // What another source has told already is not told again.
+        // What another source has already announced is not announced again.
         let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
-        // One user's slice is no matter of everybody's.
+        // One user's slice does not concern every user.
         if source.user == nil, !others.contains(where: { $0.user == nil }) {
             step.effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
         }
@@ -229,7 +232,7 @@ extension Machine {
         makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .pressure, warning: level))
     }
 
-    /// Nobody is warned who could do nothing about it.
+    /// Applications that could do nothing about it are not warned.
     mutating func warn(_ number: ApplicationNumber, _ level: MemoryPressure) {
         guard let application = applications[number], application.isReachable,
             application.state != .suspended, application.state != .notRunning

@@ -1,14 +1,14 @@
 import AppStateContract
 
-/// § 6: who gives memory back, and when.
+/// § 6: which applications give memory back, and when.
 extension Machine {
-    /// What a source is short of is taken from these only.
+    /// Only these applications give back what a source is short of.
     private func isPayer(_ application: Application, of source: PressureSource) -> Bool {
         source.concerns(application)
             && (!source.isPart || pressure.members[source]?.contains(application.number) == true)
     }
 
-    /// A few at a time: ends and measurements wait behind them.
+    /// Pushes out a few applications at a time: ends and measurements wait behind them.
     mutating func pageOut() {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
         let gauges = pressure.gauges.filter { $0.value.level > .normal }
@@ -41,13 +41,13 @@ extension Machine {
         guard pressure.victim == nil,
             pressure.measuringSince.map({ step.now - $0 > Pressure.measureWait }) ?? true
         else { return }
-        // Promises are nothing that was given back.
+        // Promised memory has not been given back.
         if settings.mode == .enforce { pressure.promised = [:] }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
                 at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
                 hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)
-            // Nobody knows yet what is in a cgroup that nobody has looked into.
+            // A cgroup that has not been looked into has no known members yet.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
             let victim = victim(of: source)
             if victim.map({ $0.rank == .background || $0.isUnsaved }) ?? true, source.user == nil {
@@ -57,7 +57,7 @@ extension Machine {
             guard let victim, let payer = applications[victim.number],
                 end(victim, for: source)
             else { continue }
-            // One stall, one end, however many sources have told of it.
+            // One stall ends one application, however many sources have reported it.
             for other in pressure.gauges.keys where isPayer(payer, of: other) {
                 pressure.gauges[other]?.relieved()
             }
@@ -90,7 +90,7 @@ extension Machine {
         return ReclaimPolicy.first(of: candidates, usage: usage)
     }
 
-    /// Whether it is, or in `observe` would be; not where the source has cost as many as it may.
+    /// Whether it is ended or, in `observe`, would be. False if the source has cost as many applications as it may.
     private mutating func end(_ victim: ReclaimPolicy.Candidate, for source: PressureSource) -> Bool {
         let number = victim.number
         guard settings.mode == .enforce else {

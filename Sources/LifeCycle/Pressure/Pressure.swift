@@ -1,69 +1,69 @@
 import AppStateContract
 
-/// Memory pressure over all sources, and who is being ended for it.
+/// Memory pressure over all sources, and the application that is being ended for it.
 struct Pressure: Equatable, Sendable {
-    /// An application that is being ended; the next has to wait until it is gone.
+    /// An application that is being ended; the next one must wait until it is gone.
     struct Victim: Equatable, Sendable {
         let number: ApplicationNumber
-        /// Whose shortage it is ended for.
+        /// The source whose shortage it is ended for.
         let source: PressureSource
-        /// Not gone by then, the next is looked at.
+        /// If it is not gone by then, the next application is considered.
         let deadline: Microseconds
     }
 
     var gauges: [PressureSource: PressureGauge] = [:]
     var level = MemoryPressure.normal
     var levelChangedAt: Microseconds?
-    /// What the end of each application would bring, as it was measured last.
+    /// What the end of each application would free, as last measured.
     var sizes: [ApplicationNumber: UInt64] = [:]
     var victim: Victim?
-    /// What was found in the cgroup of each source that is a part of the machine, when it was measured last.
+    /// The applications in the cgroup of each source that is a part of the machine, as last measured.
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
-    /// No candidates for the rest of the event: spared, or killed in vain.
+    /// No candidates for the rest of the event: they were spared, or killed without success.
     var excluded: Set<ApplicationNumber> = []
-    /// Whose memory was pushed out, and since when it was suspended then.
+    /// Applications whose memory was pushed out, and since when they were suspended at that time.
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
-    /// Whose memory is being pushed out.
+    /// Applications whose memory is being pushed out.
     var beingPagedOut: Set<ApplicationNumber> = []
-    /// Bytes that those have brought which are over, since none was under way.
+    /// Bytes freed by the page-outs that have finished since none was under way.
     var broughtByPageOut: UInt64 = 0
-    /// Nobody is ended for pages in use before, as long as some are under way.
+    /// Until then, no application is ended for pages in use as long as page-outs are under way.
     var pageOutsWaitedUntil: Microseconds?
-    /// How many each source has cost: what one user's slice does is not counted for the others.
+    /// How many applications each source has cost: ends for one user's slice do not count for the other sources.
     var kills: [PressureSource: Int] = [:]
-    /// `Mode=observe`: what those said to be ended would have brought.
+    /// `Mode=observe`: what the ends that were announced would have freed.
     var promised: [ApplicationNumber: UInt64] = [:]
-    /// Sources, of more than one user, that have nobody suspended left.
+    /// Sources, of more than one user, for which no suspended application is left.
     var exhausted: Set<PressureSource> = []
-    /// When sizes are wanted again.
+    /// When sizes are to be measured again.
     var measureAt: Microseconds?
-    /// Since when the first sizes of the event are being looked at: nobody is chosen without.
+    /// Since when the first sizes of the event are being measured: without them no application is chosen.
     var measuringSince: Microseconds?
 
-    /// While an event lasts, sizes are looked at this often.
+    /// While an event lasts, sizes are measured this often.
     static let measureEvery: Microseconds = 5_000_000
-    /// The sizes are not waited for longer.
+    /// Sizes are awaited no longer than this.
     static let measureWait: Microseconds = 100_000
-    /// Smaller ones are not worth the page-out: Android compacts above 12 MB resident.
+    /// Smaller applications are not worth a page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
 
-    /// What is worth to see what comes of it: less is used up in a moment.
+    /// The least result whose effect is worth waiting for: less is used up in a moment.
     static let noticeablePageOut: UInt64 = 4 << 20
-    /// Page-outs are not waited for longer.
+    /// Page-outs are awaited no longer than this.
     static let pageOutWait: Microseconds = 500_000
 
-    /// Page-outs under way: ends and measurements wait behind them.
+    /// The most page-outs under way at a time: ends and measurements wait behind them.
     static let mostPageOuts = 4
 
-    /// Whether somebody was ended in this event for the memory that a source is about. What a cgroup gives back below
-    /// its own limit is counted to nobody else.
+    /// Whether an application was ended in this event for the memory that a source is about. What a cgroup gives back
+    /// below its own limit counts for no other source.
     func hasEnded(for source: PressureSource) -> Bool {
         kills.contains { kill in
             kill.value > 0 && (kill.key == source || gauges[kill.key]?.sample?.isLimited == false)
         }
     }
 
-    /// Whether something may still be had that nobody has to be ended for.
+    /// Whether memory may still come free without ending an application.
     func awaitsPageOuts(_ now: Microseconds) -> Bool {
         !beingPagedOut.isEmpty && pageOutsWaitedUntil.map { now < $0 } ?? false
     }
@@ -78,14 +78,14 @@ struct Pressure: Equatable, Sendable {
     /// The highest level of all sources.
     var highest: MemoryPressure { gauges.values.map(\.level).max() ?? .normal }
 
-    /// When the level may change to the highest of all sources; nil: it is that, or may at once.
+    /// When the level may change to the highest of all sources; nil: it is at that level, or may change at once.
     var levelDue: Microseconds? {
         let highest = highest
         guard highest != level, highest != .critical, let levelChangedAt else { return nil }
         return levelChangedAt + PressureGauge.rest
     }
 
-    /// All is well again: what was remembered of the event is forgotten.
+    /// Memory is no longer short: what was remembered about the event is forgotten.
     mutating func close() {
         excluded = []
         kills = [:]

@@ -2,22 +2,22 @@ public import AppStateContract
 
 /// The level of one source.
 ///
-/// A PSI trigger opens an *episode*; while one is open, and only then, the memory is sampled: often, as it falls.
-/// PSI alone is too late: a growing application eats the page cache quietly after the first trigger, and stalls
-/// everybody at once when it is gone (§ 6); and where there is little page cache to eat, nobody stalls before all
-/// is gone. So an episode also opens when the kernel tells that memory was taken, and a look finds it near the
-/// line. The episode ends when neither has spoken of shortage for a while.
+/// A PSI trigger opens an *episode*. Only while an episode is open is memory sampled, more often as it falls. PSI alone
+/// is too late: after the first trigger a growing application uses up the page cache quietly, and everything stalls at
+/// once when it is gone (§ 6). Where there is little page cache to use up, nothing stalls before all of it is gone. So
+/// an episode also opens when the kernel reports that memory was taken and a look finds it near the line. The episode
+/// ends when neither has indicated a shortage for a while.
 ///
-/// The level rises to `critical` at once. Every other change is at least `rest` after the one before, and falls
-/// only after `rest` without a reason to stay: it does not flap.
+/// The level rises to `critical` at once. Every other change comes at least `rest` after the previous one, and the
+/// level falls only after `rest` without a reason to stay, so that it does not flap.
 public struct PressureGauge: Equatable, Sendable {
-    /// What is in force.
+    /// The level in force.
     public private(set) var level = MemoryPressure.normal
     /// When `sampled` is wanted next; nil: no episode is open, or a sample is on its way.
     public private(set) var nextSample: Microseconds?
     fileprivate var episode: Episode?
     private var changedAt: Microseconds?
-    /// While no episode is open, what was found when the memory was looked at last.
+    /// What the last look at memory found, while no episode is open.
     private var lastLook: Look?
 
     private struct Look: Equatable, Sendable {
@@ -25,47 +25,47 @@ public struct PressureGauge: Equatable, Sendable {
         var time: Microseconds
     }
 
-    /// Least time between two changes of the level, and of calm before it falls.
+    /// The least time between two changes of the level, and the least calm before it falls.
     static let rest: Microseconds = 2_000_000
-    /// Recovered is twice what is critical; no longer critical a quarter more.
+    /// Memory has recovered at twice the critical amount, and is no longer critical at a quarter more than that amount.
     private static let recovered = 8
     private static let relieved = 5
-    /// Memory that would be critical this soon, at the pace at which it falls, has not recovered.
+    /// Memory has not recovered if, at the pace at which it falls, it would be critical this soon.
     private static let foresight = 10.0
-    /// Seconds: nobody knows before the first end of an event how long one takes, on a machine that may be slow.
+    /// Seconds. Before the first end of an event it is not known how long one takes on a machine that may be slow.
     private static let firstHaste = 3.0
-    /// Then it is known to take some tenths of one, and to bring what was measured.
+    /// After that, an end is known to take some tenths of a second, and to free what was measured.
     private static let haste = 0.75
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
-    /// Less is left than is critical, and it would not last for `foresight`.
+    /// Less than the critical amount is left, and it would not last for `foresight`.
     private static let pauseInNeed: Microseconds = 20_000
-    /// Nothing has happened for `rest` several times over.
+    /// Nothing has happened for several times `rest`.
     private static let calmPause: Microseconds = 250_000
-    /// Bytes a second. What has stopped to fall takes a while until its average is nothing.
+    /// Bytes a second. After memory has stopped falling, the average takes a while to become zero.
     private static let noticeableFall = 1024.0
 
-    /// Bytes above what is critical.
+    /// Bytes above the critical amount.
     private static let leastMargin: UInt64 = 16 << 20
 
     fileprivate struct Episode: Equatable, Sendable {
         var triggeredAt: Microseconds
         var stalledAt: Microseconds?
-        /// A critical trigger that was not answered yet.
+        /// A critical trigger that has not been answered yet.
         var owesRelief = false
-        /// A trigger that was not answered yet.
+        /// A trigger that has not been answered yet.
         var owesAnswer = false
         var sample: MemorySample?
-        /// Something was given back since the sample: it says nothing of what is needed now.
+        /// Something was given back since the sample, so it no longer shows what is needed.
         var isOutOfDate = false
         var sampledAt: Microseconds = 0
-        /// Bytes a second; negative: it rises.
+        /// Bytes a second; negative: available memory rises.
         var fall = 0.0
-        /// How fast file pages go and come.
+        /// How fast file pages are evicted and read back.
         var churn = FileChurn()
-        /// Since when the level has no reason to be as high as it is,
+        /// Since when the level has had no reason to be as high as it is,
         var lowSince: Microseconds?
-        /// and the highest that there was a reason for since.
+        /// and the highest level that there was a reason for since then.
         var lowLevel = MemoryPressure.normal
     }
 
@@ -90,8 +90,8 @@ public struct PressureGauge: Equatable, Sendable {
         nextSample = now
     }
 
-    /// No episode is open, and the memory was looked at: how many bytes may be taken before it is to be looked at
-    /// again; nil: an episode is open from now on.
+    /// Takes a look at memory while no episode is open. Returns how many bytes may be taken before the next look; nil:
+    /// an episode is open from now on.
     mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings)
         -> UInt64?
     {
@@ -111,9 +111,9 @@ public struct PressureGauge: Equatable, Sendable {
             nextSample = now
             return nil
         }
-        // Half of the way, and again: a few looks while memory falls, none while it does not.
+        // Half of the distance, each time: a few looks while memory falls, none while it does not.
         let half = (sample.available - critical) / 2
-        // The pages of files go now, and it is soon told which of them come back.
+        // File pages are being evicted, and it soon shows which of them are read back.
         let isEvicting = open.churn.evicting > 0 && ThrashingPolicy.isShort(sample, critical)
         return max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
     }
@@ -126,13 +126,13 @@ public struct PressureGauge: Equatable, Sendable {
         if nextSample != nil { nextSample = now }
     }
 
-    /// Something has changed that is worth a look: an application has ended.
+    /// Something has changed that makes a look worthwhile: an application has ended.
     mutating func sampleNow(_ now: Microseconds) {
         if episode != nil { nextSample = now }
         episode?.isOutOfDate = true
     }
 
-    /// The memory was looked at: decides the level, and when to look again.
+    /// Takes a sample: decides the level, and when to look again.
     mutating func sampled(_ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) {
         guard var open = episode else { return }
         open.take(sample, at: now)
@@ -161,21 +161,21 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
-    /// Whether the pages of files may be what there is to give: an episode is open, there is no swap, and so little is left
-    /// that those in use are next.
+    /// Whether file pages may be what is left to give: an episode is open, there is no swap, and so little is left that
+    /// the pages in use are next.
     func wantsFilePages(_ settings: PressureSettings) -> Bool {
         guard level > .normal, let sample = episode?.sample, sample.swapTotal == 0 else { return false }
         return ThrashingPolicy.isShort(sample, settings.criticalAvailable.bytes(of: sample.total))
     }
 
     /// Whether an application must give memory back now: memory is critical, and a process already waits for it or will
-    /// in a moment, or three fifths of the critical amount are gone. Low memory alone is no reason, nor is a stall alone: any
-    /// user can stall in a cgroup that they throttle themselves.
+    /// in a moment, or three fifths of the critical amount are gone. Low memory alone is no reason, nor is a stall
+    /// alone: any user can stall in a cgroup that they throttle themselves.
     ///
     /// - Parameters:
     ///   - promised: bytes that count as given back already.
-    ///   - hasEnded: somebody has given memory back in this event.
-    ///   - hasCheaper: there is something to be had that nobody has to be ended for.
+    ///   - hasEnded: an application has given memory back in this event.
+    ///   - hasCheaper: memory can come free without ending an application.
     func wantsRelief(
         at now: Microseconds, promised: UInt64, hasEnded: Bool, hasCheaper: Bool = false,
         _ settings: PressureSettings
@@ -195,18 +195,18 @@ public struct PressureGauge: Equatable, Sendable {
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
         else { return false }
-        // A cgroup stalls by its own limit, whatever is reckoned to be left of it.
+        // A cgroup stalls because of its own limit, however much is calculated to be left.
         return sample.isLimited || sample.isSwapUsedUp || left < Self.ample(critical, of: sample.total)
     }
 
-    /// Somebody is giving memory back.
+    /// An application is giving memory back.
     mutating func relieved() {
         episode?.owesRelief = false
         episode?.owesAnswer = false
         forgetChurn()
     }
 
-    /// There is more room: what was read back until now says nothing of what is needed then.
+    /// There is more room: what was read back until now does not show what will be needed.
     mutating func forgetChurn() { episode?.churn = FileChurn() }
 
     private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
@@ -234,24 +234,25 @@ public struct PressureGauge: Equatable, Sendable {
         return isCalm && isAmple && isLasting ? .normal : .warning
     }
 
-    /// Less is worth an episode. Never more than is ample, or the end of one would be the beginning of the next.
+    /// Less than this opens an episode. It is never more than the ample amount, or the end of one episode would begin
+    /// the next.
     private static func near(_ critical: UInt64, of total: UInt64) -> UInt64 {
         min(critical + max(critical / 4, leastMargin), halfway(critical, of: total))
     }
 
-    /// As much has recovered.
+    /// At this amount memory has recovered.
     private static func ample(_ critical: UInt64, of total: UInt64) -> UInt64 {
         max(min(critical / 4 * UInt64(recovered), halfway(critical, of: total)), near(critical, of: total))
     }
 
-    /// Half of what is above the line will do where twice the line is more than there is.
+    /// If twice the critical amount is more than there is, half of what lies above the critical amount is enough.
     private static func halfway(_ critical: UInt64, of total: UInt64) -> UInt64 {
         total - (total - min(critical, total)) / 2
     }
 
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
-        // Pages in use may be next: that is told within some tenths of a second.
+        // Pages in use may be next; that shows within some tenths of a second.
         if episode.churn.evicting >= ThrashingPolicy.leastChurn, ThrashingPolicy.isShort(sample, critical) {
             return Self.pauseInNeed
         }
@@ -262,7 +263,7 @@ public struct PressureGauge: Equatable, Sendable {
             return isRunningOut ? Self.pauseInNeed : Self.longestPause / 2
         }
         guard isFalling else { return Self.longestPause }
-        // Half the way to the line.
+        // Half of the distance to the line.
         let time = Double(sample.available - critical) / episode.fall / 2 * 1_000_000
         return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)
     }
@@ -279,10 +280,10 @@ extension PressureGauge.Episode {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
             let pace = (Double(before.available) - Double(sample.available)) / span
-            // Memory is taken in bursts, and what was long ago weighs less: half of it is forgotten in 500 ms.
-            // What was given back by an end says nothing of the pace at which others take.
+            // Memory is taken in bursts, so older values weigh less: half of them is forgotten in 500 ms. Memory that
+            // an end has given back does not show the pace at which others take memory.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
-            // What was taken until then says nothing, either.
+            // Nor do the pages that were evicted until then show anything.
             if !isOutOfDate { churn.take(before, sample, span: span) }
         }
         self.sample = sample

@@ -5,14 +5,14 @@ public struct PressureSettings: Equatable, Sendable {
         public enum Kind: String, Sendable, CaseIterable {
             /// At least one task waits for memory.
             case some
-            /// All that could run wait for memory.
+            /// All tasks that could run wait for memory.
             case full
         }
 
         public var kind: Kind
-        /// So much waiting, in microseconds,
+        /// The stall time, in microseconds,
         public var stall: Microseconds
-        /// within so much time: 500 ms to 10 s, as the kernel takes it.
+        /// within this window: 500 ms to 10 s, as the kernel accepts it.
         public var window: Microseconds
 
         public init(_ kind: Kind, _ stall: Microseconds, in window: Microseconds) {
@@ -25,11 +25,11 @@ public struct PressureSettings: Equatable, Sendable {
     /// An amount of memory.
     public enum Amount: Equatable, Sendable {
         case bytes(UInt64)
-        /// Of all memory, in hundredths of a per cent; at most 512 MiB (§ 6).
+        /// A share of all memory, in hundredths of a per cent; at most 512 MiB (§ 6).
         case share(UInt32)
 
-        /// The amount in bytes where there are `total` bytes: never more than half of these. A machine that does nothing
-        /// would be short of memory, because of a slip of the pen.
+        /// The amount in bytes if there are `total` bytes: never more than half of them. Otherwise a typing error could
+        /// make an idle machine short of memory.
         public func bytes(of total: UInt64) -> UInt64 {
             switch self {
             case .bytes(let bytes): return min(bytes, total / 2)
@@ -44,20 +44,20 @@ public struct PressureSettings: Equatable, Sendable {
     public var warning = Trigger(.some, 70_000, in: 1_000_000)
     /// lmkd's complete stall.
     public var critical = Trigger(.full, 700_000, in: 1_000_000)
-    /// Below so much MemAvailable it is critical, whatever PSI says.
+    /// Below this much MemAvailable the level is critical, whatever PSI says.
     public var criticalAvailable = Amount.share(500)
-    /// `ThrashingLimit`: so much of the file cache is taken and read back within a second, in hundredths of a per cent;
-    /// nil: nobody is ended for it.
+    /// `ThrashingLimit`: the share of the file cache that is evicted and read back within a second, in hundredths of a
+    /// per cent; nil: no application is ended for thrashing.
     public var thrashingLimit: UInt32? = 1_000
-    /// PSI files to watch; empty: the machine's and, where they have one, each user slice's.
+    /// PSI files to watch; empty: the machine's and, if it has one, each user slice's.
     public var sources: [String] = []
-    /// How long a killed application may take to be gone before the next is looked at. lmkd waits 100 ms.
+    /// How long a killed application may take to be gone before the next one is considered. lmkd waits 100 ms.
     public var killWait: Microseconds = 250_000
-    /// Between `WillTerminate` and SIGKILL of a background application.
+    /// The time between `WillTerminate` and SIGKILL of a background application.
     public var terminateGrace: Microseconds = 1_000_000
-    /// Applications that one source may cost in one event.
+    /// The most applications that one source may cost in one event.
     public var killsPerEvent = 16
-    /// Serve org.freedesktop.LowMemoryMonitor, if nobody else does.
+    /// Whether to serve org.freedesktop.LowMemoryMonitor, if no other process does.
     public var servesLowMemoryMonitor = true
 
     public init() {}

@@ -1,11 +1,11 @@
-/// A PSI file that is watched, and whose memory it is about.
+/// A PSI file that is watched, and the memory that it is about.
 public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
     /// The PSI file.
     public let path: String
     /// Only this user's applications are concerned; nil: all.
     public let user: UInt32?
-    /// It is about a cgroup that is neither the machine nor the whole slice of a user: memory is taken only from what
-    /// was found in it.
+    /// It is about a cgroup that is neither the machine nor the whole slice of a user: memory is taken only from
+    /// applications that were found in it.
     public let isPart: Bool
 
     public init(path: String, user: UInt32? = nil, isPart: Bool = false) {
@@ -22,24 +22,25 @@ public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
 
 /// How much memory there is, in bytes.
 public struct MemorySample: Equatable, Sendable {
-    /// What can be had without swapping: MemAvailable, or a cgroup's headroom.
+    /// What is available without swapping: MemAvailable, or a cgroup's headroom.
     public var available: UInt64
     public var total: UInt64
     public var swapTotal: UInt64
     public var swapFree: UInt64
-    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and what an end has just given back
-    /// lies there for a while.
+    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and memory that an end has just given
+    /// back stays there for a while.
     public var perCPU: UInt64
-    /// It is the headroom of a cgroup below its own limit, not the machine's.
+    /// Whether it is the headroom of a cgroup below its own limit, not the machine's.
     public var isLimited: Bool
-    /// Microseconds in which somebody waited for memory, by the source's PSI file, since it began.
+    /// Microseconds in which some process waited for memory, according to the source's PSI file, since that began to
+    /// count.
     public var waited: UInt64
-    /// The machine's file pages; nil: not known, or it is of a cgroup below its own limit.
+    /// The machine's file pages; nil: not known, or the sample is of a cgroup below its own limit.
     public var files: FileCache?
-    /// The active application's, where it has a cgroup of its own with a memory controller.
+    /// The memory of the active application, if it has a cgroup of its own with a memory controller.
     public var front: FrontMemory?
 
-    /// - Parameter swapFree: nil: all of it.
+    /// - Parameter swapFree: nil: all swap.
     public init(
         available: UInt64, total: UInt64, swapTotal: UInt64, swapFree: UInt64? = nil, perCPU: UInt64 = 0,
         isLimited: Bool = false, waited: UInt64 = 0, files: FileCache? = nil, front: FrontMemory? = nil

@@ -1,19 +1,20 @@
 import AppStateContract
 
-/// Who is ended first when memory is short (§ 6): one pure function.
+/// Which application is ended first when memory is short (§ 6): one pure function.
 ///
 /// | Before anything else | Then | Then |
 /// | --- | --- | --- |
-/// | `held`: suspended, and only policy or pressure want it so | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
-/// | `stopped`: suspended, because somebody stopped it or asked for it | the same | the same |
-/// | `background`: in the background, `automatic`, without a task, a mode or another exemption; told before | the same | bytes × time in the background |
+/// | `held`: suspended, and only policy or pressure wants that | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
+/// | `stopped`: suspended, because another process stopped it or a client requested that | the same | the same |
+/// | `background`: in the background, `automatic`, without a task, a mode or another exemption; notified before | the same | bytes × time in the background |
 ///
-/// All of this once among those without unsaved changes, and only when none of them is left among those that have some.
+/// This order holds first among applications without unsaved changes. Those with unsaved changes follow only when none
+/// of the former is left.
 ///
-/// Whoever is `reclaimable` false, launching, being ended, active, inactive, or spared or stuck in this event, is
-/// no candidate.
+/// An application is no candidate if `reclaimable` is false, or if it is launching, being ended, active, inactive, or
+/// was spared or stuck in this event.
 public enum ReclaimPolicy {
-    /// How near the end an application is.
+    /// How near its end an application is.
     public enum Rank: Int, Comparable, Sendable, CaseIterable {
         case held
         case stopped
@@ -22,7 +23,7 @@ public enum ReclaimPolicy {
         public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// What the policy knows of an application.
+    /// What the policy knows about an application.
     public struct Candidate: Equatable, Sendable {
         public var number: ApplicationNumber
         public var user: UInt32
@@ -31,7 +32,7 @@ public enum ReclaimPolicy {
         public var isUnsaved: Bool
         /// How long it has been suspended, or in the background.
         public var age: Microseconds
-        /// What its end would bring; 0: not known.
+        /// What its end would free; 0: not known.
         public var bytes: UInt64
 
         public init(
@@ -46,15 +47,15 @@ public enum ReclaimPolicy {
             self.bytes = bytes
         }
 
-        /// Neither a moment nor a page is nothing: a second and a mebibyte are the least.
+        /// Short times and small sizes count as a second and a mebibyte at least.
         var weight: Double { Double(max(age, 1_000_000)) * Double(max(bytes, 1 << 20)) }
     }
 
-    /// Whom to end first; nil: nobody.
+    /// The application to end first; nil: none.
     ///
     /// - Parameter usage: what the applications of each user hold, in bytes, whatever their state.
     public static func first(of candidates: [Candidate], usage: [UInt32: UInt64]) -> Candidate? {
-        // An equal share is the same for all: the furthest above it is who holds most.
+        // An equal share is the same for all users, so the user furthest above it is the one who holds most.
         candidates.min { left, right in
             if left.isUnsaved != right.isUnsaved { return right.isUnsaved }
             if left.rank != right.rank { return left.rank < right.rank }

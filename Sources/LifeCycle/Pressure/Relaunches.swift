@@ -9,16 +9,16 @@ public struct Relaunch: Equatable, Sendable {
     func isSame(as other: Relaunch) -> Bool { id == other.id && user == other.user }
 }
 
-/// What was ended for its memory and is to be there again, one after the other: what all of them need at once would end
-/// them again.
+/// Applications that were ended because memory was short and are to be started again, one after the other: what all of
+/// them need at once would end them again.
 struct Relaunches: Equatable, Sendable {
     private var waiting: [Relaunch] = []
     private var begun: [(relaunch: Relaunch, at: Microseconds)] = []
     private var earliest: Microseconds = 0
 
-    /// Memory is watched for so long before the next one is started.
+    /// How long memory is watched before the next one is started.
     static let pause: Microseconds = 10_000_000
-    /// Whatever is ended so often within an hour has no place on this machine.
+    /// An application that is ended this often within an hour does not fit on this machine.
     static let mostInAnHour = 3
     private static let hour: Microseconds = 3_600_000_000
     private static let most = 64
@@ -44,7 +44,7 @@ struct Relaunches: Equatable, Sendable {
     /// When the next one may be started; nil: none waits.
     var nextDue: Microseconds? { waiting.isEmpty ? nil : earliest }
 
-    /// The one that is started now; nil: it is not time yet.
+    /// The application that is started now; nil: it is not time yet.
     mutating func takeDue(at now: Microseconds) -> Relaunch? {
         guard !waiting.isEmpty, now >= earliest else { return nil }
         earliest = now.advanced(saturatingBy: Self.pause)
@@ -56,7 +56,7 @@ struct Relaunches: Equatable, Sendable {
 }
 
 extension Machine {
-    /// What was ended for its memory, and is to be there again.
+    /// An application was ended because memory was short, and is to be started again.
     mutating func noteReclaimed(_ application: Application) {
         guard application.rule?.relaunchReclaimed == true else { return }
         let relaunch = Relaunch(id: application.id, user: application.user, session: application.session)
@@ -65,13 +65,13 @@ extension Machine {
         }
     }
 
-    /// Begins when memory is no longer short at all: what is started now must not be ended next.
+    /// Starts one when memory is no longer short at all: what is started now must not be ended next.
     mutating func relaunchReclaimed() {
         guard isMemoryAmple, let relaunch = relaunches.takeDue(at: step.now) else { return }
         step.effects.append(.relaunch(relaunch))
     }
 
-    /// When the next one is started; nil: none is, or memory is short.
+    /// When the next one is started; nil: none waits, or memory is short.
     var nextRelaunch: Microseconds? { isMemoryAmple ? relaunches.nextDue : nil }
 
     private var isMemoryAmple: Bool { pressure.level == .normal && !pressure.isEventOpen }

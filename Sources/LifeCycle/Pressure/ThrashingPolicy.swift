@@ -1,35 +1,37 @@
 /// Whether the application in front is losing pages that it uses (§ 6): one pure function.
 ///
-/// The kernel counts every page of a file as available. Where all of them are in use, it takes them all the same: whoever
-/// needs memory has to search for them, and whoever used them has to read them back. That is *thrashing*:
+/// The kernel counts every page of a file as available. If all of them are in use, it takes them all the same:
+/// processes that need memory must search for them, and processes that used them must read them back. That is
+/// *thrashing*:
 ///
 /// | | `CriticalAvailable` | pages of files taken | read back | who waits |
 /// | --- | --- | --- | --- | --- |
 /// | pages in use are read back | less than 4 times is left | much | much | |
-/// | pages in use are searched for others | less than twice is left | much | | somebody, 7 % of the time: the kernel's own search counts (`kswapd`) |
+/// | pages in use are searched for others | less than twice is left | much | | any process, 7 % of the time: the kernel's own search counts (`kswapd`) |
 ///
-/// In both cases the active application waits, 1 % of the time, where that is known.
+/// In both cases the active application waits 1 % of the time, if that is known.
 ///
-/// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two (`thrashing_limit`).
-/// What is read back, and the file cache that it is compared with, are the active application's own where it has a cgroup
-/// with a memory controller.
+/// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two
+/// (`thrashing_limit`). If the active application has a cgroup with a memory controller, what is read back, and the
+/// file cache that it is compared with, are its own.
 ///
-/// Reading a large file once takes pages and reads none back. Reading back what was lost before, with memory free again,
-/// takes none. And who uses more than the machine has thrashes with much memory, too: nobody's end helps him.
+/// Reading a large file once takes pages and reads none back. Reading back what was lost before, with memory free
+/// again, takes none. A program that uses more than the machine has thrashes even with much memory left, and ending
+/// another application does not help it.
 public enum ThrashingPolicy {
-    /// Times `CriticalAvailable`.
+    /// Multiples of `CriticalAvailable`.
     static let roomToReadBack: UInt64 = 4
     static let roomToSearch: UInt64 = 2
-    /// Of the time: who is in front waits.
+    /// The share of the time that the application in front waits.
     static let frontWaiting = 0.01
-    /// As the trigger `Warning` has it by default, lmkd's.
+    /// As in the default of the trigger `Warning`, which is lmkd's.
     static let waitingToSearch = 0.07
-    /// Less is never much, however small the cache: bytes a second.
+    /// Less than this is never much, however small the cache: bytes a second.
     static let leastChurn = 1_048_576.0
 
     /// - Parameters:
     ///   - critical: bytes of `CriticalAvailable`.
-    ///   - limit: hundredths of a per cent of the file cache, a second; nil: nothing is thrashing.
+    ///   - limit: hundredths of a per cent of the file cache, a second; nil: nothing counts as thrashing.
     public static func isThrashing(
         _ churn: FileChurn, _ sample: MemorySample, critical: UInt64, limit: UInt32?
     ) -> Bool {
@@ -38,7 +40,7 @@ public enum ThrashingPolicy {
             pace >= max(Double(cached) * Double(limit) / 10_000, leastChurn)
         }
         guard isMuch(churn.evicting, of: files.cached) else { return false }
-        // It is another's matter.
+        // The thrashing concerns another program.
         if let front = churn.front, front.waiting < frontWaiting { return false }
         if isLess(sample, than: roomToSearch, critical), churn.waiting >= waitingToSearch { return true }
         guard isLess(sample, than: roomToReadBack, critical) else { return false }

@@ -4,26 +4,26 @@
 ///   `app[-LAUNCHER]-ID[@RANDOM].service`, each part escaped as by systemd-escape(1), so that it holds no `-` of its
 ///   own. Flatpak is such a launcher.
 /// - the session agent: `app-appstate-ID-NUMBER.service`.
-/// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the desktop
-///   entry is `SNAP_APP`, of a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
+/// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the
+///   desktop entry is `SNAP_APP`; for a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
 ///
-/// A name that follows no rule is a unit all the same; whose it is, is not guessed.
+/// A name that follows no rule is still a unit, but its application is not guessed.
 public struct ApplicationUnit: Hashable, Sendable {
     /// Its cgroup: the path from the root of the hierarchy to the unit.
     public let path: String
-    /// The id of the application's desktop entry, at most 255 bytes without control characters and `/`; nil where the
-    /// name tells none. Whoever starts a unit names it: it is a name, not an identity.
+    /// The id of the application's desktop entry, at most 255 bytes without control characters and `/`; nil if the name
+    /// holds none. The process that starts a unit names it: this is a name, not an identity.
     public let application: String?
 
     /// The outermost application's unit of a path: an application may make cgroups of its own below its unit, and may
     /// name them as it likes.
     ///
-    /// - Parameter path: as `/proc/PID/cgroup` has it.
+    /// - Parameter path: as in `/proc/PID/cgroup`.
     public init?(inPath path: some StringProtocol) {
         let path = String(path)
         for component in path.utf8.split(separator: UInt8(ascii: "/")) {
             let whole = String(Substring(component))
-            // systemd puts it before names that could be taken for the kernel's own files.
+            // systemd puts it before names that could be mistaken for the kernel's own files.
             let name = whole.hasBytes(prefix: "_") ? String(Substring(whole.utf8.dropFirst())) : whole
             guard let unit = Self.body(of: name) else { continue }
             self.path = String(Substring(path.utf8[..<component.endIndex]))
@@ -41,7 +41,7 @@ public struct ApplicationUnit: Hashable, Sendable {
     private static let service = ".service"
     private static let ownLauncher = "appstate"
 
-    /// The name without its type; nil where it is no application's unit.
+    /// The name without its type; nil if it is no application's unit.
     private static func body(of name: String) -> String? {
         guard name.hasBytes(prefix: app) || name.hasBytes(prefix: snap) else { return nil }
         for type in [scope, service] where name.hasBytes(suffix: type) {
@@ -69,7 +69,7 @@ public struct ApplicationUnit: Hashable, Sendable {
 
     private static func snapID(_ body: String) -> String? {
         var parts = body.split(separator: ".", omittingEmptySubsequences: false)
-        // Hooks have a part more.
+        // Hooks have one part more.
         if parts.count == 4, isUUID(parts[3]) { parts.removeLast() }
         guard parts.count == 3, !parts[1].isEmpty else { return nil }
         var name = parts[2]
@@ -90,7 +90,7 @@ public struct ApplicationUnit: Hashable, Sendable {
             && text.allSatisfy { $0 == "-" || $0.isASCII && $0.isHexDigit }
     }
 
-    /// What may be the name of a desktop entry's file.
+    /// The id, if it may be the name of a desktop entry's file.
     private static func plausible(_ bytes: [UInt8]) -> String? {
         guard (1...255).contains(bytes.count), let id = String(validating: bytes, as: UTF8.self),
             id.unicodeScalars.allSatisfy({

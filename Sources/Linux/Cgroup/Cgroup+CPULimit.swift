@@ -1,10 +1,10 @@
 import Glibc
 
 extension Cgroup {
-    /// Takes the limit of processor time off (`cpu.max`), so that its processes die quickly; only its own,
-    /// not those of the cgroups above, which hold others. Nobody puts it back: whoever dies needs none.
+    /// Removes the limit of processor time (`cpu.max`), so that its processes die quickly. Removes only its own limit,
+    /// not those of the cgroups above, which hold others. The limit is not restored: dying processes need none.
     ///
-    /// Does nothing where there is none, or no cpu controller.
+    /// Does nothing if there is no limit, or no cpu controller.
     public func liftCPULimit() throws(KernelFailure) {
         do throws(KernelFailure) {
             let isLimited = try readOnce("cpu.max") { !$0.take("max") }

@@ -2,12 +2,12 @@ import Glibc
 
 /// Documentation/admin-guide/cgroup-v2.rst of the kernel, "Core Interface Files".
 extension Cgroup {
-    /// What `cgroup.events` says.
+    /// The contents of `cgroup.events`.
     public struct Events: Equatable, Sendable {
         /// Whether it or a cgroup below holds a living process.
         public let isPopulated: Bool
-        /// Whether it stands still, whoever has asked for it: the file of this cgroup or of one above it.
-        /// What is below it may not yet: see `unfrozenDescendants()`.
+        /// Whether it is frozen, whoever asked for it: by the file of this cgroup or of one above it. Cgroups below it
+        /// may not be frozen yet: see `unfrozenDescendants()`.
         public let isFrozen: Bool
     }
 
@@ -16,17 +16,17 @@ extension Cgroup {
         try readOnce("cgroup.events") { Events(parsing: $0.rest) }
     }
 
-    /// Whether it stands still now, whoever has asked for it.
+    /// Whether it is frozen now, whoever asked for it.
     public func isFrozen() throws(KernelFailure) -> Bool {
         try events().isFrozen
     }
 
-    /// The cgroups below it that do not stand still yet. To be asked when it is frozen itself.
+    /// The cgroups below it that are not frozen yet. To be called when the cgroup itself is frozen.
     ///
-    /// Of a cgroup that has both processes of its own and cgroups below, the kernel says `frozen 1` once its
-    /// own stand or once all below do, whichever is first (kernel/cgroup/freezer.c, `cgroup_update_frozen`,
-    /// `cgroup_propagate_frozen`), and has no news when the rest does: watch the events of these then. Its
-    /// own processes may be the late ones, a moment; no file tells that.
+    /// For a cgroup that has both processes of its own and cgroups below, the kernel reports `frozen 1` once its own
+    /// processes are frozen or once all below are, whichever is first (kernel/cgroup/freezer.c, `cgroup_update_frozen`,
+    /// `cgroup_propagate_frozen`), and sends no notification when the rest follows: watch the events of the returned
+    /// cgroups then. Its own processes may be the late ones, for a moment; no file shows that.
     public func unfrozenDescendants() throws(KernelFailure) -> [Cgroup] {
         var found: [Cgroup] = []
         for cgroup in try descendants().cgroups {
@@ -39,18 +39,18 @@ extension Cgroup {
         return found
     }
 
-    /// Whether its own `cgroup.freeze` asks for it. The kernel gives no answer to who wrote it.
+    /// Whether its own `cgroup.freeze` asks for a freeze. The kernel does not report who wrote it.
     public func wantsFrozen() throws(KernelFailure) -> Bool {
         try readOnce("cgroup.freeze") { $0.unsigned().map { $0 != 0 } }
     }
 
-    /// Asks for everything in it and below to stand still. It does a moment later: read `events()` once now
-    /// and wait with `CgroupEvents` then. Processes that come in later are frozen, too; SIGKILL still works.
+    /// Asks the kernel to freeze everything in it and below. That takes effect a moment later: read `events()` once
+    /// now, then wait with `CgroupEvents`. Processes that join later are frozen, too; SIGKILL still works.
     public func freeze() throws(KernelFailure) {
         try write("1", to: "cgroup.freeze")
     }
 
-    /// Takes that back. While a cgroup above it is frozen, it stays frozen.
+    /// Withdraws that. While a cgroup above it is frozen, it stays frozen.
     public func thaw() throws(KernelFailure) {
         try write("0", to: "cgroup.freeze")
     }
@@ -81,7 +81,7 @@ extension Cgroup {
 }
 
 extension Cgroup.Events {
-    /// Lines of a key and a number, in any order, with keys that we do not know; nil where one is missing.
+    /// Takes lines of a key and a number, in any order, including unknown keys; nil if a value is missing.
     init?(parsing text: UnsafeRawBufferPointer) {
         var populated: UInt64?
         var frozen: UInt64?

@@ -5,26 +5,26 @@ extension Cgroup {
     public struct Members: Equatable, Sendable {
         /// Their ids, each once, in ascending order.
         public internal(set) var processes: [Int32] = []
-        /// How many more are in PID namespaces that we do not see: the kernel shows them as 0.
+        /// How many more are in PID namespaces that we cannot see: the kernel shows them as 0.
         public internal(set) var unseen = 0
-        /// Whether some are missing: there are more than `ExtentWalk.mostProcesses`, or the cgroups below are not all
-        /// there, see `Descendants`.
+        /// Whether some are missing: there are more than `ExtentWalk.mostProcesses`, or not all cgroups below are
+        /// known, see `Descendants`.
         public internal(set) var isPartial = false
     }
 
     /// The cgroups below another.
     public struct Descendants: Equatable, Sendable {
-        /// Each after the one that it is in.
+        /// Each after the one that contains it.
         public internal(set) var cgroups: [Cgroup] = []
-        /// Whether some are missing: there are more than `Cgroup.mostDescendants`, or one has a name that is no
-        /// UTF-8, so that we could look past what is in it.
+        /// Whether some are missing: there are more than `Cgroup.mostDescendants`, or one has a name that is not UTF-8,
+        /// so that we could overlook what is in it.
         public internal(set) var isPartial = false
     }
 
-    /// So many cgroups below an application's are looked at; with more, it is stopped by signal.
+    /// At most this many cgroups below an application's are looked at; with more, it is stopped by signal.
     public static let mostDescendants = 128
 
-    /// All cgroups below it, from the directories. One that vanishes meanwhile is passed over.
+    /// All cgroups below it, from the directories. A cgroup that vanishes meanwhile is skipped.
     public func descendants() throws(KernelFailure) -> Descendants {
         var found = Descendants()
         try children(into: &found)
@@ -40,11 +40,11 @@ extension Cgroup {
         return found
     }
 
-    /// All processes in it and in the cgroups below, from their `cgroup.procs` (cgroup-v2.rst, "Core Interface
-    /// Files"). A cgroup below that vanishes meanwhile is passed over.
+    /// All processes in it and in the cgroups below, from their `cgroup.procs` (cgroup-v2.rst, "Core Interface Files").
+    /// A cgroup below that vanishes meanwhile is skipped.
     ///
-    /// One walk: a process that moves within the subtree while we walk may be missed. Throws `ENOENT` if it
-    /// is gone itself, `EOPNOTSUPP` where it is a threaded one, which has threads but no processes.
+    /// This is one walk: a process that moves within the subtree meanwhile may be missed. Throws `ENOENT` if the cgroup
+    /// itself is gone, `EOPNOTSUPP` if it is a threaded one, which has threads but no processes.
     public func members() throws(KernelFailure) -> Members {
         let below = try descendants()
         var found = Members()
@@ -55,7 +55,7 @@ extension Cgroup {
             do throws(KernelFailure) {
                 try cgroup.read(into: &processes, &found)
             } catch {
-                // Of a threaded cgroup the nearest one above it that is not lists the processes.
+                // The processes of a threaded cgroup are listed by the nearest cgroup above it that is not threaded.
                 guard error.isNoSuchCgroup || error.errno == EOPNOTSUPP else { throw error }
             }
         }
@@ -68,13 +68,13 @@ extension Cgroup {
         try members().processes
     }
 
-    /// Who owns its directory.
+    /// The owner of its directory.
     public func owner() throws(KernelFailure) -> UInt32 {
         try status().st_uid
     }
 
-    /// The kernel's number for it, not given again while the machine runs: the inode number of its
-    /// directory, which is the `cgroup id` of the kernel's own interfaces on 64-bit machines (kernfs).
+    /// The kernel's number for it, which is not reused while the machine runs: the inode number of its directory,
+    /// which is the `cgroup id` of the kernel's own interfaces on 64-bit machines (kernfs).
     public func identifier() throws(KernelFailure) -> UInt64 {
         UInt64(try status().st_ino)
     }
@@ -116,7 +116,7 @@ extension Cgroup {
             guard let name, found.cgroups.count < Cgroup.mostDescendants,
                 let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
             else {
-                // Whoever makes one such name can make fifty thousand: the others are not looked for.
+                // A user who makes one such name can make fifty thousand: the others are not looked for.
                 found.isPartial = true
                 return
             }

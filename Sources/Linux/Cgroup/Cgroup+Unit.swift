@@ -1,7 +1,7 @@
 /// The names that systemd gives to cgroups (systemd.unit(5); docs/DESKTOP_ENVIRONMENTS in its source).
 extension Cgroup {
-    /// The name, if it is that of a scope or service, without the `_` that systemd puts before names that
-    /// could be taken for the kernel's own files.
+    /// The name, if it is that of a scope or service, without the `_` that systemd puts before names that could be
+    /// mistaken for the kernel's own files.
     public var unit: String? {
         let unit = unitName
         let length = unit.utf8.count
@@ -12,15 +12,15 @@ extension Cgroup {
     /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
     public var isApplicationUnit: Bool { unit?.hasBytes(prefix: "app-") ?? false }
 
-    /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own
-    /// below its unit, and may name them as it likes.
+    /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own below its
+    /// unit, and may name them as it likes.
     public var applicationUnit: Cgroup? {
         var found = isApplicationUnit ? self : nil
         for above in ancestors where above.isApplicationUnit { found = above }
         return found
     }
 
-    /// Whether it is a unit that holds more than one application by its nature.
+    /// What the cgroup is for: some units hold more than one application by their nature.
     var purpose: Purpose {
         let unit = unitName
         if isRoot { return .root }
@@ -34,11 +34,11 @@ extension Cgroup {
     enum Purpose: Equatable {
         /// The root of the hierarchy.
         case root
-        /// Everything that runs in a session of logind's: `session-ID.scope`.
+        /// Everything that runs in a logind session: `session-ID.scope`.
         case session
-        /// A service manager's own, or a slice, which holds units.
+        /// A service manager's own cgroup, or a slice, which holds units.
         case manager
-        /// The rest: applications' units, services, cgroups without a unit.
+        /// All others: applications' units, services, cgroups without a unit.
         case any
     }
 
@@ -46,7 +46,7 @@ extension Cgroup {
         name.hasBytes(prefix: "_") ? String(Substring(name.utf8.dropFirst())) : name
     }
 
-    /// A unit's name, or a part of one, with its `\x2d` and the like read back (systemd-escape(1)): bytes of any kind.
+    /// A unit's name, or a part of one, with `\x2d` and the like decoded (systemd-escape(1)): bytes of any kind.
     static func unescaped(_ unit: String) -> [UInt8] {
         var bytes: [UInt8] = []
         var rest = Array(unit.utf8)[...]

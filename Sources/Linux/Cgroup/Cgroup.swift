@@ -1,20 +1,20 @@
 import Glibc
 
-/// A control group by its place in the unified hierarchy (cgroups(7)); none is opened or made here.
+/// A control group by its place in the unified hierarchy (cgroups(7)); nothing is opened or made here.
 ///
-/// A place, not an identity: when a cgroup is removed another may be made there. `identifier()` tells them
-/// apart. Only its owner can do that, in what is the owner's anyway.
+/// This is a place, not an identity: when a cgroup is removed, another may be made there. `identifier()` tells the two
+/// apart. Only the owner can do that, in cgroups that are the owner's anyway.
 public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
-    /// The path from the root of the hierarchy, as `/proc/PID/cgroup` has it: `/` or `/a/b`.
+    /// The path from the root of the hierarchy, as in `/proc/PID/cgroup`: `/` or `/a/b`.
     public let path: String
     /// Where the hierarchy is mounted.
     public let hierarchy: UnifiedHierarchy
     /// Its directory, without a slash at its end.
     public let directory: String
 
-    /// A cgroup by its path. Nil for a path that is relative, or holds an empty component, `.` or `..` (the
-    /// kernel shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)), and for one
-    /// that the mount does not show.
+    /// A cgroup by its path. Nil for a path that is relative, or holds an empty component, `.` or `..` (the kernel
+    /// shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)), and for a path that the mount
+    /// does not show.
     public init?(path: String, in hierarchy: UnifiedHierarchy) {
         guard path.utf8.first == Self.slash, !path.utf8.contains(0) else { return nil }
         let components = path.utf8.dropFirst().split(separator: Self.slash, omittingEmptySubsequences: false)
@@ -28,8 +28,8 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
 
     /// The cgroup of a process, from the line `0::` of `/proc/PID/cgroup`.
     ///
-    /// Throws `ESRCH` if the process is gone, `ENODATA` where it has no such line, `ENOENT` where its cgroup
-    /// is removed (the kernel adds ` (deleted)`, for a zombie), `EXDEV` where we cannot reach it.
+    /// Throws `ESRCH` if the process is gone, `ENODATA` if it has no such line, `ENOENT` if its cgroup is removed (the
+    /// kernel adds ` (deleted)`, for a zombie), `EXDEV` if we cannot reach it.
     public static func of(
         _ pid: Int32, in hierarchy: UnifiedHierarchy, proc: Proc = Proc()
     ) throws(KernelFailure) -> Cgroup {
@@ -41,7 +41,7 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
         guard let cgroup = Cgroup(path: path, in: hierarchy) else {
             throw KernelFailure(operation: operation, subject: subject, errno: EXDEV)
         }
-        // Somebody may have given a living cgroup such a name.
+        // A living cgroup may have been given such a name.
         if path.hasBytes(suffix: " (deleted)"), !Files.exists(cgroup.directory) {
             throw KernelFailure(operation: operation, subject: subject, errno: ENOENT)
         }
@@ -56,14 +56,14 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
         isRoot ? "" : String(Substring(path.utf8[path.utf8.index(after: lastSlash)...]))
     }
 
-    /// The cgroup above; nil for the root, and where the mount does not show it.
+    /// The cgroup above; nil for the root, and if the mount does not show it.
     public var parent: Cgroup? {
         guard !isRoot else { return nil }
         let above = path.utf8[..<lastSlash]
         return Cgroup(path: above.isEmpty ? "/" : String(Substring(above)), in: hierarchy)
     }
 
-    /// The cgroups above it, the nearest first, as far as the mount shows them.
+    /// The cgroups above it, nearest first, as far as the mount shows them.
     public var ancestors: some Sequence<Cgroup> { sequence(first: self, next: \.parent).dropFirst() }
 
     /// Whether it is `other` or lies below it.
@@ -75,7 +75,7 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// The path.
     public var description: String { path }
 
-    /// The same bytes, not the same characters: those of two cgroups may be.
+    /// Compares bytes, not characters: two cgroups may have equal characters.
     public static func == (left: Cgroup, right: Cgroup) -> Bool {
         left.path.isSameBytes(as: right.path) && left.hierarchy == right.hierarchy
     }

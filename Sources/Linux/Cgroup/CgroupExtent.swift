@@ -6,36 +6,37 @@
 /// setuid child is never touched with the daemon's rights.* § 5: *the cgroup of the application's own unit
 /// (app-\*.scope, app-\*.service, or a cgroup that passes the extent rule).*
 ///
-/// What is in the application's own unit belongs to it, orphaned or not: a crash handler that has left its parents behind,
-/// for one. The unit is the application's own unless its process descends from another one in it: what is started in a
-/// terminal is no reason to freeze the terminal.
+/// Every process in the application's own unit belongs to it, orphaned or not, for example a crash handler whose
+/// parents have ended. The unit is the application's own unless its process descends from another process in the unit:
+/// a program that is started in a terminal is no reason to freeze the terminal.
 public enum CgroupExtent {
-    /// Whether a cgroup stands for an application.
+    /// Whether a cgroup represents an application.
     public enum Answer: Equatable, Sendable {
-        /// All in it is the application's, and it may be frozen. `remainder`: the application's processes that
-        /// are in other cgroups, parents first; a freeze of the whole (§ 5) must stop them, too.
+        /// All processes in it are the application's, and it may be frozen. `remainder`: the application's processes
+        /// that are in other cgroups, parents first; a freeze of the whole (§ 5) must stop them, too.
         case own(remainder: [ProcessIdentity])
-        /// It does not, and why.
+        /// It does not represent the application, and why.
         case refused(Reason)
     }
 
-    /// Why a cgroup does not stand for an application.
+    /// Why a cgroup does not represent an application.
     public enum Reason: Equatable, Sendable {
-        /// It is the root of the hierarchy (§ 2: shared with everybody).
+        /// It is the root of the hierarchy (§ 2: shared with everything).
         case rootCgroup
         /// It is the scope of a whole session (§ 2).
         case sessionScope(String)
-        /// It is a service manager's own, or a slice: no application's unit (§ 5).
+        /// It is a service manager's own cgroup, or a slice, and no application's unit (§ 5).
         case notApplicationUnit(String)
         /// Its directory belongs to another user than the application (§ 2).
         case directoryOf(UInt32, not: UInt32)
-        /// The daemon itself is in it: it would freeze, and never thaw.
+        /// The daemon itself is in it: it would be frozen, and would never thaw.
         case holdsDaemon(Cgroup)
         /// The registered process is not in it, or is gone.
         case mainOutside(ProcessIdentity)
-        /// It has more processes or cgroups than are looked at (`ExtentWalk.mostProcesses`), or one that we cannot name.
+        /// It has more processes or cgroups than are looked at (`ExtentWalk.mostProcesses`), or a cgroup that we cannot
+        /// name.
         case seenInPart
-        /// Processes are in it that we do not see, in other PID namespaces (§ 2).
+        /// It holds processes that we cannot see, in other PID namespaces (§ 2).
         case unseenProcesses(Int)
         /// A process in it is not wholly the application's user's: a setuid child, or another user's (§ 2).
         case otherOwner(ProcessIdentity, Proc.Owner, not: UInt32)
@@ -43,14 +44,14 @@ public enum CgroupExtent {
         case otherApplication(ProcessIdentity)
         /// A process in it belongs to another registered process (§ 2).
         case belowOtherApplication(ProcessIdentity, ProcessIdentity)
-        /// A process in it does not descend from the registered process (§ 2), or no longer: its parents have
-        /// ended. The cgroup is not in the application's own unit.
+        /// A process in it does not descend from the registered process (§ 2), or no longer does because its parents
+        /// have ended. The cgroup is not in the application's own unit.
         case stranger(ProcessIdentity, parent: Int32, session: Int32)
     }
 
-    /// Judges. `main` is the registered process and `uid` its application's user; `daemon` is the cgroup of
-    /// this process, if it is in one; `isForeign` says whether a process is an application of its own, and is
-    /// not asked about `main`.
+    /// Judges a snapshot. `main` is the registered process and `uid` its application's user; `daemon` is the cgroup of
+    /// this process, if it is in one; `isForeign` says whether a process is an application of its own, and is not
+    /// called for `main`.
     public static func judge(
         _ snapshot: CgroupSnapshot, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?,
         isForeign: (ProcessIdentity) -> Bool
@@ -85,7 +86,7 @@ public enum CgroupExtent {
         return .own(remainder: snapshot.outside)
     }
 
-    /// Why it cannot be one, whoever is in it; nil where it may.
+    /// Why the cgroup cannot represent an application, whatever is in it; nil if it may.
     static func reasonOfPlace(
         _ cgroup: Cgroup, _ directoryOwner: UInt32, _ uid: UInt32, _ daemon: Cgroup?
     ) -> Reason? {
@@ -145,7 +146,7 @@ private struct Lines {
         case elsewhere
     }
 
-    /// Whether the main process descends from another one in the cgroup.
+    /// Whether the main process descends from another process in the cgroup.
     let isBelowMember: Bool
     private let main: ProcessIdentity
     private let processes: [Int32: CgroupSnapshot.Process]
@@ -153,13 +154,13 @@ private struct Lines {
 
     init(_ snapshot: CgroupSnapshot, main: ProcessIdentity) {
         self.main = main
-        // A process that left the cgroup in the middle of the look may be in both.
+        // A process that left the cgroup in the middle of the look may be in both lists.
         processes = Dictionary(
             (snapshot.members + snapshot.forebears).map { ($0.identity.pid, $0) },
             uniquingKeysWith: { first, _ in first })
         let members = Set(snapshot.members.map(\.identity.pid))
         var above = processes[main.pid].flatMap { [processes] in processes[$0.parent] }
-        // Torn facts could make a circle.
+        // Inconsistent facts could form a circle.
         for _ in 0..<processes.count {
             guard let process = above, !members.contains(process.identity.pid) else { break }
             above = processes[process.parent]
@@ -167,13 +168,13 @@ private struct Lines {
         isBelowMember = above.map { members.contains($0.identity.pid) } ?? false
     }
 
-    /// Whom the process comes from: the nearest one upwards, itself included, that is `main` or foreign.
+    /// The origin of a process: the nearest process upwards, itself included, that is `main` or foreign.
     mutating func origin(
         of process: CgroupSnapshot.Process, _ isForeign: (ProcessIdentity) -> Bool
     ) -> Origin {
         var line: [Int32] = []
         let origin = follow(process, isForeign, &line)
-        // Of a long line each process is asked for: it is followed once.
+        // This is called for each process of a long line, so the line is followed only once.
         for pid in line { origins[pid] = origin }
         return origin
     }
@@ -182,13 +183,13 @@ private struct Lines {
         _ process: CgroupSnapshot.Process, _ isForeign: (ProcessIdentity) -> Bool, _ line: inout [Int32]
     ) -> Origin {
         var current = process
-        // Torn facts could make a circle.
+        // Inconsistent facts could form a circle.
         for _ in 0...processes.count {
             if current.identity == main { return .main }
             if isForeign(current.identity) { return .foreign(current.identity) }
             if let known = origins[current.identity.pid] { return known }
             line.append(current.identity.pid)
-            // A parent is older; a younger one has taken the id of one that is gone.
+            // A parent is older; a younger process has taken the id of one that is gone.
             guard let parent = processes[current.parent],
                 parent.identity.startTime <= current.identity.startTime
             else { return .elsewhere }

@@ -1,14 +1,14 @@
 import Glibc
 
-/// The facts that `CgroupExtent` judges: a cgroup, who is in it, and how they descend.
+/// The facts that `CgroupExtent` judges: a cgroup, the processes in it, and how they descend.
 public struct CgroupSnapshot: Equatable, Sendable {
-    /// One process as one look at it found it.
+    /// One process, as one look found it.
     public struct Process: Equatable, Sendable {
-        /// Who it is.
+        /// Its id and start time.
         public let identity: ProcessIdentity
         /// Its parent's id.
         public let parent: Int32
-        /// Its session (setsid(2)): of no weight, but the trace of where an orphan comes from.
+        /// Its session (setsid(2)). It does not count in the judgement, but shows where an orphan comes from.
         public let session: Int32
         /// Its four user ids.
         public let owner: Proc.Owner
@@ -16,26 +16,25 @@ public struct CgroupSnapshot: Equatable, Sendable {
 
     /// The cgroup in question.
     public let cgroup: Cgroup
-    /// Who owns its directory.
+    /// The owner of its directory.
     public let directoryOwner: UInt32
     /// All processes in it and below, in ascending order of their ids.
     public let members: [Process]
     /// Processes outside of it from which some member descends, on the way up to process 1.
     public let forebears: [Process]
-    /// Processes of the application's extent that are outside of it, parents first: a freeze does not reach
-    /// them.
+    /// Processes of the application's extent that are outside of it, parents first: a freeze does not reach them.
     public let outside: [ProcessIdentity]
-    /// How many are in PID namespaces that we do not see.
+    /// How many are in PID namespaces that we cannot see.
     public let unseen: Int
     /// Whether some members are missing: see `Cgroup.Members`.
     public let isPartial: Bool
 }
 
-/// A `CgroupSnapshot` in the making, piece by piece: of the cgroup, and of the extent of the application that `main`
-/// begins.
+/// A `CgroupSnapshot` that is built piece by piece: of the cgroup, and of the extent of the application that begins
+/// with `main`.
 ///
-/// One look: whoever forks or moves meanwhile may be missing. What stands still changes no more, so look
-/// and judge again once the cgroup is frozen, and thaw where the second answer is no.
+/// This is one look: a process that forks or moves meanwhile may be missing. What is frozen changes no more, so look
+/// and judge again once the cgroup is frozen, and thaw it if the second answer is no.
 struct CgroupLook {
     let cgroup: Cgroup
     private let main: ProcessIdentity
@@ -46,12 +45,12 @@ struct CgroupLook {
     private var within: Set<Int32> = []
     private var forebears: [CgroupSnapshot.Process] = []
     private var outside: [ProcessIdentity] = []
-    /// A session is some ten processes deep; whoever starts his application at the end of a chain of thousands has it
+    /// A session is some ten processes deep. An application that a user starts at the end of a chain of thousands is
     /// stopped by signal.
     private static let mostForebears = 256
-    /// The next forebear, in the middle of a line.
+    /// The next forebear, in the middle of a line of descent.
     private var above: Int32?
-    /// How far each of the three has come.
+    /// How far each of the three loops has come.
     private var next = (member: 0, line: 0, process: 0)
 
     init(at cgroup: Cgroup, main: ProcessIdentity) {
@@ -60,11 +59,11 @@ struct CgroupLook {
         walk = ExtentWalk(from: main)
     }
 
-    /// Looks on; nil: the budget is spent. Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
+    /// Continues; nil: the budget is spent. Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
     mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) -> CgroupSnapshot? {
-        // The extent first: who is born after it was walked is found in the cgroup, with its parents.
+        // The extent first: a process that is born after the walk is found in the cgroup, with its parents.
         guard walk.proceed(proc, budget, isForeign: isForeign) else { return nil }
         let found: Cgroup.Members
         if let known = self.found {
@@ -103,7 +102,7 @@ struct CgroupLook {
             let process = walk.found[next.process]
             next.process += 1
             guard !within.contains(process.pid) else { continue }
-            // It may have ended, or have been born into the cgroup or moved there, since.
+            // It may have ended, or have been born in the cgroup or moved there, since.
             if try look.isOutside(process, of: cgroup, proc) { outside.append(process) }
             if budget.spend() { return nil }
         }
@@ -129,7 +128,8 @@ private struct Look {
         do throws(KernelFailure) {
             let stat = try proc.stat(pid)
             let owner = try proc.status(pid).owner
-            // The two files of one process, not of two with the same id; and the parent it has now.
+            // Makes sure that the two files are of one process, not of two with the same id, and takes its present
+            // parent.
             let after = try proc.stat(pid)
             guard after.startTime == stat.startTime else { return nil }
             return CgroupSnapshot.Process(
@@ -148,9 +148,9 @@ private struct Look {
             guard try proc.identity(of: process.pid) == process else { return false }
             return !place.isWithin(cgroup)
         } catch {
-            // Its cgroup is gone with all that lived in it: a zombie.
+            // Its cgroup is gone with all that lived in it: the process is a zombie.
             if error.isNoSuchProcess || error.isNoSuchCgroup { return false }
-            // A cgroup that we cannot reach is another.
+            // A cgroup that we cannot reach is another one.
             if error.errno == EXDEV || error.errno == ENODATA { return true }
             throw error
         }

@@ -1,4 +1,4 @@
-/// How many descriptors may be held for speed alone: what runs out of them must have some for what is needed.
+/// How many descriptors may be held only for speed: some must be left for what is needed.
 public final class DescriptorBudget {
     private var left: Int
 
@@ -16,15 +16,15 @@ public final class DescriptorBudget {
     fileprivate func giveBack(_ count: Int) { left += count }
 }
 
-/// A cgroup that was found to be an application's own, and who was in it.
+/// A cgroup that was found to be an application's own, and the processes that were in it.
 final class JudgedCgroup {
     let cgroup: Cgroup
     private let identifier: UInt64
     /// In ascending order of their ids, as the cgroup's processes are read.
     private let members: [ProcessIdentity]
     private let owner: UInt32
-    /// All members, or nobody: where the kernel tells a pidfd's user ids (Linux 6.13), that is ten times as fast as a
-    /// look at its directory in /proc.
+    /// All members, or none. If the kernel reports a pidfd's user ids (Linux 6.13), that is ten times as fast as a look
+    /// at the process's directory in /proc.
     private var held: [HeldProcess] = []
     private let budget: DescriptorBudget
 
@@ -45,14 +45,14 @@ final class JudgedCgroup {
         identifier == other.identifier && members == other.members
     }
 
-    /// Of more members than these a quick look is not quick.
+    /// With more members than these, a quick look is not quick.
     private static let mostLookedAt = 512
     private static let mostHeld = 128
 
-    /// Whether `isUnchanged` can tell.
+    /// Whether `isUnchanged` can answer.
     var isSmall: Bool { members.count <= Self.mostLookedAt }
 
-    /// Holds the members, so that the next look is quick; not while somebody waits.
+    /// Holds the members, so that the next look is quick; not to be called while a caller waits.
     func hold(proc: Proc) {
         guard held.isEmpty, members.count <= Self.mostHeld, budget.take(members.count) else { return }
         for member in members {
@@ -69,7 +69,7 @@ final class JudgedCgroup {
         held = []
     }
 
-    /// Whether nobody is in the cgroup who was not when it was judged, and all are still wholly the owner's.
+    /// Whether no process has joined the cgroup since it was judged, and all are still wholly the owner's.
     func isUnchanged(main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> Bool {
         guard isSmall, (try? cgroup.identifier()) == identifier,
             (try? cgroup.owner()) == owner,
@@ -77,7 +77,7 @@ final class JudgedCgroup {
         else { return false }
         var index = 0
         for pid in now.processes {
-            // Those that have ended since are no matter.
+            // Members that have ended since do not matter.
             while index < members.count, members[index].pid < pid { index += 1 }
             guard index < members.count, members[index].pid == pid, isOwners(index, proc),
                 members[index] == main || !isForeign(members[index])
@@ -86,7 +86,7 @@ final class JudgedCgroup {
         return true
     }
 
-    /// By its directory in /proc: that is root's for whoever executes a set-user-ID program (proc_pid(5)).
+    /// Uses its directory in /proc, which belongs to root if the process executes a set-user-ID program (proc_pid(5)).
     private func isOwners(_ index: Int, _ proc: Proc) -> Bool {
         guard !held.isEmpty else { return proc.directoryOwner(of: members[index].pid) == owner }
         return held[index].owner?.isWholly(owner) == true

@@ -6,7 +6,7 @@ public struct UnifiedHierarchy: Hashable, Sendable {
     /// Without a slash at its end.
     public let mountPoint: String
 
-    /// The cgroup that the mount shows as its root: `/`, but for bind mounts, such as a container's.
+    /// The cgroup that the mount shows as its root: `/`, except for bind mounts, such as a container's.
     public let top: String
 
     /// A hierarchy that is known to be mounted there, or a made-up tree in tests.
@@ -15,8 +15,8 @@ public struct UnifiedHierarchy: Hashable, Sendable {
         self.top = top
     }
 
-    /// Looks once in `/proc/self/mountinfo` (proc_pid_mountinfo(5)) for a mount of `cgroup2`: one of the
-    /// whole hierarchy before one of a part. Throws `ENODEV` where there is none.
+    /// Looks once in `/proc/self/mountinfo` (proc_pid_mountinfo(5)) for a mount of `cgroup2`, and prefers one of the
+    /// whole hierarchy to one of a part. Throws `ENODEV` if there is none.
     public static func find(proc: Proc = Proc()) throws(KernelFailure) -> UnifiedHierarchy {
         var found: UnifiedHierarchy?
         try Mount.forEach(proc: proc) { mount in
@@ -38,7 +38,7 @@ public struct UnifiedHierarchy: Hashable, Sendable {
         self.init(mountPoint: mount.mountPoint, top: mount.root)
     }
 
-    /// The directory of a cgroup; nil for one that the mount does not show.
+    /// The directory of a cgroup; nil if the mount does not show it.
     func directory(of path: String) -> String? {
         if top == "/" { return path == "/" ? mountPoint : mountPoint + path }
         guard path.isSameBytes(as: top) || path.hasBytes(prefix: top + "/") else { return nil }

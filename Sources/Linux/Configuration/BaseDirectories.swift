@@ -1,19 +1,19 @@
 /// Where programs look for data and configuration: the XDG Base Directory Specification.
 public struct BaseDirectories: Equatable, Sendable {
-    /// Of data, the first first: `XDG_DATA_HOME`, then `XDG_DATA_DIRS`.
+    /// For data, in order of precedence: `XDG_DATA_HOME`, then `XDG_DATA_DIRS`.
     public let data: [String]
-    /// Of configuration, the first first: `XDG_CONFIG_HOME`, then `XDG_CONFIG_DIRS`.
+    /// For configuration, in order of precedence: `XDG_CONFIG_HOME`, then `XDG_CONFIG_DIRS`.
     public let configuration: [String]
 
-    /// Directories that are given. A path that is not absolute is ignored, as the specification asks for.
+    /// Takes the given directories. A path that is not absolute is ignored, as the specification demands.
     public init(data: [String], configuration: [String]) {
         self.data = data.filter { $0.hasBytes(prefix: "/") }
         self.configuration = configuration.filter { $0.hasBytes(prefix: "/") }
     }
 
-    /// As an environment says.
+    /// Takes the directories of an environment.
     ///
-    /// - Parameter environment: gives what a variable says; nil: it is not set, or empty.
+    /// - Parameter environment: returns the value of a variable; nil: it is not set, or empty.
     public init(environment: (String) -> String? = { Environment[$0] }) {
         let home = environment("HOME")
         func directories(_ kind: String, _ below: String, _ system: String) -> [String] {

@@ -1,6 +1,6 @@
-/// The lines of a file in the form of systemd.syntax(7).
+/// The lines of a file in the format of systemd.syntax(7).
 public struct ConfigurationFile: Sendable {
-    /// `Key=value`, where it stands; without the white space around the two.
+    /// `Key=value` and its place; without the white space around the two.
     public struct Assignment: Equatable, Sendable {
         public let line: Int
         public let section: String
@@ -8,12 +8,12 @@ public struct ConfigurationFile: Sendable {
         public let value: String
     }
 
-    /// A line that was not taken; the default stands.
+    /// A line that was rejected; the default remains.
     public struct Complaint: Equatable, Sendable, CustomStringConvertible {
         public let file: String
-        /// 0: it is about the whole file.
+        /// 0: the complaint is about the whole file.
         public let line: Int
-        /// Empty where the line is no assignment.
+        /// Empty if the line is no assignment.
         public let key: String
         public let problem: String
 
@@ -30,7 +30,7 @@ public struct ConfigurationFile: Sendable {
     public private(set) var sections: [(name: String, line: Int)] = []
     public private(set) var complaints: [Complaint] = []
 
-    /// Reads a file. Never fails: one that cannot be read is empty, with a complaint.
+    /// Reads a file. Never fails: a file that cannot be read is empty, with a complaint.
     public init(reading path: String, mayBeMissing: Bool) {
         do throws(KernelFailure) {
             self = ConfigurationFile(try TextFile.read(path), name: path)
@@ -42,7 +42,7 @@ public struct ConfigurationFile: Sendable {
 
     /// Reads a text; lines that make no sense become complaints.
     ///
-    /// - Parameter name: of the file, for complaints.
+    /// - Parameter name: the file's name, for complaints.
     public init(_ text: String, name: String) {
         self.name = name
         var section: String?
@@ -104,12 +104,12 @@ public struct ConfigurationFile: Sendable {
         complaints.append(Complaint(file: name, line: line, key: key.excerpt, problem: problem))
     }
 
-    /// Puts what the file says where it belongs.
+    /// Puts the values of the file into `target`.
     ///
     /// - Parameters:
-    ///   - defaults: what empty values put back.
-    ///   - rows: the keys of a section; nil: it is no section.
-    /// - Returns: what was not taken; it stays as it was.
+    ///   - defaults: what empty values restore.
+    ///   - rows: the keys of a section; nil: there is no such section.
+    /// - Returns: what was rejected; its target stays as it was.
     public func apply<Target>(
         to target: inout Target, defaults: Target, rows: (String) -> [ConfigurationRow<Target>]?
     ) -> [Complaint] {
@@ -138,14 +138,14 @@ extension String {
         return String(start[...end])
     }
 
-    /// As much of it as a complaint repeats: a line may be as long as a file. Counted in scalars, of which a character
-    /// may have any number.
+    /// The part of it that a complaint repeats: a line may be as long as a file. Counted in scalars, of which a
+    /// character may have any number.
     public var excerpt: String {
         let beginning = unicodeScalars.prefix(80)
         return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"
     }
 
-    /// Editors of other systems put one at the beginning, where it means nothing.
+    /// Editors of other systems put a byte order mark at the beginning, where it means nothing.
     fileprivate var withoutByteOrderMark: Substring {
         unicodeScalars.first == "\u{FEFF}" ? Substring(unicodeScalars.dropFirst()) : self[...]
     }

@@ -1,7 +1,7 @@
-/// What one key of a configuration means: how its value is read, and where that is put.
+/// What one key of a configuration means: how its value is read, and where the value is stored.
 public struct ConfigurationRow<Target> {
     let key: String
-    /// Takes a value; the second argument has the defaults. Answers what is wrong with it, if anything.
+    /// Takes a value; the second argument has the defaults. Returns what is wrong with the value, if anything.
     let take: (inout Target, Target, String) -> [String]
 
     private init<Value>(
@@ -16,23 +16,23 @@ public struct ConfigurationRow<Target> {
         }
     }
 
-    /// A key with one value. An empty one puts the default back.
+    /// A key with one value. An empty value restores the default.
     public init<Value>(
         _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value>
     ) {
         self.init(key, path) { text, value in kind.take(text) { value = $0 } }
     }
 
-    /// A key with one value, where there may be none.
+    /// A key with one value, which may be absent.
     public init<Value>(
         _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value?>
     ) {
         self.init(key, path) { text, value in kind.take(text) { value = $0 } }
     }
 
-    /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty one starts it anew.
+    /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty line starts it anew.
     ///
-    /// - Parameter add: takes the words of one line; answers what is wrong with them.
+    /// - Parameter add: takes the words of one line; returns what is wrong with them.
     public init<List>(
         _ key: String, list path: WritableKeyPath<Target, List>,
         add: @escaping ([String], inout List) -> [String]
@@ -43,13 +43,13 @@ public struct ConfigurationRow<Target> {
     }
 }
 
-/// A kind of values, as a configuration writes them.
+/// A kind of value, as a configuration writes it.
 public struct ConfigurationValue<Value> {
     private let read: (String) -> Value?
     private let wanted: String
 
     /// - Parameters:
-    ///   - wanted: what to say of a text that is none: `is no number`.
+    ///   - wanted: the complaint about a text that is no such value: `is no number`.
     ///   - read: the value that a text means; nil: none.
     public init(_ wanted: String, read: @escaping (String) -> Value?) {
         self.wanted = wanted
@@ -64,7 +64,7 @@ public struct ConfigurationValue<Value> {
 }
 
 extension ConfigurationValue where Value == Bool {
-    /// systemd.syntax(7).
+    /// A boolean of systemd.syntax(7).
     public static var boolean: Self {
         Self("is no boolean") { text in
             switch text.lowercased() {

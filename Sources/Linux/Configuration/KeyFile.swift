@@ -1,10 +1,11 @@
 import Glibc
 
-/// A file of groups with keys and values, as the Desktop Entry Specification 1.5 describes it ("Basic format of the file").
+/// A file of groups with keys and values, as the Desktop Entry Specification 1.5 describes it ("Basic format of the
+/// file").
 ///
-/// It is read byte by byte: what is no UTF-8 is replaced in the value that holds it, and harms no other. A line that is
-/// none of the format is passed over. Two groups of one name, which nobody should write, are one, and of two keys of one name
-/// the last counts: as GLib reads it.
+/// It is read byte by byte: bytes that are not UTF-8 are replaced in the value that holds them, and harm no other
+/// value. A line that does not follow the format is skipped. Two groups of one name, which no program should write, are
+/// one, and of two keys of one name the last counts, as in GLib.
 public struct KeyFile: Sendable {
     /// The most bytes that are read of one file.
     public static let limit = 1 << 22
@@ -18,7 +19,7 @@ public struct KeyFile: Sendable {
     public init(_ bytes: [UInt8], only wanted: String? = nil) {
         var group: String?
         for var line in bytes.split(separator: UInt8(ascii: "\n")) {
-            // A file that was written elsewhere may have both.
+            // A file that was written on another system may have both.
             if line.last == UInt8(ascii: "\r") { line = line.dropLast() }
             line = Self.trimmed(line)
             guard let first = line.first, first != UInt8(ascii: "#") else { continue }
@@ -37,7 +38,7 @@ public struct KeyFile: Sendable {
         }
     }
 
-    /// Reads a regular file. One that is longer than `limit` is refused: half of it would say something else.
+    /// Reads a regular file. A file that is longer than `limit` is refused: half of it would mean something else.
     ///
     /// - Parameters:
     ///   - path: the file.
@@ -53,10 +54,10 @@ public struct KeyFile: Sendable {
     /// Whether it has the group.
     public func has(group: String) -> Bool { groups[group] != nil }
 
-    /// The keys of a group, localized ones (`Name[de]`) among them, as they stand in the file.
+    /// The keys of a group, including localized ones (`Name[de]`), as they are in the file.
     public func keys(of group: String) -> [String] { order[group] ?? [] }
 
-    /// A value as it stands in the file; nil: the key is not there.
+    /// A value as it is in the file; nil: the key is not there.
     public func raw(_ key: String, in group: String) -> String? { groups[group]?[key] }
 
     /// A value of type string; nil: the key is not there.
@@ -64,7 +65,7 @@ public struct KeyFile: Sendable {
         raw(key, in: group).map(Self.unescaped)
     }
 
-    /// A value of type boolean: `true`, or `1` of older files. Nil: the key is not there, or says neither.
+    /// A value of type boolean: `true`, or `1` of older files. Nil: the key is not there, or has another value.
     public func bool(_ key: String, in group: String) -> Bool? {
         switch raw(key, in: group) {
         case "true", "1": true
@@ -73,7 +74,7 @@ public struct KeyFile: Sendable {
         }
     }
 
-    /// A value of type list: its elements without the empty ones. None where the key is not there.
+    /// A value of type list: its elements without the empty ones. None if the key is not there.
     public func list(_ key: String, in group: String) -> [String] {
         raw(key, in: group).map(Self.elements) ?? []
     }
@@ -93,7 +94,7 @@ public struct KeyFile: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The elements between semicolons; `\;` is a semicolon of an element.
+    /// The elements between semicolons; `\;` is a semicolon within an element.
     public static func elements(_ value: String) -> [String] {
         var elements: [[UInt8]] = [[]]
         var rest = Array(value.utf8)[...]
@@ -101,7 +102,7 @@ public struct KeyFile: Sendable {
             if byte == UInt8(ascii: ";") {
                 elements.append([])
             } else if byte == backslash, let next = rest.popFirst() {
-                // Of the rest it is told below what it means.
+                // The other escapes are resolved below.
                 elements[elements.count - 1] += next == UInt8(ascii: ";") ? [next] : [byte, next]
             } else {
                 elements[elements.count - 1].append(byte)
@@ -116,7 +117,7 @@ public struct KeyFile: Sendable {
         UInt8(ascii: "t"): UInt8(ascii: "\t"), UInt8(ascii: "r"): UInt8(ascii: "\r"), backslash: backslash,
     ]
 
-    /// The name between the brackets; nil where the line is none of a group.
+    /// The name between the brackets; nil if the line begins no group.
     private static func group(_ line: ArraySlice<UInt8>) -> String? {
         guard let end = line.lastIndex(of: UInt8(ascii: "]")) else { return nil }
         return String(decoding: line[(line.startIndex + 1)..<end], as: UTF8.self)

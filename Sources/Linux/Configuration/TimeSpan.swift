@@ -1,4 +1,4 @@
-/// Spans of time as systemd.time(7) writes them: `5`, `500ms`, `1min 30s`, `infinity`.
+/// Spans of time in the notation of systemd.time(7): `5`, `500ms`, `1min 30s`, `infinity`.
 public enum TimeSpan {
     /// Microseconds of each unit that systemd.time(7) names for spans.
     private static let units: [(names: [String], microseconds: UInt64)] = [
@@ -16,13 +16,13 @@ public enum TimeSpan {
 
     /// A span.
     public enum Parsed: Equatable, Sendable {
-        /// One that ends.
+        /// A span that ends.
         case microseconds(UInt64)
-        /// One that does not.
+        /// A span that does not end.
         case infinity
     }
 
-    /// Takes a span; nil where it is none, or does not fit 64 bits of microseconds.
+    /// Parses a span; nil if the text is none, or does not fit 64 bits of microseconds.
     public static func parse(_ text: String) -> Parsed? {
         var rest = Substring(text).drop { $0.isWhitespace }
         if rest == "infinity" { return .infinity }
@@ -38,7 +38,7 @@ public enum TimeSpan {
         return .microseconds(total)
     }
 
-    /// One number with the greatest unit, up to days, of which a span is a whole number: what `parse` takes for it.
+    /// One number with the greatest unit, up to days, of which the span is a whole multiple. `parse` reads it back.
     public static func text(of microseconds: UInt64) -> String {
         guard microseconds > 0 else { return "0" }
         let written: [(name: String, microseconds: UInt64)] = [

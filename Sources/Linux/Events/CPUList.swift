@@ -2,7 +2,7 @@ import Glibc
 
 /// The kernel's lists of CPUs, such as `0-3,8`.
 enum CPUList {
-    /// The CPUs that are on now.
+    /// The CPUs that are online now.
     static func online() throws(KernelFailure) -> [Int32] {
         let path = "/sys/devices/system/cpu/online"
         let text = try Files.text(in: try Descriptor.open(path), named: path, limit: 1 << 14)
@@ -12,7 +12,7 @@ enum CPUList {
         return cpus
     }
 
-    /// Nil for what is no such list, or goes beyond 8,192: the most that Linux can be built for.
+    /// Nil for text that is not such a list, or that goes beyond 8,192 CPUs, the most that Linux can be built for.
     static func parse(_ text: String) -> [Int32]? {
         var found: [Int32] = []
         for part in text.split(whereSeparator: { $0 == "," || $0 == "\n" }) {

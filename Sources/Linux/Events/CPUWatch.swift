@@ -1,15 +1,15 @@
 import CLinux
 import Glibc
 
-/// Tells that a CPU has come online, by the kernel's own message (drivers/base/core.c, `device_online`): perf events
-/// that were opened before hear nothing of that CPU.
+/// Reports that a CPU has come online, from the kernel's own message (drivers/base/core.c, `device_online`). Perf
+/// events that were opened earlier do not cover that CPU.
 ///
-/// The socket lets nothing else through: the filter in the kernel compares how each message begins. Coming back from
-/// the machine's sleep sends none; logind tells of that.
+/// The socket receives nothing else: a filter in the kernel compares the beginning of each message. Returning from
+/// system sleep sends no such message; logind reports that.
 public final class CPUWatch {
     private let socket: Descriptor
 
-    /// Hears of what happens from now on, by the socket that was handed over, else by one of its own.
+    /// Watches from now on, with the socket that was handed over, else with one of its own.
     public init(handed: HandedOver = HandedOver()) throws(KernelFailure) {
         if let its = try handed.uevents() {
             socket = its
@@ -35,11 +35,11 @@ public final class CPUWatch {
     /// To be polled for readability.
     public var descriptor: Int32 { socket.rawValue }
 
-    /// Whether one has come online since this was asked last, or may have.
+    /// Whether a CPU has, or may have, come online since the last call.
     public func take() -> Bool {
         var hasCome = false
         var byte: UInt8 = 0
-        // Bounded, though nobody but the kernel can send it anything.
+        // Bounded, though only the kernel can send anything to it.
         for _ in 0..<256 {
             let count = recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC))
             if count >= 0 || errno == ENOBUFS {
@@ -51,6 +51,6 @@ public final class CPUWatch {
         return hasCome
     }
 
-    /// The CPUs that are on now; nil where that cannot be read.
+    /// The CPUs that are online now; nil if they cannot be read.
     public static var online: [Int32]? { try? CPUList.online() }
 }

@@ -1,12 +1,12 @@
 import CLinux
 import Glibc
 
-/// Tells that a moment has come, or that the clock was set: a timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET
-/// (timerfd_create(2)). Coming back from the machine's sleep counts as a clock that was set.
+/// Reports that a moment has come, or that the clock was set: a timer of CLOCK_REALTIME with TFD_TIMER_CANCEL_ON_SET
+/// (timerfd_create(2)). Returning from system sleep counts as setting the clock.
 public final class ClockTimer {
     private let timer: Descriptor
 
-    /// Makes one that waits for nothing.
+    /// Makes a timer that is not armed.
     public init() throws(KernelFailure) {
         let number = clinux_timerfd_create(O_CLOEXEC | O_NONBLOCK)
         guard number >= 0 else {
@@ -15,12 +15,13 @@ public final class ClockTimer {
         timer = Descriptor(owning: number)
     }
 
-    /// Can be read when there is something to tell. Open while the timer lives.
+    /// Readable when there is something to report. Open while the timer lives.
     public var descriptor: Int32 { timer.rawValue }
 
     /// Waits for a moment, in seconds since 1970, and for the clock to be set.
     ///
-    /// - Returns: false when the clock was set since it was read last: what the moment was computed from may be wrong.
+    /// - Returns: false if the clock was set since the timer was last read: the moment may have been computed from a
+    ///   wrong time.
     public func wait(for moment: Int64) throws(KernelFailure) -> Bool {
         let result = clinux_timerfd_arm(timer.rawValue, Int(moment))
         if result == -ECANCELED { return false }
@@ -30,7 +31,7 @@ public final class ClockTimer {
         return true
     }
 
-    /// Takes what it tells, so that it tells the next.
+    /// Takes the report, so that the next one can come.
     public func take() {
         var count: UInt64 = 0
         // ECANCELED: the clock was set.

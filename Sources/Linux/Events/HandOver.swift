@@ -1,12 +1,13 @@
 import CLinux
 
-/// Opens what a process with fewer rights will use (`HandedOver`).
+/// Opens the descriptors that a process with fewer rights will use (`HandedOver`).
 public enum HandOver {
-    /// The machine's, whatever namespace the service manager has put us in: PrivateNetwork= holds for ExecStartPre=+, too.
+    /// The machine's namespace, whatever namespace the service manager has put us in: PrivateNetwork= also applies to
+    /// ExecStartPre=+.
     private static let machinesNetwork = "/proc/1/ns/net"
 
-    /// Opens all that can be, and gives each to `body`, with its name; it is closed after that. What cannot be opened
-    /// is returned: its user will do without.
+    /// Opens every descriptor that can be opened, passes each to `body` with its name, and closes it after that.
+    /// Returns the failures: the process with fewer rights does without those descriptors.
     public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {
         var failures: [KernelFailure] = []
         func attempt(_ open: () throws(KernelFailure) -> Void) {
@@ -25,7 +26,7 @@ public enum HandOver {
             body(HandedOver.network, namespace)
         }
         attempt { () throws(KernelFailure) in body(HandedOver.sockets, try SocketDiagnosis.openSocket()) }
-        // Before the list of CPUs is read below: none can come between the two.
+        // Opened before the list of CPUs is read below, so that no CPU can come online unnoticed between the two.
         attempt { () throws(KernelFailure) in body(HandedOver.cpus, try CPUWatch.openSocket()) }
         var sources = [PerfRing.Source(pageFaults: FaultAlarm.never)]
         for name in StopTrace.tracepoints + OOMTrace.tracepoints + LockTrace.tracepoints {

@@ -1,9 +1,9 @@
 import CLinux
 import Glibc
 
-/// Whom the kernel's out-of-memory killer chooses, machine-wide or for a cgroup's limit: a perf event on tracepoint
-/// `oom:mark_victim` (mm/oom_kill.c) for every online CPU. It comes right after the victim's SIGKILL: its end may be
-/// seen first.
+/// Traces which processes the kernel's out-of-memory killer chooses, for the whole machine or for a cgroup's limit.
+/// Uses a perf event on the tracepoint `oom:mark_victim` (mm/oom_kill.c) for every online CPU. The event comes right
+/// after the victim's SIGKILL, so the victim's end may be seen first.
 public final class OOMTrace {
     private let rings: [PerfRing]
     private let target: Int
@@ -30,10 +30,10 @@ public final class OOMTrace {
         self.target = target
     }
 
-    /// One for each CPU, to be polled for readability; they live as long as this value.
+    /// One descriptor for each CPU, to be polled for readability. They stay open as long as this value lives.
     public var descriptors: [Int32] { rings.map(\.descriptor) }
 
-    /// The ids of those that were chosen since this was asked last; of a flood, some may be missing.
+    /// The ids of the processes that were chosen since the last call. In a flood, some may be missing.
     public func victims() -> [Int32] {
         var victims: [Int32] = []
         for ring in rings {

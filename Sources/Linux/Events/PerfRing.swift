@@ -3,15 +3,15 @@ import Glibc
 
 /// The records between two positions of a perf ring buffer (perf_event_open(2), "MMAP layout").
 ///
-/// A record begins at a multiple of eight and may go on at the ring's beginning: it is copied out first.
+/// A record begins at a multiple of eight and may wrap around to the ring's beginning, so it is copied out first.
 struct PerfRecords {
-    /// The ring's memory: a power of two of bytes.
+    /// The ring's memory. Its size in bytes is a power of two.
     let ring: UnsafeRawBufferPointer
-    /// The longest record that is taken; ours are about 72 bytes.
+    /// The longest record that is accepted; ours are about 72 bytes.
     static let longest = 512
 
-    /// Gives each record's type and what follows its header. False where the ring holds no whole records:
-    /// what was between the positions is lost.
+    /// Passes each record's type, and the data after its header, to `body`. False if the ring does not hold whole
+    /// records: the data between the positions is lost then.
     func forEach(
         from tail: UInt64, to head: UInt64, _ body: (UInt32, UnsafeRawBufferPointer) -> Void
     ) -> Bool {
@@ -44,12 +44,12 @@ struct PerfRecords {
 
 /// Events on one CPU that share a ring.
 final class PerfRing {
-    /// An event, and which of its records are kept; all without a filter.
+    /// An event, and a filter for the records that are kept. Without a filter, all are kept.
     struct Source {
         let name: String
         /// In the language of Documentation/trace/events.rst, "Event filtering".
         let filter: String?
-        /// Opens it on a CPU, off: a descriptor, or a negative errno.
+        /// Opens the event, disabled, on a CPU. Returns a descriptor, or a negative errno.
         private let make: (Int32) -> Int32
 
         init(tracepoint: Tracepoint, filter: String?) {
@@ -58,32 +58,32 @@ final class PerfRing {
             make = { clinux_open_tracepoint(tracepoint.id, $0) }
         }
 
-        /// One record for so many page faults, of whomever.
+        /// One record for every `period` page faults, of any process.
         init(pageFaults period: UInt64) {
             name = "page faults"
             filter = nil
             make = { clinux_open_page_faults(period, $0) }
         }
 
-        /// The one that was handed over for this CPU, else a new one.
+        /// The event that was handed over for this CPU, else a new one.
         func open(cpu: Int32, _ handed: HandedOver) throws(KernelFailure) -> Descriptor {
             if let event = try handed.event(name, cpu: cpu) { return event }
             return try openAnew(cpu)
         }
 
-        /// A new one, off and without its filter.
+        /// A new event, disabled and without its filter.
         func openAnew(_ cpu: Int32) throws(KernelFailure) -> Descriptor {
             try Descriptor.taking(make(cpu), "perf_event_open", "\(name) on CPU \(cpu)")
         }
     }
 
-    /// The first has the mapping and is polled; the others write into it.
+    /// The first has the mapping and is polled; the others write into its ring.
     private let events: [PerfEvent]
     private let mapping: UnsafeMutableRawPointer
     private let pageSize: Int
     private let dataPages: Int
 
-    /// Opens and enables them; `ENODEV` where there is no such CPU, or it is off. `dataPages` is a power of
+    /// Opens and enables the events. Throws `ENODEV` if the CPU does not exist or is offline. `dataPages` is a power of
     /// two, as the kernel demands.
     init(
         _ sources: [Source], cpu: Int32, dataPages: Int, handed: HandedOver
@@ -110,7 +110,7 @@ final class PerfRing {
         self.dataPages = dataPages
     }
 
-    /// One for each of these CPUs.
+    /// One ring for each of these CPUs.
     static func rings(
         _ sources: [Source], on cpus: [Int32], dataPages: Int = 1, handed: HandedOver
     ) throws(KernelFailure) -> [PerfRing] {
@@ -125,34 +125,35 @@ final class PerfRing {
         munmap(mapping, (1 + dataPages) * pageSize)
     }
 
-    /// The one to be polled. A poll that finds it readable says so once: the next waits for more, drained or
-    /// not (kernel/events/core.c, `perf_poll`).
+    /// The descriptor to be polled. A poll reports it as readable once. The next poll waits for more records, whether
+    /// or not the ring was drained (kernel/events/core.c, `perf_poll`).
     var descriptor: Int32 { events[0].number }
 
-    /// Whether records come: at once, unlike the end of the ring, for which the kernel waits until nobody
-    /// can be in its tracepoints any more (`tracepoint_synchronize_unregister`): some 100 ms.
+    /// Turns the records on or off, which takes effect at once. Closing the ring does not: the kernel waits some 100 ms
+    /// until no task can be in its tracepoints any more (`tracepoint_synchronize_unregister`).
     func turn(on isOn: Bool) throws(KernelFailure) {
         for event in events { try event.turn(on: isOn) }
     }
 
-    /// Has a record come for every so many events from now on.
+    /// From now on, a record comes for every `period` events.
     func restart(every period: UInt64) throws(KernelFailure) {
         for event in events { try event.restart(every: period) }
     }
 
-    /// Gives every record and the ring back to the kernel; false where records were lost or may have been.
+    /// Passes every record to `body` and gives the ring back to the kernel. False if records were lost or may have
+    /// been.
     func drain(_ body: (UInt32, UnsafeRawBufferPointer) -> Void) -> Bool {
         let head = clinux_perf_head(mapping)
         let tail = clinux_perf_tail(mapping)
         let ring = UnsafeRawBufferPointer(start: mapping + pageSize, count: dataPages * pageSize)
         let whole = PerfRecords(ring: ring).forEach(from: tail, to: head, body)
         clinux_perf_set_tail(mapping, head)
-        // The kernel tells of lost records only before the next one that fits: a ring that was nearly full
-        // may have lost some without a word.
+        // The kernel reports lost records only before the next record that fits, so a ring that was nearly full may
+        // have lost some silently.
         return whole && head - tail <= UInt64(ring.count / 2)
     }
 
-    /// Gives the ring back to the kernel unread: whether there was anything.
+    /// Gives the ring back to the kernel unread. Returns whether it held anything.
     func discard() -> Bool {
         let head = clinux_perf_head(mapping)
         guard head != clinux_perf_tail(mapping) else { return false }
@@ -176,7 +177,7 @@ private final class PerfEvent {
 
     var number: Int32 { descriptor.rawValue }
 
-    /// Its records go to the ring of another, which must be mapped.
+    /// Sends its records to the ring of another event, which must be mapped.
     func write(into other: PerfEvent) throws(KernelFailure) {
         try check(clinux_perf_set_output(number, other.number), "perf set output")
     }
@@ -186,7 +187,7 @@ private final class PerfEvent {
         try check(result, isOn ? "perf enable" : "perf disable")
     }
 
-    /// Off in between: a running one would come due at the next event, whatever the period
+    /// Disabled in between: a running event would fire at its next occurrence, whatever the period
     /// (kernel/events/core.c, `_perf_event_period`).
     func restart(every period: UInt64) throws(KernelFailure) {
         try turn(on: false)

@@ -1,53 +1,53 @@
 import CLinux
 import Glibc
 
-/// Job-control signals, and those that ask a process to end, as the kernel generates them, whoever sends them: one perf
-/// event per online CPU on the tracepoint `signal:signal_generate`, filtered in the kernel.
+/// Traces job-control signals, and signals that ask a process to end, as the kernel generates them, from any sender.
+/// Uses one perf event per online CPU on the tracepoint `signal:signal_generate`, filtered in the kernel.
 ///
-/// A hint says that a signal was sent, not that it worked: it comes in the sender's context, before the
-/// target has stopped, and for signals that are ignored too. Look with `Proc.isStopped(_:)`, and once more
-/// shortly after. A CPU that goes online later is not watched, and one that goes off takes its event with it, as all
-/// but one do while the machine sleeps: ask `isWhole` after that.
+/// A hint means that a signal was sent, not that it took effect: it comes in the sender's context, before the target
+/// has stopped, and also for signals that are ignored. Check with `Proc.isStopped(_:)`, and once more shortly after. A
+/// CPU that comes online later is not traced. A CPU that goes offline takes its event with it, and all but one CPU go
+/// offline while the machine sleeps: check `isWhole` after that.
 public final class StopTrace {
-    /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU, or one of `endings`, on its way.
+    /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU, or one of `endings`, that was generated.
     public struct Hint: Equatable, Sendable {
-        /// The thread that it was generated for: for kill(2) the leading one. `Proc.status(_:)` tells its
+        /// The thread that the signal was generated for; for kill(2) the leading thread. `Proc.status(_:)` gives its
         /// process.
         public let target: Int32
-        /// Its number.
+        /// The signal's number.
         public let signal: Int32
-        /// The process that ran at that moment: the sender; for a terminal's key, whoever the interrupt met.
+        /// The process that was running at that moment: the sender, or for a terminal's key whichever process was
+        /// interrupted.
         public let sender: Int32
     }
 
-    /// Signals by which people and service managers ask a process to end.
+    /// Signals with which people and service managers ask a process to end.
     public static let endings = [SIGTERM, SIGHUP, SIGINT, SIGQUIT]
 
-    /// Whether a drain gave all there was.
+    /// Whether a drain returned every hint.
     public enum Drained: Equatable, Sendable {
-        /// Every hint was given.
+        /// No hint was lost.
         case complete
-        /// The kernel dropped some: scan the processes.
+        /// The kernel dropped hints: scan the processes.
         case lost
     }
 
     private let rings: [PerfRing]
     private let cpus: [Int32]
     private let format: Hint.Format
-    /// 32 KiB with pages of 4: about 450 records.
+    /// 32 KiB with 4 KiB pages: about 450 records.
     private static let dataPages = 8
     static let tracepoints = ["signal:signal_generate"]
     private static let proof = "of signal:signal_generate with our own SIGCONT"
 
-    /// Opens the trace, and proves it with a SIGCONT to our own process, which must come out of it.
+    /// Opens the trace, and tests it with a SIGCONT to our own process, which must appear in the trace.
     ///
-    /// Scan the processes once after it: what was sent before it, or during its proof, is not hinted.
-    /// `root` is where tracefs is mounted; without it the usual places are tried, then a mount attached
-    /// nowhere. Needs `CAP_PERFMON`, and root's eyes for tracefs.
+    /// Scan the processes once afterwards: signals that were sent before the trace was open, or during its test, give
+    /// no hint. `root` is where tracefs is mounted; without it the usual places are tried, then a mount attached
+    /// nowhere. Needs `CAP_PERFMON`, and root's access to tracefs.
     ///
-    /// Throws `EXDEV` in another PID namespace than the machine's first, whose ids the records hold;
-    /// `EBUSY` if SIGCONT has a handler in this process; `ENODATA` if the proof failed; else what the
-    /// kernel gave.
+    /// Throws `EXDEV` in a PID namespace other than the machine's first, because the records hold the ids of the first;
+    /// `EBUSY` if this process has a handler for SIGCONT; `ENODATA` if the test failed; otherwise the kernel's error.
     public static func open(
         proc: Proc = Proc(), tracefs root: String? = nil, handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> StopTrace {
@@ -74,11 +74,11 @@ public final class StopTrace {
         self.format = format
     }
 
-    /// Whether it still tells of every CPU that is on now: each is asked to generate a SIGCONT to our own process. Hints
-    /// of others that come meanwhile are lost: scan the processes after it.
+    /// Whether the trace still covers every CPU that is online now. Has each CPU generate a SIGCONT to our own process.
+    /// Hints about other signals that arrive meanwhile are lost: scan the processes afterwards.
     public func isWhole() -> Bool {
         guard let online = try? CPUList.online(), online == cpus else { return false }
-        // As many CPUs as Linux can be built for.
+        // Enough for the most CPUs that Linux can be built for.
         var usual = [UInt](repeating: 0, count: 8192 / UInt.bitWidth)
         let length = clinux_get_affinity(UInt(usual.count * MemoryLayout<UInt>.size), &usual)
         guard length >= 0 else { return false }
@@ -91,9 +91,9 @@ public final class StopTrace {
         }
     }
 
-    /// Whether a SIGCONT to our own process comes out of one of the rings.
+    /// Whether a SIGCONT to our own process appears in one of the rings.
     private func hearsItself(_ rings: [PerfRing]) throws(KernelFailure) -> Bool {
-        // A flood of others may crowd ours out.
+        // A flood of other signals may crowd ours out.
         for _ in 0..<8 {
             guard kill(getpid(), SIGCONT) == 0 else {
                 throw KernelFailure(operation: "self-test", subject: Self.proof, errno: errno)
@@ -109,10 +109,10 @@ public final class StopTrace {
         return false
     }
 
-    /// One for each CPU, to be polled for readability; they live as long as this value.
+    /// One descriptor for each CPU, to be polled for readability. They stay open as long as this value lives.
     public var descriptors: [Int32] { rings.map(\.descriptor) }
 
-    /// Takes what is in the ring of one of `descriptors`, oldest first.
+    /// Takes the hints in the ring of one of `descriptors`, oldest first.
     public func drain(_ descriptor: Int32, _ body: (Hint) -> Void) -> Drained {
         guard let ring = rings.first(where: { $0.descriptor == descriptor }) else {
             preconditionFailure("a descriptor of another trace")
@@ -120,8 +120,8 @@ public final class StopTrace {
         return drain(ring, body) ? .complete : .lost
     }
 
-    /// Whether this is the leading thread of a process, and no other thread: asked of the kernel by a signal that is
-    /// none, which costs a hundredth of reading its status. False for one that is gone.
+    /// Whether a thread is the leading thread of a process; false for a thread that is gone. Sends the null signal,
+    /// which costs a hundredth of reading the thread's status.
     public static func leadsProcess(_ thread: Int32) -> Bool {
         clinux_tgkill(thread, thread, 0) != -ESRCH
     }
@@ -160,12 +160,12 @@ public final class StopTrace {
 }
 
 extension StopTrace.Hint {
-    /// Where a record has the fields `sig` and `pid`: four bytes each.
+    /// The offsets of the fields `sig` and `pid` in a record, four bytes each.
     struct Format: Equatable {
         let signal: Int
         let target: Int
 
-        /// Nil where a field is missing or is not four bytes.
+        /// Nil if a field is missing or is not four bytes long.
         init?(_ format: Tracepoint.Format) {
             guard let signal = format.offset(ofInt32: "sig"), let target = format.offset(ofInt32: "pid")
             else {
@@ -176,8 +176,8 @@ extension StopTrace.Hint {
         }
     }
 
-    /// A sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the sender's process and thread id, the length
-    /// of the raw data, the raw data. Nil where it is too short.
+    /// Parses a sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the sender's process and thread id, the length of
+    /// the raw data, the raw data. Nil if it is too short.
     init?(record: UnsafeRawBufferPointer, format: Format) {
         let rawStart = 12
         guard record.count >= rawStart else { return nil }

@@ -3,17 +3,17 @@ import Glibc
 
 /// A tracepoint as the running kernel has it.
 struct Tracepoint: Equatable {
-    /// Its system and its event, for example `signal:signal_generate`.
+    /// The tracepoint's system and event, for example `signal:signal_generate`.
     let name: String
     /// The number for perf_event_open(2).
     let id: UInt64
-    /// Where a record has its fields.
+    /// The offsets of the fields in a record.
     let format: Format
 
-    /// Reads some below `root`, or where none is given: below the two places where tracefs is mounted, else
-    /// below a mount of our own that is attached nowhere and ends with this call. In the order of `names`.
+    /// Reads tracepoints below `root`. Without `root`, reads them below the two places where tracefs is mounted, else
+    /// below a mount of our own that is attached nowhere and ends with this call. Returns them in the order of `names`.
     ///
-    /// Throws `ENOENT` where the kernel lacks one.
+    /// Throws `ENOENT` if the kernel lacks one.
     static func find(_ names: [String], root: String?) throws(KernelFailure) -> [Tracepoint] {
         if let root { return try read(names, mountedAt: root) }
         for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
@@ -68,7 +68,7 @@ struct Tracepoint: Equatable {
 }
 
 extension Tracepoint {
-    /// The fields of a tracepoint's record, of its file `format` (Documentation/trace/events.rst).
+    /// The fields of a tracepoint's record, from its file `format` (Documentation/trace/events.rst).
     struct Format: Equatable {
         /// Offset in the record's raw data, and size, both in bytes.
         struct Field: Equatable {
@@ -78,7 +78,7 @@ extension Tracepoint {
 
         private let fields: [String: Field]
 
-        /// Takes the lines that describe a field; others say nothing.
+        /// Takes the lines that describe a field, and ignores the others.
         init(parsing text: String) {
             var fields: [String: Field] = [:]
             for line in text.split(separator: "\n") {
@@ -87,7 +87,7 @@ extension Tracepoint {
             self.fields = fields
         }
 
-        /// Where a field of four bytes is; nil where there is none of that name and size.
+        /// The offset of a field of four bytes; nil if there is no field of that name and size.
         func offset(ofInt32 name: String) -> Int? {
             fields[name].flatMap { $0.size == 4 ? $0.offset : nil }
         }

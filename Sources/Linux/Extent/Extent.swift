@@ -3,11 +3,11 @@ import Glibc
 /// An application's processes: the main process and its descendants, without those that are, or descend
 /// from, applications of their own.
 ///
-/// A process whose parents have all ended belongs to the process that took it in, and so to no extent.
+/// A process whose parents have all ended belongs to the process that adopted it, and so to no extent.
 public enum Extent {
     /// The extent as one walk finds it, parents first, without zombies; empty if `main` is gone.
     ///
-    /// `isForeign` says whether a process is an application of its own; it is not asked about `main`.
+    /// `isForeign` says whether a process is an application of its own; it is not called for `main`.
     ///
     /// - Parameter pause: called between two steps.
     public static func members(
@@ -23,7 +23,7 @@ public enum Extent {
         return walk.found
     }
 
-    /// Signals one process alone, through its pidfd, and only if all of its four user ids are `uid` at that moment.
+    /// Signals only one process, through its pidfd, and only if all four of its user ids are `uid` at that moment.
     public static func signal(
         _ signal: Int32, toOnly process: ProcessIdentity, owner uid: UInt32, proc: Proc
     ) throws(KernelFailure) {
@@ -31,13 +31,14 @@ public enum Extent {
     }
 }
 
-/// One signal to every process of an extent, parents first, with SIGKILL the main process last, each through its pidfd
-/// and only if all of its four user ids are `uid` at that moment; what is not is recorded with `EPERM`, and its
-/// descendants are left alone too. A process that is gone is no failure. Piece by piece.
+/// Sends one signal to every process of an extent, parents first; SIGKILL reaches the main process last. Each process
+/// is signalled through its pidfd, and only if all four of its user ids are `uid` at that moment. If they are not,
+/// `EPERM` is recorded, and its descendants are left alone too. A process that is gone is no failure. Works piece by
+/// piece.
 public final class SignalledExtent {
-    /// What could not be done, each once, and of many of one kind the first (`FailureList`).
+    /// What could not be done, each failure once, and only the first of many of one kind (`FailureList`).
     public var failures: [KernelFailure] { list.failures }
-    /// Who was signalled, or is to be.
+    /// The processes that were signalled, or are to be.
     public var members: [ProcessIdentity] { held.map(\.identity) }
 
     private let proc: Proc
@@ -53,12 +54,12 @@ public final class SignalledExtent {
     /// Children that were found and are still to be held.
     private var born: ArraySlice<ProcessIdentity> = []
     private var knownBefore = 0
-    /// Two walks that agree: one that finds the set, one that finds nobody new. What may fork meanwhile is stopped first
-    /// (`StoppedExtent`).
+    /// Two walks that agree: one finds the set, the other finds no new process. An application that may fork meanwhile
+    /// is stopped first (`StoppedExtent`).
     private var rounds = 3
     private var isGrown = false
 
-    /// Signals nobody yet.
+    /// Signals no process yet.
     public init(_ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc) {
         self.proc = proc
         self.signal = signal
@@ -66,7 +67,7 @@ public final class SignalledExtent {
         owner = uid
     }
 
-    /// Goes on; true: all have the signal.
+    /// Continues; true: all processes have the signal.
     public func proceed(_ budget: Budget, isForeign: (ProcessIdentity) -> Bool) -> Bool {
         if known.isEmpty { hold(main) }
         if !isGrown {
@@ -143,7 +144,7 @@ public final class SignalledExtent {
         known.insert(identity)
         do throws(KernelFailure) {
             let process = try HeldProcess(identity, proc: proc)
-            // Looked at here already, so that nothing below a process that is not ours is walked.
+            // Checked here already, so that nothing below a process that is not ours is walked.
             try process.checkOwner(owner, proc: proc)
             held.append(process)
         } catch {

@@ -1,13 +1,13 @@
-/// The living children of a process, found piece by piece: it may have thousands, and thousands of threads.
+/// Finds the living children of a process piece by piece: it may have thousands, and thousands of threads.
 struct Offspring {
     let parent: ProcessIdentity
     private enum Stage {
         case begin
-        /// Threads to look at, where those after them are listed, and the children found so far.
+        /// Threads to look at, the place where the threads after them are listed, and the children found so far.
         case threads(ArraySlice<Int32>, next: Int?, Set<Int32>)
         case candidates(ArraySlice<Int32>)
     }
-    /// So many threads are listed at once: the kernel takes a microsecond or more for each.
+    /// This many threads are listed at once: the kernel takes a microsecond or more for each.
     private static let batch = 256
     private var stage = Stage.begin
     private var found: [ProcessIdentity] = []
@@ -16,7 +16,7 @@ struct Offspring {
         self.parent = parent
     }
 
-    /// Looks on; nil: the budget is spent, call again.
+    /// Continues the search; nil: the budget is spent, call again.
     mutating func proceed(_ proc: Proc, _ budget: Budget) -> [ProcessIdentity]? {
         while true {
             switch stage {
@@ -38,7 +38,7 @@ struct Offspring {
                     isSpent = budget.spend()
                 }
                 if !isListed {
-                    // The kernel lists nobody's children: whoever has this parent is one.
+                    // The kernel does not list children: search all processes for this parent.
                     stage = .candidates(((try? proc.processes()) ?? []).sorted()[...])
                 } else if threads.isEmpty, next == nil {
                     stage = .candidates(children.sorted()[...])
@@ -61,7 +61,7 @@ struct Offspring {
     }
 
     private mutating func take(_ child: Int32, _ proc: Proc) {
-        // Its parent is read with its start time: a number that was given again has another parent.
+        // The parent is read together with the start time: a reused id has another parent.
         guard let stat = try? proc.stat(child), stat.parent == parent.pid else { return }
         // A zombie whose last thread has ended has nothing that could be signalled.
         if stat.state == .zombie, (try? proc.state(of: stat.identity)) ?? .zombie == .zombie { return }
@@ -69,29 +69,30 @@ struct Offspring {
     }
 }
 
-/// An application's processes, as `Extent` has them, walked piece by piece, parents first.
+/// Walks an application's processes, as in `Extent`, piece by piece, parents first.
 public struct ExtentWalk {
-    /// The most processes that an extent is followed to.
+    /// The most processes of one extent that are followed.
     public static let mostProcesses = 4096
-    /// What was found so far.
+    /// The processes that were found so far.
     public private(set) var found: [ProcessIdentity] = []
     private let main: ProcessIdentity
     private var known: Set<ProcessIdentity> = []
     private var next = 0
     private var offspring: Offspring?
-    /// Children of the one before `next` that are still to be looked at.
+    /// Children of the process before `next` that are still to be looked at.
     private var born: ArraySlice<ProcessIdentity> = []
     private var isDone = false
 
     private let limit: Int
 
-    /// Has looked at nobody yet, and finds `limit` processes at most.
+    /// Has looked at no process yet, and finds `limit` processes at most.
     public init(from main: ProcessIdentity, limit: Int = ExtentWalk.mostProcesses) {
         self.main = main
         self.limit = limit
     }
 
-    /// Walks on; true: `found` is whole. Whoever is registered or forks in between may be missing or there.
+    /// Continues the walk; true: `found` is whole. A process that is registered or forks in between may be missing or
+    /// present.
     public mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) -> Bool {

@@ -1,14 +1,14 @@
-/// What could not be done to many processes, in few words: of each kind of failure the first, and whether there were
-/// others. Thousands of children fail for the same reason.
+/// Summarizes what could not be done to many processes: the first failure of each kind, and whether there were others.
+/// Thousands of children fail for the same reason.
 struct FailureList {
     private var entries: [(first: KernelFailure, hasOthers: Bool, isTold: Bool)] = []
-    /// More kinds than one stop has.
+    /// More kinds of failures than one stop has.
     private static let limit = 16
 
-    /// Of several failures of one kind the subject is the first one's, with "and others" after it.
+    /// Where there are several failures of one kind, the subject is that of the first, followed by "and others".
     var failures: [KernelFailure] { entries.map { Self.summary($0.first, $0.hasOthers) } }
 
-    /// Those that this was not asked for before.
+    /// The failures that no earlier call has returned.
     mutating func takeUntold() -> [KernelFailure] {
         var untold: [KernelFailure] = []
         for index in entries.indices where !entries[index].isTold {
@@ -29,7 +29,7 @@ struct FailureList {
         }
     }
 
-    /// Takes over what another one has that is not here yet.
+    /// Adds the failures of another list that are not in this one yet.
     mutating func add(_ other: FailureList) {
         for entry in other.entries {
             add(entry.first)

@@ -1,19 +1,19 @@
-/// Finds, piece by piece, who of an application's processes stands already, by whoever it was stopped.
+/// Finds, piece by piece, which of an application's processes are already stopped, whoever stopped them.
 public struct Muster {
     private var walk: ExtentWalk
     private var next = 0
-    /// Those that were found to stand.
+    /// The processes that were found to be stopped.
     public private(set) var standing: [ProcessIdentity] = []
 
     /// - Parameter main: the process that the application begins with.
     public init(of main: ProcessIdentity) { walk = ExtentWalk(from: main) }
 
-    /// Goes on.
+    /// Continues the search.
     ///
     /// - Parameters:
-    ///   - isForeign: whether a process is an application of its own; it is not asked about the main one.
-    ///   - isPassedOver: whether it does not matter if a process stands.
-    /// - Returns: whether all were looked at; false: the budget is spent.
+    ///   - isForeign: whether a process is an application of its own; not called for the main process.
+    ///   - isPassedOver: whether it does not matter that a process is stopped.
+    /// - Returns: true: all were looked at; false: the budget is spent.
     public mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool,
         isPassedOver: (ProcessIdentity) -> Bool

@@ -1,19 +1,19 @@
 import Glibc
 
-/// The processes of one application that we stop by signal: SIGSTOP through pidfds, parents first, repeated
-/// until the set is stable; SIGCONT in the reverse order, only to those that we stopped.
+/// Stops the processes of one application by signal: SIGSTOP through pidfds, parents first, repeated until the set is
+/// stable. Sends SIGCONT in the reverse order, only to the processes that it stopped.
 ///
-/// Nobody's children are signalled before the process itself stands (`T`) with all its threads: one that
-/// stands has no more children, so the set closes from the top; and one that waits in vfork(2) for its child
-/// to execute cannot stand while that child is stopped. Only a process that does not stand after several
-/// calls is passed by.
+/// A process's children are not signalled before the process itself is stopped (`T`) with all its threads. A stopped
+/// process makes no more children, so the set closes from the top. And a process that waits in vfork(2) for its child
+/// to execute cannot stop while that child is stopped. Only a process that is not stopped after several calls is passed
+/// by.
 public final class StoppedExtent {
     /// How far the stopping has come.
     public enum Progress: Equatable, Sendable {
-        /// The main process is `T`, every member is stopped, gone or out of our reach, and a further scan
-        /// found nobody new.
+        /// The main process is `T`, every member is stopped, gone or out of our reach, and a further scan found no new
+        /// process.
         case complete
-        /// Call `proceed` again shortly after: somebody does not stand yet.
+        /// Call `proceed` again shortly after: some process is not stopped yet.
         case pending
         /// Call `proceed` again at once: there is more to do, or something was done.
         case interrupted
@@ -22,9 +22,9 @@ public final class StoppedExtent {
     /// The process that the extent begins with.
     public let main: ProcessIdentity
 
-    /// What could not be done since the extent was last begun, of each kind the first (`FailureList`): `EPERM` for a
-    /// process whose user ids are not all the owner's (it and its descendants are left alone), `E2BIG` for an extent of
-    /// more than `ExtentWalk.mostProcesses` processes, `EMFILE` where our descriptors do not suffice.
+    /// What could not be done since the extent was last begun, the first of each kind (`FailureList`). `EPERM`: the
+    /// user ids of a process are not all the owner's (it and its descendants are left alone). `E2BIG`: the extent has
+    /// more than `ExtentWalk.mostProcesses` processes. `EMFILE`: our descriptors do not suffice.
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
@@ -35,35 +35,36 @@ public final class StoppedExtent {
     private var known: Set<ProcessIdentity> = []
     private var call = 0
 
-    /// Members that do not stand yet, or whose children were not looked at since; in the order of `held`.
+    /// Members that are not stopped yet, or whose children were not looked at since; in the order of `held`.
     private var frontier: [Member] = []
     private var nextOfFrontier = 0
-    /// Those that have their signal and do not stand yet: looked at again with the next call.
+    /// Members that were signalled and are not stopped yet. They are looked at again in the next call.
     private var waiting: [Member] = []
-    /// How far the scan of all members has come, and whether it found somebody new, or who went on.
+    /// How far the scan of all members has come, and whether it found a new process or a member that runs again.
     private var scanned = 0
     private var isScanDirty = false
     private var hasProgressed = false
-    /// How often somebody's SIGCONT took a stop of ours away before it was seen to work, since all stood.
+    /// How often another process's SIGCONT took a stop of ours away before it took effect, since all members were
+    /// stopped.
     private var lostStops = 0
 
     private final class Member {
         enum Phase: Equatable {
             case found
-            /// In which call and when, and whether its children still wait for it to stand.
+            /// In which call and when it was signalled, and whether its children still wait for it to stop.
             case signalled(call: Int, at: UInt64, isAwaited: Bool)
             case stopped(byUs: Bool)
         }
 
         let process: HeldProcess
-        /// The process that it descends from, as it was found.
+        /// Its parent process when it was found.
         let parent: Int32
         var phase: Phase
-        /// Threads that were not yet seen to stand since the leading one does; nil: not looked at.
+        /// Threads that were not yet seen to be stopped since the leading thread stopped; nil: not looked at.
         var threads: ArraySlice<Int32>?
-        /// Where those after them are listed; nil: there are none.
+        /// Where the threads after those are listed; nil: there are no more.
         var nextThreads: Int?
-        /// While its children are being looked for, and while those that were found are still to be held.
+        /// Set while its children are being looked for, and while those that were found are still to be held.
         var offspring: Offspring?
         var born: ArraySlice<ProcessIdentity> = []
         var hasLeft = false
@@ -91,60 +92,61 @@ public final class StoppedExtent {
         }
     }
 
-    /// After so many calls a member that does not stand is signalled again, and its children no longer wait.
+    /// After this many calls a member that is not stopped is signalled again, and its children no longer wait.
     private static let patience = 32
-    /// So many threads are listed at once.
+    /// This many threads are listed at once.
     private static let batch = 256
-    /// And not before so many microseconds: on a busy machine a child of vfork(2) takes long to its program.
+    /// The least number of microseconds for that: on a busy machine a child of vfork(2) takes long to execute its
+    /// program.
     private static let leastPatience: UInt64 = 1_000_000
 
-    /// What became of one member in one look.
+    /// The result of one look at one member.
     private enum Step {
-        /// Stands, or is as far as it will come; its children are next.
+        /// It is stopped, or as far as it will come; its children are next.
         case settled
         /// It was signalled: look again.
         case changed
-        /// Has its signal and does not stand yet.
+        /// It was signalled and is not stopped yet.
         case waiting
-        /// Waits for so long that its children are stopped all the same.
+        /// It has waited for so long that its children are stopped all the same.
         case stubborn
-        /// Has exited, or is not ours to stop: no member any more.
+        /// It has exited, or is not ours to stop, and is no longer a member.
         case left
         /// The budget is spent before all of its threads were looked at.
         case interrupted
     }
 
-    /// Stops nothing yet. `uid` owns the application: only processes that are wholly its are signalled.
+    /// Stops nothing yet. `uid` owns the application: only processes that wholly belong to this user are signalled.
     public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
         self.proc = proc
         self.main = main
         owner = uid
     }
 
-    /// The extent as far as it was found, without those that are gone or out of reach, parents first.
+    /// The extent as far as it was found, parents first, without members that are gone or out of reach.
     public var members: [ProcessIdentity] { held.filter { !$0.hasLeft }.map(\.process.identity) }
 
-    /// The members that have our SIGSTOP, parents first: to be written down, and to be continued.
+    /// The members that have our SIGSTOP, parents first. They are to be recorded, and to be continued.
     public var stoppedByUs: [ProcessIdentity] { held.filter(\.isHeldByUs).map(\.process.identity) }
 
-    /// Whether somebody continues a member as fast as it is stopped: a terminal multiplexer does that with the programs
-    /// in it. `proceed` would go on for ever.
+    /// Whether another process continues a member as fast as it is stopped, as a terminal multiplexer does with the
+    /// programs in it. `proceed` would go on for ever.
     public var isContested: Bool { lostStops > Self.mostLostStops }
 
-    /// More than this many, and we stop fighting (the life cycle contract, § 2).
+    /// After more than this many lost stops, we stop fighting (the life cycle contract, § 2).
     private static let mostLostStops = 5
 
-    /// Whether there is anybody in `stoppedByUs`.
+    /// Whether `stoppedByUs` has any members.
     var holdsAnybody: Bool { held.contains(where: \.isHeldByUs) }
 
-    /// Whether this one is in `stoppedByUs`.
+    /// Whether a process is in `stoppedByUs`.
     func holds(_ process: ProcessIdentity) -> Bool {
         known.contains(process) && held.contains { $0.process.identity == process && $0.isHeldByUs }
     }
 
-    /// Takes up members that an earlier value stopped (its `stoppedByUs`, in that order), as ours to
-    /// continue; those too that its signal has yet to stop. What is gone, or runs on, is passed over;
-    /// what cannot be reached for another reason is in `failures`.
+    /// Takes over members that an earlier value stopped (its `stoppedByUs`, in that order), to be continued by this
+    /// value. They include members that the signal has yet to stop. A process that is gone, or that runs on, is passed
+    /// over; a process that cannot be reached for another reason is in `failures`.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
             do throws(KernelFailure) {
@@ -159,8 +161,8 @@ public final class StoppedExtent {
         }
     }
 
-    /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own: the
-    /// extent ends there. It is not asked about the main process, nor about one that is a member already.
+    /// Begins to stop, or continues stopping. `isForeign` says whether a process is an application of its own: the
+    /// extent ends there. It is not called for the main process, nor for a process that is a member already.
     public func stop(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
@@ -168,7 +170,7 @@ public final class StoppedExtent {
             list.clear()
             if let member = hold(main, below: 0) {
                 frontier.append(member)
-                // Members that an earlier value stopped may be there already, of a main process that ran.
+                // Members that an earlier value stopped may be there already, if the main process was running.
                 held.insert(held.removeLast(), at: 0)
                 scanned = 0
             }
@@ -176,8 +178,9 @@ public final class StoppedExtent {
         return proceed(within: budget, isForeign: isForeign)
     }
 
-    /// Goes on: first with those that do not stand yet and with their children, then with a scan of all that finds
-    /// nobody new, and nobody who went on. A member that somebody else continued meanwhile is stopped again.
+    /// Continues: first with the members that are not stopped yet and their children, then with scans of all members,
+    /// until a scan finds no new process and no member that runs again. A member that another process continued
+    /// meanwhile is stopped again.
     public func proceed(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
@@ -202,8 +205,8 @@ public final class StoppedExtent {
         return .interrupted
     }
 
-    /// SIGCONT in the reverse order to those that this value stopped, except the spared; forgets them all. False: the
-    /// budget is spent, and those who are left are still members.
+    /// Sends SIGCONT in the reverse order to the members that this value stopped, except the spared ones, and forgets
+    /// all members. False: the budget is spent, and the remaining ones are still members.
     @discardableResult
     public func release(
         sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
@@ -220,8 +223,8 @@ public final class StoppedExtent {
         return true
     }
 
-    /// A member is an application of its own from now on. It gets SIGCONT, where this value stopped it; those below it
-    /// are the other extent's to continue.
+    /// Removes a member that is an application of its own from now on. It gets SIGCONT if this value stopped it. The
+    /// members below it are handed to the other extent, which continues them later.
     ///
     /// False: it was no member.
     public func handOver(_ process: ProcessIdentity, to other: StoppedExtent) -> Bool {
@@ -247,22 +250,23 @@ public final class StoppedExtent {
         return true
     }
 
-    /// From another extent, parents first.
+    /// Takes a member over from another extent, parents first.
     private func take(_ member: Member) {
         guard known.insert(member.process.identity).inserted else { return }
         held.append(Member(member.process, below: member.parent, .stopped(byUs: true)))
     }
 
-    /// SIGKILL to all members, the main process last; forgets them all. After `complete` nobody is left behind:
-    /// none of them can fork. What is no longer wholly the owner's, or an application of its own by now, is continued
-    /// instead, where we had stopped it. False: the budget is spent, and those who are left are still members.
+    /// Sends SIGKILL to all members, the main process last, and forgets them all. After `complete` no process is left
+    /// behind, because no member can fork. A member that no longer wholly belongs to the owner, or that is an
+    /// application of its own by now, is continued instead if we had stopped it. False: the budget is spent, and the
+    /// remaining ones are still members.
     @discardableResult
     public func kill(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool = { _ in false }
     ) -> Bool {
         forgetWork()
-        // The kernel continues the stopped members of a process group when the last one dies that had a parent
-        // outside of it (setpgid(2), "orphaned process group"): they would go on forking.
+        // The kernel continues the stopped members of a process group when the last member dies that had a parent
+        // outside of the group (setpgid(2), "orphaned process group"): they would go on forking.
         while let member = held.popLast() {
             known.remove(member.process.identity)
             guard !member.hasLeft else { continue }
@@ -303,20 +307,20 @@ public final class StoppedExtent {
             do throws(KernelFailure) {
                 try member.process.checkOwner(owner, proc: proc)
             } catch {
-                // That we cannot look, for want of descriptors, must leave nobody stopped.
+                // If we cannot look, for want of descriptors, no process must stay stopped because of that.
                 if error.errno == EPERM { throw error }
             }
         }
         try member.process.takeBack(SIGCONT)
     }
 
-    /// Goes on with those that do not stand yet; false: the budget is spent.
+    /// Continues with the members that are not stopped yet; false: the budget is spent.
     private func advanceFrontier(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         // The array grows behind the index: children come after their parents.
         while nextOfFrontier < frontier.count {
             let member = frontier[nextOfFrontier]
             if !member.hasLeft {
-                // In the middle of its children, it was looked at.
+                // A member whose children are being taken up was looked at already.
                 let step = member.isAmongChildren ? .settled : advance(member, budget, isForeign)
                 switch step {
                 case .settled, .stubborn:
@@ -339,8 +343,8 @@ public final class StoppedExtent {
         return true
     }
 
-    /// Looks at all members and their children once more; false: the budget is spent. Whoever is found new, or to have
-    /// gone on, is in the frontier then.
+    /// Looks at all members and their children once more; false: the budget is spent. Puts each process that is new,
+    /// and each member that runs again, into the frontier.
     private func scan(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         if scanned == 0, held.first?.isAmongChildren != true {
             isScanDirty = false
@@ -378,7 +382,7 @@ public final class StoppedExtent {
     ) -> Step {
         let process = member.process
         guard !process.hasExited else { return forget(member) }
-        // Registered between two pieces: whoever has our signal was let go then.
+        // It may have been registered between two pieces. If it had our signal, it was let go then.
         if case .found = member.phase, process.identity != main, isForeign(process.identity) {
             return forget(member)
         }
@@ -389,7 +393,7 @@ public final class StoppedExtent {
             case .zombie, .dead:
                 return forget(member)
             case .tracingStop where member.isOurs && process.identity != main:
-                // Its tracer has our signal and decides; it executes nothing until then.
+                // Its tracer has our signal and decides; the process executes nothing until then.
                 return .settled
             case .running, .sleeping, .diskSleep, .tracingStop, .idle, .other:
                 return try press(member, budget)
@@ -408,7 +412,7 @@ public final class StoppedExtent {
             member.phase = .stopped(byUs: false)
         case .signalled(_, _, let isAwaited):
             if isAwaited {
-                // From the first look on at which the leading thread stands, none of them makes another.
+                // From the first look at which the leading thread is stopped, no thread makes another.
                 switch try threadsStand(of: member, budget) {
                 case true?: break
                 case false?: return try press(member, budget)
@@ -444,7 +448,7 @@ public final class StoppedExtent {
             try signal(member, isAwaited: true)
             return .changed
         }
-        // One signal is enough, unless somebody's SIGCONT takes it away.
+        // One signal is enough, unless another process's SIGCONT takes it away.
         if before < call, try hasLostStop(member, budget) {
             lostStops += 1
             try signal(member, isAwaited: isAwaited)
@@ -462,8 +466,8 @@ public final class StoppedExtent {
         member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)
     }
 
-    /// Whether our SIGSTOP neither waits nor works: a thread that takes it out of the queue stands at the same moment. Of
-    /// more threads than the budget allows it is not told.
+    /// Whether our SIGSTOP is neither pending nor in effect: a thread that takes it out of the queue stops at the same
+    /// moment. With more threads than the budget allows, this is not known, and false.
     private func hasLostStop(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Bool {
         let identity = member.process.identity
         guard try !proc.hasStop(identity) else { return false }
@@ -483,16 +487,16 @@ public final class StoppedExtent {
     private func fail(_ member: Member, _ failure: KernelFailure) -> Step {
         if failure.isNoSuchProcess { return forget(member) }
         list.add(failure)
-        // Stays known, so that later looks leave it and what is below it alone.
+        // It stays known, so that later looks leave it and the processes below it alone.
         guard member.isOurs else { return .left }
-        // What has our signal is not forgotten because we could not look at it.
+        // A member that has our signal is not forgotten because we could not look at it.
         guard failure.errno == EPERM else { return .waiting }
         // It executed a set-user-ID program between our look and our signal.
         try? member.process.takeBack(SIGCONT)
         return .left
     }
 
-    /// Takes up the children of a member that are new; false: the budget is spent.
+    /// Takes up the new children of a member; false: the budget is spent.
     private func holdChildren(
         of member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
     ) -> Bool {

@@ -1,16 +1,16 @@
 import Glibc
 
-/// Brings the processes of one application to a stand, and lets them go: whole, by the freezer of a cgroup that
-/// is its own, else one by one, by signal.
+/// Stops the processes of one application, and lets them go again: all at once with the freezer of the application's
+/// own cgroup, else one by one with signals.
 ///
-/// Which of the two is chosen anew for each stop, as `CgroupExtent` judges at that moment. A cgroup that was
-/// judged before is looked at quickly: nobody is in it who was not, and all are still the owner's. Once it
-/// stands, and has been announced, it is judged in full (`verify`): whoever came in between is let go.
+/// Chooses one of the two anew for each stop, as `CgroupExtent` judges at that moment. A cgroup that was judged before
+/// gets only a quick check: no process has joined it, and all still belong to the owner. Once it is frozen and the stop
+/// has been announced, it is judged in full (`verify`): a process that joined in between is let go.
 public final class Suspender {
-    /// How far a stop has come. While it is `pending`, call `proceed` also when `cgroup.events` has changed.
+    /// How far a stop has come. While it is `pending`, also call `proceed` when `cgroup.events` has changed.
     public typealias Progress = StoppedExtent.Progress
 
-    /// Which cgroup stands for the application.
+    /// Which cgroup represents the application.
     public enum OwnCgroup: Equatable {
         case none
         case found(Cgroup)
@@ -18,29 +18,29 @@ public final class Suspender {
         case interrupted
     }
 
-    /// How the present stop is made.
+    /// The means of the present stop.
     private enum Means {
         case none
         case signals
-        /// `isOurs` false: somebody else froze it before, and will thaw it.
+        /// `isOurs` is false if another process froze it before, and will thaw it.
         case freezer(Cgroup, isOurs: Bool)
     }
 
     /// The process that the application begins with.
     public let main: ProcessIdentity
-    /// What could not be done since the stop was begun, of each kind the first (`FailureList`).
+    /// What could not be done since the stop was begun, the first of each kind (`FailureList`).
     public var failures: [KernelFailure] { list.failures + (unrecorded.map { [$0] } ?? []) }
     private var list = FailureList()
-    /// Why the freezer was not used for the present stop; nil where it is, or there is no cgroup.
+    /// Why the freezer was not used for the present stop; nil if it was used, or if there is no cgroup.
     public private(set) var objection: String?
-    /// Processes that stood already when the stop by signal was prepared: not ours to continue.
+    /// Processes that were already stopped when the stop by signal was prepared. They are not ours to continue.
     public private(set) var standing: [ProcessIdentity] = []
 
-    /// Called before the first deed of a stop that was not prepared with one call of `prepare`, or that was begun with
-    /// the freezer and goes on by signal: what is held now is to be written down. Where it could not be, says why, and
-    /// nobody is frozen or signalled.
+    /// Called before the first action of a stop that was not prepared with one call of `prepare`, or that was begun
+    /// with the freezer and continues by signal: the caller must record what is held now. Returns the reason if it
+    /// could not, and then no process is frozen or signalled.
     public var fellBack: () -> KernelFailure? = { nil }
-    /// Why the present stop could not be written down: nothing was done of it. nil: it was, or there is none.
+    /// Why the present stop could not be recorded, so that nothing was done; nil: it was recorded, or there is none.
     public private(set) var unrecorded: KernelFailure?
 
     private let proc: Proc
@@ -53,25 +53,25 @@ public final class Suspender {
     private var judged: JudgedCgroup?
     /// Whether the freezer was used, not only chosen.
     private var hasFrozen = false
-    /// What is under way: a look for the application's own cgroup, one whether a frozen cgroup is still that, and one
-    /// for whoever stands before the first signal.
+    /// What is in progress: a search for the application's own cgroup, a check that a frozen cgroup still is that, and
+    /// a search for processes that are stopped before the first signal.
     private var search: Search?
     private var verification: CgroupLook?
     private var muster: Muster?
     private var hasBegun = false
-    /// When the freezer was chosen, and for how many microseconds nobody asks whether the choice still holds.
+    /// When the freezer was chosen, and for how many microseconds the choice counts without another check.
     private var chosenAt: UInt64 = 0
     private static let freshChoice: UInt64 = 5_000
 
-    /// A look for the application's own cgroup.
+    /// A search for the application's own cgroup.
     private struct Search {
         let here: Cgroup
         var candidates: ArraySlice<Cgroup>
         var look: CgroupLook?
-        /// When it was last gone on with. What was seen long before others were asked is seen anew.
+        /// When it was last continued. What was seen long before, while others were asked, is looked at anew.
         var touched: UInt64 = 0
         static let patience: UInt64 = 2_000_000
-        /// How often it was looked at anew, since somebody had changed while it was looked at in pieces.
+        /// How often it was repeated, because the processes had changed while they were looked at in pieces.
         var repetitions = 0
         static let mostRepetitions = 3
     }
@@ -79,11 +79,11 @@ public final class Suspender {
     /// Stops nothing yet.
     ///
     /// - Parameters:
-    ///   - uid: owns the application: nothing is done to a process that is not wholly its, and no cgroup is
-    ///     frozen whose directory is not its.
-    ///   - hierarchy: where cgroups are; nil: only signals.
-    ///   - daemon: a cgroup that is never frozen, nor what it is in.
-    ///   - budget: of descriptors for members of the application's cgroup.
+    ///   - uid: owns the application. Nothing is done to a process that does not wholly belong to this user, and no
+    ///     cgroup is frozen whose directory does not.
+    ///   - hierarchy: where cgroups are; nil: only signals are used.
+    ///   - daemon: a cgroup that is never frozen, nor is any cgroup that contains it.
+    ///   - budget: the descriptors for members of the application's cgroup.
     public init(
         proc: Proc, hierarchy: UnifiedHierarchy?, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?,
         budget: DescriptorBudget = DescriptorBudget(0)
@@ -99,7 +99,7 @@ public final class Suspender {
 
     // MARK: What is held
 
-    /// The cgroup that is frozen for the present stop, or about to be; nil where signals do it.
+    /// The cgroup that is frozen for the present stop, or is about to be; nil if signals are used.
     public var frozen: Cgroup? {
         if case .freezer(let cgroup, _) = means { return cgroup }
         return nil
@@ -111,13 +111,13 @@ public final class Suspender {
         return false
     }
 
-    /// Whether signals are the means of the present stop.
+    /// Whether the present stop uses signals.
     public var isBySignal: Bool {
         if case .signals = means { return true }
         return false
     }
 
-    /// Whether anybody waits for us to let go.
+    /// Whether any process waits for us to let it go.
     public var holdsAnybody: Bool { isFreezeOurs || extent.holdsAnybody }
 
     /// Whether we have frozen a cgroup that the main process has been moved out of.
@@ -126,8 +126,9 @@ public final class Suspender {
         return !holdsMain(cgroup)
     }
 
-    /// A process is an application of its own from now on: if this value stopped it by signal, it is continued, and those
-    /// below it are the other's to continue (`release`). False: it was none of those that are to be stopped by signal.
+    /// Removes a process that is an application of its own from now on. If this value stopped it by signal, it is
+    /// continued, and the processes below it are handed to `other`, which continues them (`release`). False: it was not
+    /// among the processes that are to be stopped by signal.
     public func handOver(_ process: ProcessIdentity, to other: Suspender) -> Bool {
         extent.handOver(process, to: other.extent)
     }
@@ -135,19 +136,19 @@ public final class Suspender {
     /// Whether a process has our SIGSTOP.
     public func holds(_ process: ProcessIdentity) -> Bool { extent.holds(process) }
 
-    /// Failures that this was not asked for before.
+    /// Failures that no earlier call has returned.
     public func takeUntoldFailures() -> [KernelFailure] { list.takeUntold() }
 
-    /// Those that have our SIGSTOP, parents first.
+    /// The processes that have our SIGSTOP, parents first.
     public var stoppedByUs: [ProcessIdentity] { extent.stoppedByUs }
 
-    /// Whether somebody continues it as fast as it is stopped by signal.
+    /// Whether another process continues the application as fast as it is stopped by signal.
     public var isContested: Bool {
         if case .signals = means { return extent.isContested }
         return false
     }
 
-    /// Whether there is nobody whom a stop could reach.
+    /// Whether there is no process that a stop could reach.
     public var isOutOfReach: Bool {
         if case .signals = means { return extent.members.isEmpty }
         return false
@@ -155,8 +156,8 @@ public final class Suspender {
 
     // MARK: The stop
 
-    /// Chooses how the next stop is made. What is held then is to be written down before `stop`. False: the budget is
-    /// spent; `stop` goes on.
+    /// Chooses the means of the next stop. The caller must record what is held then before it calls `stop`. False: the
+    /// budget is spent; `stop` continues.
     @discardableResult
     public func prepare(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
@@ -183,8 +184,8 @@ public final class Suspender {
         return useSignals(budget, isForeign)
     }
 
-    /// Between the choice and the deed others may have been asked, for half a minute: whoever is in the cgroup now need
-    /// not have been in it then.
+    /// Between the choice and the action others may have been asked, for half a minute: a process that is in the cgroup
+    /// now need not have been in it then.
     private func forgetOutdatedChoice(_ isForeign: (ProcessIdentity) -> Bool) {
         guard case .freezer(let cgroup, isOurs: true) = means, !hasFrozen,
             Clock.monotonicMicroseconds > chosenAt + Self.freshChoice
@@ -198,14 +199,14 @@ public final class Suspender {
         means = .none
     }
 
-    /// Looks at what others have done to the cgroup since it was chosen.
+    /// Checks what others have done to the cgroup since it was chosen.
     private func haveMeansChanged() -> Bool {
-        // Whoever had frozen it before us has thawed it: now it is ours to do.
+        // Another process had frozen it before us and has thawed it: now it is ours to freeze.
         if case .freezer(let cgroup, isOurs: false) = means, (try? cgroup.wantsFrozen()) != true {
             means = .none
             return true
         }
-        // Somebody has frozen it: it is not ours to thaw.
+        // Another process has frozen it: it is not ours to thaw.
         if case .freezer(let cgroup, isOurs: true) = means, !hasFrozen, (try? cgroup.wantsFrozen()) == true {
             means = .freezer(cgroup, isOurs: false)
             return true
@@ -215,7 +216,7 @@ public final class Suspender {
 
     private func useSignals(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         var muster = muster ?? Muster(of: main)
-        // Held once, so that it is changed in place.
+        // Referenced only once, so that it is changed in place.
         self.muster = nil
         guard muster.proceed(proc, budget, isForeign: isForeign, isPassedOver: extent.holds) else {
             self.muster = muster
@@ -227,7 +228,8 @@ public final class Suspender {
         return true
     }
 
-    /// A cgroup that stands for the application: its unit, else the one that it is in (§ 2, "Extent"). Piece by piece.
+    /// The cgroup that represents the application: its unit, else the cgroup that it is in (§ 2, "Extent"). Works piece
+    /// by piece.
     public func ownCgroup(within budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> OwnCgroup {
         guard let hierarchy else { return .none }
         let here: Cgroup
@@ -258,7 +260,7 @@ public final class Suspender {
             search.look = nil
             switch isOwn(&look, budget, isForeign) {
             case true?:
-                // In pieces: who was seen first may be another's by now.
+                // After a look in pieces, a process that was seen first may be another's by now.
                 guard search.touched > 0, let judged, judged.isSmall,
                     !judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
                 else { return .found(cgroup) }
@@ -286,7 +288,7 @@ public final class Suspender {
     ) -> Bool? {
         let cgroup = look.cgroup
         do throws(KernelFailure) {
-            // Before its processes are looked at: there may be thousands.
+            // Checked before its processes are looked at: there may be thousands.
             if let reason = CgroupExtent.reasonOfPlace(cgroup, try cgroup.owner(), owner, daemon) {
                 objection = "\(cgroup): \(reason)"
                 return false
@@ -311,8 +313,8 @@ public final class Suspender {
         return false
     }
 
-    /// With the cgroup frozen and announced: whether it is still to be. If not, all go on, and the next stop is made
-    /// by signal. nil: the budget is spent, ask again.
+    /// To be called once the cgroup is frozen and the stop is announced: whether it may stay frozen. If not, all
+    /// processes are let go, and the next stop is made by signal. nil: the budget is spent, ask again.
     public func verify(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Bool? {
@@ -336,7 +338,7 @@ public final class Suspender {
         return false
     }
 
-    /// Begins to stop, or goes on. `isForeign` says whether a process is an application of its own.
+    /// Begins to stop, or continues stopping. `isForeign` says whether a process is an application of its own.
     public func stop(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
@@ -357,7 +359,7 @@ public final class Suspender {
         return proceed(within: budget, isForeign: isForeign)
     }
 
-    /// Goes on by signal, where the freezer does not do.
+    /// Continues by signal if the freezer does not work.
     private func fallBack(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
         means = .none
         hasFrozen = false
@@ -367,7 +369,7 @@ public final class Suspender {
         return proceed(within: budget, isForeign: isForeign)
     }
 
-    /// Has it written down how it is stopped. Where that cannot be, nothing is done.
+    /// Has the means of the stop recorded. If that fails, nothing is done.
     private func isWrittenDown() -> Bool {
         unrecorded = fellBack()
         if unrecorded == nil { return true }
@@ -376,7 +378,7 @@ public final class Suspender {
         return false
     }
 
-    /// Looks again, and goes on.
+    /// Looks again, and continues.
     public func proceed(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
@@ -398,17 +400,17 @@ public final class Suspender {
             guard try cgroup.isFrozen() else { return .pending }
             return try cgroup.unfrozenDescendants().isEmpty ? .complete : .pending
         } catch {
-            // It is gone, with all that were in it, or they were moved.
+            // The cgroup is gone with all its processes, or they were moved.
             list.add(error)
-            // Where it is there all the same, nobody else would thaw it.
+            // If it still exists, no other process would thaw it.
             if isFreezeOurs, !thaw(cgroup) { return .pending }
             return fallBack(budget, isForeign)
         }
     }
 
-    /// Lets all go that this value stopped, and forgets them; `sparing` those whom somebody else wants stopped. A
-    /// cgroup that cannot be thawed, for want of descriptors, say, stays ours to thaw (`isFreezeOurs`): call again. So it
-    /// is when the budget is spent (false).
+    /// Lets go all processes that this value stopped, except the `spared`, which others want stopped, and forgets them
+    /// all. A cgroup that cannot be thawed, for example for want of descriptors, stays ours to thaw (`isFreezeOurs`):
+    /// call again. The same holds when the budget is spent (false).
     @discardableResult
     public func release(
         sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
@@ -439,22 +441,22 @@ public final class Suspender {
 
     // MARK: After another
 
-    /// Given away since, it is frozen all the same, and by us.
+    /// A cgroup that was given to another owner since is still frozen, and by us.
     private func holdsMain(_ cgroup: Cgroup) -> Bool {
         (try? Cgroup.of(main.pid, in: cgroup.hierarchy, proc: proc))?.isWithin(cgroup) == true
     }
 
-    /// Takes up the freeze of an earlier value, or one that it was about to make.
+    /// Takes over the freeze of an earlier value, or a freeze that it was about to make.
     public func adopt(frozen cgroup: Cgroup) {
         means = .freezer(cgroup, isOurs: true)
         hasFrozen = true
     }
 
-    /// Takes up what an earlier value stopped by signal.
+    /// Takes over what an earlier value stopped by signal.
     ///
     /// - Parameters:
-    ///   - stopped: those that have its SIGSTOP.
-    ///   - standing: those that stood before.
+    ///   - stopped: the processes that have its SIGSTOP.
+    ///   - standing: the processes that were stopped before.
     public func adopt(stopped: [ProcessIdentity], standing: [ProcessIdentity]) {
         means = .signals
         self.standing = standing

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Reads numbers and words from the text that the kernel prints. What does not fit gives nil, never a trap:
-/// the text of a file may be cut off. Allocates nothing, optimized or not.
+/// Reads numbers and words from the text that the kernel prints. Text that does not fit gives nil, never a trap: the
+/// text of a file may be cut off. Allocates nothing, optimized or not.
 struct Bytes {
     private let bytes: UnsafeRawBufferPointer
     private var next = 0
@@ -14,7 +14,7 @@ struct Bytes {
 
     private var first: UInt8? { isEmpty ? nil : bytes[next] }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not a blank.
     mutating func byte() -> UInt8? {
         skipBlanks()
         guard let byte = first else { return nil }
@@ -69,7 +69,7 @@ struct Bytes {
         return digits > 0 ? value : nil
     }
 
-    /// Passes over `count` fields between blanks; false where there are fewer.
+    /// Skips `count` fields between blanks; false if there are fewer.
     mutating func skip(fields count: Int) -> Bool {
         for _ in 0..<count {
             skipBlanks()
@@ -79,7 +79,7 @@ struct Bytes {
         return true
     }
 
-    /// Passes over `prefix`, if the rest begins with it.
+    /// Skips `prefix`, if the rest begins with it.
     mutating func take(_ prefix: StaticString) -> Bool {
         let length = prefix.utf8CodeUnitCount
         guard bytes.count - next >= length, let base = bytes.baseAddress else { return false }
@@ -94,7 +94,7 @@ struct Bytes {
     /// What is left, as text; bytes that are not UTF-8 are replaced.
     var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 
-    /// What is left, as text; nil where it is not UTF-8.
+    /// What is left, as text; nil if it is not UTF-8.
     var exactText: String? { String(validating: bytes[next...], as: UTF8.self) }
 
     mutating func skipBlanks() {
@@ -106,7 +106,7 @@ struct Bytes {
     }
 }
 
-/// The number that a file's or directory's name is: a process's, a thread's, an open file's.
+/// The number that a file or directory has as its name: that of a process, a thread or an open file.
 func number(named name: UnsafePointer<CChar>) -> Int32? {
     var value: Int32 = 0
     var next = name
@@ -122,8 +122,8 @@ func number(named name: UnsafePointer<CChar>) -> Int32? {
     return value
 }
 
-/// Names and paths are bytes to the kernel. `Character`s are not theirs: to Swift a slash with an accent after it is one,
-/// and no slash, and two names that look the same are equal.
+/// Names and paths are bytes to the kernel, not `Character`s. To Swift, a slash with an accent after it is one
+/// character that is no slash, and two names that look the same are equal.
 extension StringProtocol {
     func hasBytes(prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
 

@@ -6,7 +6,7 @@ public struct Descriptor: ~Copyable, Sendable {
     /// The number, valid while this value lives.
     public let rawValue: Int32
 
-    /// Takes over an open descriptor; nobody else may close it.
+    /// Takes over an open descriptor; no other code may close it.
     public init(owning rawValue: Int32) {
         self.rawValue = rawValue
     }
@@ -15,7 +15,7 @@ public struct Descriptor: ~Copyable, Sendable {
         _ = close(rawValue)
     }
 
-    /// Gives the open descriptor away: the taker closes it.
+    /// Gives the open descriptor away: the caller closes it.
     public consuming func release() -> Int32 {
         let number = rawValue
         discard self
@@ -42,7 +42,7 @@ extension Descriptor {
         return Descriptor(owning: number)
     }
 
-    /// The result of one of our own calls as an owner, or its failure.
+    /// Turns the result of one of our own calls into an owner, or throws its failure.
     static func taking(
         _ result: Int32, _ operation: String, _ subject: String
     ) throws(KernelFailure) -> Descriptor {
@@ -54,6 +54,6 @@ extension Descriptor {
 }
 
 extension Descriptor {
-    /// Closes all from a number on, whoever has them: for a process that is about to run another program.
+    /// Closes all descriptors from a number on, whoever owns them: for a process that is about to run another program.
     public static func closeAll(from first: Int32) { _ = clinux_close_range(UInt32(first)) }
 }

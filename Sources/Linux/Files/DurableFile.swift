@@ -3,16 +3,17 @@ import Glibc
 
 /// Files that a power cut leaves whole: the old version or the new one.
 ///
-/// Written beside it, synced, renamed over it, and the directory synced (fsync(2), "Calling fsync() does not necessarily
-/// ensure that the entry in the directory has also reached disk"). Waits for the disk.
+/// A file is written beside the old version, synced, and renamed over it, and the directory is synced (fsync(2),
+/// "Calling fsync() does not necessarily ensure that the entry in the directory has also reached disk"). This waits for
+/// the disk.
 public enum DurableFile {
-    /// What nobody else calls a file in the same directory; of one writer at a time.
+    /// A name that no other file in the same directory has; used by one writer at a time.
     private static let draft = ".new"
 
-    /// Puts `bytes` there, in place of what was there.
+    /// Writes `bytes` to the file, in place of what was there.
     ///
-    /// - Throws: `ETXTBSY` where somebody has the file open that would be replaced: its bytes would stay on the disk,
-    ///   and nobody could count them.
+    /// - Throws: `ETXTBSY` if a process has the file open that would be replaced: its bytes would stay on the disk, and
+    ///   could not be counted.
     public static func write(
         _ bytes: [UInt8], to name: String, in directory: String
     ) throws(KernelFailure) {
@@ -21,7 +22,7 @@ public enum DurableFile {
         }
     }
 
-    /// The same with what a sealed memory file holds, a piece at a time.
+    /// The same with the contents of a sealed memory file, piece by piece.
     public static func write(
         _ memory: borrowing SealedMemory, to name: String, in directory: String
     ) throws(KernelFailure) {
@@ -31,7 +32,7 @@ public enum DurableFile {
         }
     }
 
-    /// Removes a file, with its bytes where somebody has it open; one that is not there is no failure.
+    /// Removes a file, and its bytes too if a process has it open. A missing file is no failure.
     public static func remove(_ name: String, in directory: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
         if isOpenElsewhere(path) { truncate(path, 0) }
@@ -52,12 +53,12 @@ public enum DurableFile {
         }
     }
 
-    /// Open for reading, with nothing to be read.
+    /// A descriptor that is open for reading, with nothing to read.
     public static func openEmpty() throws(KernelFailure) -> Descriptor {
         try Descriptor.open("/dev/null")
     }
 
-    /// In bytes; nil where there is nothing of this name. Throws `EINVAL` for what is no regular file.
+    /// The size in bytes; nil if there is nothing of this name. Throws `EINVAL` for anything but a regular file.
     public static func size(of path: String) throws(KernelFailure) -> UInt64? {
         var status = stat()
         guard lstat(path, &status) == 0 else {
@@ -70,10 +71,10 @@ public enum DurableFile {
         return UInt64(max(0, status.st_size))
     }
 
-    /// Whether a file of this name was being written when its writer was killed.
+    /// Whether a file of this name is one that was being written when its writer was killed.
     public static func isDraft(_ name: String) -> Bool { name == draft }
 
-    /// Makes a directory for its owner alone, and those above it.
+    /// Makes a directory for its owner alone, and the directories above it.
     public static func makeDirectory(_ path: String) throws(KernelFailure) {
         if try makeOne(path) { return }
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
@@ -85,7 +86,7 @@ public enum DurableFile {
         }
     }
 
-    /// Answers whether it is there now; false: the one above it is missing.
+    /// Returns whether the directory exists now; false: the one above it is missing.
     private static func makeOne(_ path: String) throws(KernelFailure) -> Bool {
         guard mkdir(path, 0o700) != 0 else {
             try sync(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]))
@@ -98,8 +99,8 @@ public enum DurableFile {
         }
     }
 
-    /// Whether anybody has the file open or mapped. F_SETLEASE of fcntl(2): a write lease is given only where nobody has.
-    /// Where the file system has no leases, this is not known, and false.
+    /// Whether any process has the file open or mapped. F_SETLEASE of fcntl(2): a write lease is given only if none
+    /// has. If the file system has no leases, this is not known, and false.
     private static func isOpenElsewhere(_ path: String) -> Bool {
         guard let file = try? Descriptor.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK) else { return false }
         return clinux_set_write_lease(file.rawValue) == -EAGAIN

@@ -1,18 +1,18 @@
 import Glibc
 
-/// The file locks that somebody waits for, of `/proc/locks` (proc_locks(5)) at one moment.
+/// The file locks that a process waits for, from `/proc/locks` (proc_locks(5)) at one moment.
 public struct FileLocks: Equatable, Sendable {
-    /// One lock, or one request for one.
+    /// One lock, or one request for a lock.
     public struct Lock: Hashable, Sendable {
         /// How it was asked for.
         public enum Kind: Equatable, Sendable {
-            /// fcntl(2) `F_SETLK`, of a process: `POSIX`, or `ACCESS` for a mandatory one's probe.
+            /// fcntl(2) `F_SETLK`, of a process: `POSIX`, or `ACCESS` for the probe of a mandatory lock.
             case posix
             /// fcntl(2) `F_OFD_SETLK`, of an open file: `OFDLCK`.
             case ofd
             /// flock(2), of an open file: `FLOCK`.
             case flock
-            /// fcntl(2) `F_SETLEASE`, or a delegation of a file server's: `LEASE`, `DELEG`.
+            /// fcntl(2) `F_SETLEASE`, or a delegation of a file server: `LEASE`, `DELEG`.
             case lease
         }
 
@@ -20,8 +20,8 @@ public struct FileLocks: Equatable, Sendable {
         public let kind: Kind
         /// `READ`, `WRITE` or `UNLCK`.
         public let access: String
-        /// The process that asked for it; nil where the kernel does not say (`OFDLCK`). The holder of a
-        /// `FLOCK` may be another by now, or several: whoever has the open file.
+        /// The process that asked for it; nil if the kernel does not report it (`OFDLCK`). The holder of a `FLOCK` may
+        /// be another process by now, or several: every process that has the open file.
         public let pid: Int32?
         /// Device and inode number, as the kernel writes them: `08:01:1234`.
         public let file: String
@@ -29,47 +29,47 @@ public struct FileLocks: Equatable, Sendable {
         public let range: String
     }
 
-    /// A lock and those who wait for it to go.
+    /// A lock, and the requests that wait for it.
     public struct Contest: Equatable, Sendable {
         /// The lock.
         public let lock: Lock
-        /// Those who wait, also behind one another.
+        /// The requests that wait, including those behind one another.
         public internal(set) var waiters: [Lock]
     }
 
-    /// A process that waits for a lock of one of those asked about.
+    /// A process that waits for a lock of one of the processes asked about.
     public struct Waiter: Equatable, Sendable {
-        /// Who waits; nil where the kernel does not say.
+        /// The process that waits; nil if the kernel does not report it.
         public let pid: Int32?
-        /// Who holds it.
+        /// The process that holds the lock.
         public let holder: Int32
-        /// What is held.
+        /// The lock that is held.
         public let lock: Lock
     }
 
-    /// The locks that somebody waits for; those that nobody does are left out.
+    /// The locks that a process waits for; all others are left out.
     public let contests: [Contest]
     /// Whether the file was read to its end.
     public let isWhole: Bool
 
     /// The most of the file that is read, some 18,000 locks. The kernel begins at the first lock again for each page
-    /// that is read: 100,000 locks take it seven seconds, 18,000 a fifth of one.
+    /// that is read: 100,000 locks take it seven seconds, 18,000 a fifth of a second.
     public static let mostBytes = 1 << 20
 
-    /// Reads the file, up to `mostBytes`. Each lock with its waiters is of one moment; two locks may be of two.
+    /// Reads the file, up to `mostBytes`. Each lock and its waiters are of one moment; two locks may be of two.
     ///
     /// - Parameter pause: called now and then between two lines.
     public init(proc: Proc = Proc(), pause: () -> Void = {}) throws(KernelFailure) {
         var list = Contests()
         var bytes = 0
         var lines = 0
-        // The ids that the kernel shows are of the mount's PID namespace; locks of others it leaves out.
+        // The kernel shows ids of the mount's PID namespace, and leaves out the locks of others.
         try Files.forEachLine(of: "\(proc.root)/locks") { line in
             let line = line.rest
             bytes += line.count + 1
             if bytes <= Self.mostBytes { list.take(line) }
             lines += 1
-            // A line takes less than the question how late it is.
+            // Handling a line takes less time than checking how late it is.
             if lines % 16 == 0 { pause() }
             return bytes <= Self.mostBytes
         }
@@ -77,25 +77,25 @@ public struct FileLocks: Equatable, Sendable {
         isWhole = bytes <= Self.mostBytes
     }
 
-    /// Somebody who waits for a lock that one of the processes holds; nil where there is nobody. Throws where that cannot
-    /// be told.
+    /// A process that waits for a lock that one of `pids` holds; nil if there is none. Throws if that cannot be
+    /// determined.
     ///
-    /// Not those processes themselves: they may be frozen together. A process that is frozen or stopped waits for
-    /// nothing: the kernel ends its wait, and begins it again afterwards.
+    /// The processes `pids` themselves do not count: they may be frozen together. A process that is frozen or stopped
+    /// waits for nothing: the kernel ends its wait, and begins it again afterwards.
     ///
-    /// Who holds the lock of an open file is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the
-    /// lines `lock:`): it outlives the process that asked for it, in every process that has the file. One pass over
-    /// their open files answers for all locks; where nobody waits for a lock of an open file, there is none.
+    /// The holder of an open file's lock is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the lines
+    /// `lock:`). Such a lock outlives the process that asked for it, in every process that has the file. One pass over
+    /// their open files answers for all locks; if no process waits for a lock of an open file, there is no pass.
     public func waiter(
         blockedBy pids: Set<Int32>, proc: Proc, _ budget: inout LookBudget
     ) throws(LookLimit) -> Waiter? {
         if let waiter = try waiters(blockedBy: pids, proc, &budget, atMost: 1).first { return waiter }
-        // Somebody may wait further down in the list, but not for those that hold nothing.
+        // A process may wait further down in the list, but not for processes that hold nothing.
         if !isWhole, try proc.holdsLock(among: pids, &budget) { throw .locks(Self.mostBytes) }
         return nil
     }
 
-    /// The first so many of them, among the locks that were read.
+    /// The first of them, among the locks that were read; `most` ends the search for holders.
     func waiters(
         blockedBy pids: Set<Int32>, _ proc: Proc, _ budget: inout LookBudget, atMost most: Int
     ) throws(LookLimit) -> [Waiter] {
@@ -122,8 +122,8 @@ public struct FileLocks: Equatable, Sendable {
         return found
     }
 
-    /// A line such as `1: -> FLOCK  ADVISORY  WRITE 12 08:01:1234 0 EOF`; the arrow marks a waiter, and is
-    /// indented where it waits behind another. Nil for what is no such line.
+    /// A line such as `1: -> FLOCK  ADVISORY  WRITE 12 08:01:1234 0 EOF`; the arrow marks a waiter, and is indented if
+    /// it waits behind another. Nil for text that is no such line.
     static func parse(_ line: String) -> (lock: Lock, isWaiter: Bool)? {
         var fields = line.split(whereSeparator: { $0 == " " || $0 == "\t" })[...]
         guard let number = fields.popFirst(), number.hasSuffix(":") else { return nil }
@@ -139,7 +139,7 @@ public struct FileLocks: Equatable, Sendable {
         case "LEASE", "DELEG": kind = .lease
         default: return nil
         }
-        // 0 for a process that the namespace does not have, -1 for an open file's.
+        // 0 for a process that the namespace does not have, -1 for an open file's lock.
         guard let pid = Int32(words[3]) else { return nil }
         let lock = Lock(
             kind: kind, access: String(words[2]), pid: pid > 0 ? pid : nil, file: String(words[4]),
@@ -152,10 +152,11 @@ extension FileLocks.Lock {
     fileprivate func isOf(_ pids: Set<Int32>) -> Bool { pid.map(pids.contains) ?? false }
 }
 
-/// Gathers the lines of the file: a lock, then those who wait for it. A lock that nobody waits for is not even parsed.
+/// Gathers the lines of the file: a lock, then the requests that wait for it. A lock without waiters is not even
+/// parsed.
 private struct Contests {
     private(set) var found: [FileLocks.Contest] = []
-    /// The line of the last lock, until somebody waits for it.
+    /// The line of the last lock, until a waiter for it is found.
     private var line: [UInt8] = []
     private var isOpen = false
 
@@ -166,7 +167,7 @@ private struct Contests {
             isOpen = false
             return
         }
-        // A waiter of a kind that we do not know takes nothing from the lock before it.
+        // A waiter of an unknown kind does not affect the lock before it.
         guard let (waiter, isWaiter) = Self.parse(bytes), isWaiter else { return }
         if !isOpen {
             guard let (lock, _) = line.withUnsafeBytes({ Self.parse($0) }) else { return }
@@ -191,12 +192,12 @@ private struct Contests {
 }
 
 extension Proc {
-    /// Who of these processes has the open files that the locks are on: in one pass over what they have open.
+    /// Which of these processes have the open files that the locks are on, in one pass over what they have open.
     fileprivate func find(
         _ locks: Set<FileLocks.Lock>, among pids: Set<Int32>, into holders: inout [FileLocks.Lock: Int32],
         _ budget: inout LookBudget, atMost most: Int
     ) throws(LookLimit) {
-        // The one who asked for a lock has it most likely, but may have closed the file and left it to a child.
+        // The process that asked for a lock most likely has it, but may have closed the file and left it to a child.
         let first = Set(locks.compactMap(\.pid)).intersection(pids).sorted()
         var missing = locks
         for pid in first + pids.subtracting(first).sorted() {
@@ -205,7 +206,7 @@ extension Proc {
                 if missing.remove(lock) != nil { found.append(lock) }
                 return !missing.isEmpty && holders.count + found.count < most
             }
-            // Where we may not look, what it asked for is all we know.
+            // If we may not look, we know only what the process asked for.
             if !isOpen { found = missing.filter { $0.pid == pid } }
             for lock in found {
                 missing.remove(lock)
@@ -215,7 +216,7 @@ extension Proc {
         }
     }
 
-    /// Whether one of these processes holds any lock, or may: where we may not look.
+    /// Whether one of these processes holds any lock, or may hold one because we may not look.
     fileprivate func holdsLock(among pids: Set<Int32>, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
         for pid in pids.sorted() {
             var isHolder = false
@@ -228,8 +229,8 @@ extension Proc {
         return false
     }
 
-    /// Calls `body` with each lock that an open file of the process has, until it returns false. False where we may not
-    /// look into it (ptrace(2), `PTRACE_MODE_READ`); one that is gone has none.
+    /// Calls `body` with each lock that an open file of the process has, until it returns false. False if we may not
+    /// look into the process (ptrace(2), `PTRACE_MODE_READ`); a process that is gone has no locks.
     private func forEachLock(
         of pid: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
     ) throws(LookLimit) -> Bool {
@@ -258,7 +259,7 @@ extension Proc {
         var goesOn = true
         var lines = 0
         var limit: LookLimit?
-        // One that closes the file while it is read has no lock on it.
+        // A process that closes the file while it is read has no lock on it.
         try? Files.forEachLine(in: file, named: "fdinfo") { line in
             guard line.take("lock:"), let (lock, _) = FileLocks.parse(line.text) else { return true }
             goesOn = body(lock)

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Reading and writing of small text files of the kernel.
+/// Reads and writes small text files of the kernel.
 enum Files {
     /// Reads the beginning of a file in one read(2) into a buffer on the stack.
     ///
@@ -19,8 +19,8 @@ enum Files {
         }
     }
 
-    /// Calls `body` with each line, without its end, until it returns false. Of a line longer than 8,192
-    /// bytes it gets the beginning (the `Groups:` of a process may be longer, a path may not).
+    /// Calls `body` with each line, without its end, until it returns false. If a line is longer than 8,192 bytes,
+    /// `body` gets the beginning (the `Groups:` of a process may be longer, a path may not).
     static func forEachLine(
         of path: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
@@ -96,12 +96,13 @@ enum Files {
         return bytes.count > limit ? Array(bytes.prefix(limit)) : bytes
     }
 
-    /// The entries of a directory whose names are numbers, in the order that the kernel gives, the first so many.
+    /// The entries of a directory whose names are numbers, in the order that the kernel gives, at most `limit`.
     static func numbers(in path: String, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
         try numbers(in: path, from: 0, atMost: limit).found
     }
 
-    /// The same from a place in the directory on (seekdir(3)), 0 for its beginning; `next` is nil once there are no more.
+    /// The same from a place in the directory on (seekdir(3)), 0 for its beginning; `next` is nil once there are no
+    /// more.
     static func numbers(
         in path: String, from place: Int, atMost limit: Int
     ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
@@ -121,7 +122,7 @@ enum Files {
         return (found, nil)
     }
 
-    /// Writes a word to a file of the kernel's, which takes it in one write(2) or not at all.
+    /// Writes a word to a file of the kernel, which takes it in one write(2) or not at all.
     static func write(
         _ text: String, to file: borrowing Descriptor, named path: String
     ) throws(KernelFailure) {
@@ -131,7 +132,7 @@ enum Files {
         }
     }
 
-    /// The owner of a file or directory; nil where it cannot be looked up.
+    /// The owner of a file or directory; nil if it cannot be looked up.
     static func owner(of path: UnsafePointer<CChar>) -> UInt32? {
         var information = stat()
         guard fstatat(AT_FDCWD, path, &information, 0) == 0 else { return nil }
@@ -153,7 +154,7 @@ extension UnsafeMutablePointer<dirent> {
     }
 }
 
-/// An errno on its way to the one who knows what was asked.
+/// An errno on its way to the caller that knows what was asked.
 struct ErrorNumber: Error {
     let value: Int32
 }

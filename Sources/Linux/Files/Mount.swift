@@ -1,15 +1,15 @@
 /// A line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 struct Mount {
-    /// What of its file system is mounted.
+    /// The part of its file system that is mounted.
     let root: String
     let mountPoint: String
-    /// Such as `cgroup2`.
+    /// For example `cgroup2`.
     let fileSystem: String
-    /// Of the file system, such as `rw` and `memory`.
+    /// Options of the file system, for example `rw` and `memory`.
     let options: [Substring]
 
-    /// A line such as `41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw`; nil for one that
-    /// is none.
+    /// A line such as `41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw`; nil for text
+    /// that is no such line.
     init?(mountinfo line: String) {
         let fields = line.split(separator: " ")
         guard fields.count > 6, let dash = fields[6...].firstIndex(of: "-"), dash + 1 < fields.count else {
@@ -28,7 +28,7 @@ struct Mount {
         }
     }
 
-    /// Where they are listed.
+    /// The file that lists them.
     static func path(_ proc: Proc) -> String { "\(proc.root)/self/mountinfo" }
 
     /// The kernel writes blank, tab, newline and backslash as a backslash and three octal digits.

@@ -1,20 +1,20 @@
 import CLinux
 import Glibc
 
-/// A memory file (memfd_create(2)) that nobody can change any more: sealed against writing, growing, shrinking and further
-/// sealing. Reading it never waits for its maker, nor sees two versions.
+/// A memory file (memfd_create(2)) that no process can change any more: sealed against writing, growing, shrinking and
+/// further sealing. Reading it never waits for the process that made it, and never sees two versions.
 public struct SealedMemory: ~Copyable, Sendable {
     private let file: Descriptor
-    /// In bytes; it stays that.
+    /// In bytes; never changes.
     public let size: UInt64
 
     /// Valid while this value lives.
     public var rawValue: Int32 { file.rawValue }
 
-    /// Takes the descriptor over.
+    /// Takes over the descriptor.
     ///
-    /// - Throws: `EINVAL` for what is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` where a seal is missing; `EBADF`
-    ///   where it is not open for reading.
+    /// - Throws: `EINVAL` for a file that is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` if a seal is missing;
+    ///   `EBADF` if it is not open for reading.
     public init(adopting file: consuming Descriptor) throws(KernelFailure) {
         let seals = clinux_get_seals(file.rawValue)
         guard seals >= 0 else {

@@ -1,13 +1,13 @@
 import Glibc
 
-/// Text files of the administrator's, such as the configuration.
+/// The administrator's text files, such as the configuration.
 public enum TextFile {
     /// The most bytes that are read of one file.
     public static let limit = 1 << 20
 
     /// The whole text of a regular file.
     ///
-    /// Anything else (a FIFO, a device) is refused, so that reading never waits for somebody.
+    /// Anything else (a FIFO, a device) is refused, so that reading never waits for another process.
     public static func read(_ path: String) throws(KernelFailure) -> String {
         let file = try openRegular(path)
         return try Files.text(in: file, named: path, limit: limit)
@@ -26,12 +26,12 @@ public enum TextFile {
         return file
     }
 
-    /// The names of the entries of a directory, sorted bytewise; none where it cannot be read.
+    /// The names of the entries of a directory, sorted bytewise; none if it cannot be read.
     public static func names(inDirectory path: String) -> [String] {
         (try? entries(ofDirectory: path)) ?? []
     }
 
-    /// The same; none where there is no such directory, and a failure where it cannot be read.
+    /// The same; none if there is no such directory, and a failure if it cannot be read.
     public static func entries(ofDirectory path: String) throws(KernelFailure) -> [String] {
         guard let directory = opendir(path) else {
             if errno == ENOENT { return [] }

@@ -1,13 +1,13 @@
 import Glibc
 
-/// Small files that are there whole or not at all, however their writer ends.
+/// Small files that exist whole or not at all, however their writer ends.
 public enum WholeFile {
     /// The most bytes that are read of one file.
     public static let limit = 1 << 24
 
-    /// Puts `text` at `path`: written beside it, then renamed over it (rename(2) is atomic).
+    /// Puts `text` at `path`: writes it beside the old file, then renames it over that (rename(2) is atomic).
     ///
-    /// Not fsynced: it is to outlive its writer, not the machine.
+    /// It is not fsynced: it must outlive its writer, not the machine.
     public static func write(_ text: String, to path: String) throws(KernelFailure) {
         try write(Array(text.utf8), to: path)
     }
@@ -19,7 +19,7 @@ public enum WholeFile {
         }
     }
 
-    /// Puts at `path` what `fill` writes: beside it first, as `draft`, then renamed over it.
+    /// Puts what `fill` writes at `path`: beside the old file first, as `draft`, which is then renamed over it.
     static func replace(
         _ path: String, draft: String, _ fill: (borrowing Descriptor) throws(KernelFailure) -> Void
     ) throws(KernelFailure) {
@@ -51,7 +51,7 @@ public enum WholeFile {
         if let failure { throw failure }
     }
 
-    /// The same for bytes in memory that somebody else keeps.
+    /// The same for bytes in memory that the caller keeps.
     static func append(
         _ bytes: UnsafeRawBufferPointer, to file: Int32, named path: String
     ) throws(KernelFailure) {
@@ -66,20 +66,20 @@ public enum WholeFile {
         }
     }
 
-    /// All bytes of a regular file, as far as `limit`; anything else is refused, so that nobody waits for it.
+    /// All bytes of a regular file, up to `limit`; anything else is refused, so that no caller waits for it.
     public static func read(_ path: String) throws(KernelFailure) -> [UInt8] {
         let file = try TextFile.openRegular(path)
         return try Files.bytes(in: file, named: path, limit: limit)
     }
 
-    /// Removes a file; one that is not there is no failure.
+    /// Removes a file; a missing file is no failure.
     public static func remove(_ path: String) throws(KernelFailure) {
         guard unlink(path) == 0 || errno == ENOENT else {
             throw KernelFailure(operation: "unlink", subject: path, errno: errno)
         }
     }
 
-    /// Makes a directory that only its owner may enter; one that is there already is no failure.
+    /// Makes a directory that only its owner may enter; an existing directory is no failure.
     public static func makeDirectory(_ path: String) throws(KernelFailure) {
         guard mkdir(path, 0o700) == 0 || errno == EEXIST else {
             throw KernelFailure(operation: "mkdir", subject: path, errno: errno)

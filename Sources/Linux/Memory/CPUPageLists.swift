@@ -1,27 +1,27 @@
 import Glibc
 
-/// Free pages that each CPU keeps for itself, so as not to contend for the zone's: `/proc/zoneinfo`, kept open.
+/// Free pages that each CPU keeps for itself, to avoid contention for the zone's: `/proc/zoneinfo`, kept open.
 ///
-/// `MemAvailable` counts them neither as free nor as what can be had (mm/show_mem.c, `si_mem_available`), although the
-/// kernel empties the lists before it calls memory short (mm/page_alloc.c, `__alloc_pages_direct_reclaim`). Who frees
-/// much at once, such as a process that ends, fills them first: with tens of mebibytes for each CPU.
+/// `MemAvailable` counts them neither as free nor as available (mm/show_mem.c, `si_mem_available`), although the kernel
+/// empties the lists before it considers memory short (mm/page_alloc.c, `__alloc_pages_direct_reclaim`). A process that
+/// frees much at once, for example by ending, fills them first: with tens of mebibytes for each CPU.
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class CPUPageLists {
     private let file: KeptFile
 
-    /// Beyond that it is not read: enough for some thousand lists.
+    /// The most bytes that are read: enough for some thousand lists.
     private static let mostBytes = 512 << 10
 
-    /// Opens `zoneinfo` below `root`, where proc is mounted, or of a made-up tree in tests.
+    /// Opens `zoneinfo` below `root`, where proc is mounted, or in a made-up tree in tests.
     public init(root: String = "/proc") throws(KernelFailure) {
         let path = "\(root)/zoneinfo"
-        // It stays about as long as it is: so many zones, and so many CPUs.
+        // Its length stays about the same: it depends on the number of zones and of CPUs.
         let length = try KeptFile(path, capacity: Self.mostBytes).readWhole().count
         file = try KeptFile(path, capacity: length + length / 4 + 4096)
     }
 
-    /// All that is in the lists now, in bytes.
+    /// The total of all lists now, in bytes.
     public func read() throws(KernelFailure) -> UInt64 {
         var pages: UInt64 = 0
         try file.readWhole().forEachLine { line in

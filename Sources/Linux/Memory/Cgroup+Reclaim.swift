@@ -1,13 +1,13 @@
 import Glibc
 
 extension Cgroup {
-    /// Has the kernel take memory from it and from all below: page cache, and with swap anonymous memory
+    /// Makes the kernel take memory from the cgroup and from all below it: page cache, and with swap anonymous memory
     /// (`memory.reclaim`, since Linux 5.19; Documentation/admin-guide/cgroup-v2.rst).
     ///
-    /// It may take long: not for the deciding thread. Throws `ENOENT` where the cgroup is gone, the kernel
-    /// older, or there is no memory controller.
+    /// It may take long: not for the deciding thread. Throws `ENOENT` if the cgroup is gone, the kernel is older, or
+    /// there is no memory controller.
     ///
-    /// - Returns: by how many bytes `memory.current` fell. What goes on in the cgroup meanwhile counts, too.
+    /// - Returns: by how many bytes `memory.current` fell. Other changes in the cgroup meanwhile count, too.
     public func reclaim(_ bytes: UInt64) throws(KernelFailure) -> UInt64 {
         let before = try memoryCurrent()
         try demand("\(bytes)")
@@ -15,7 +15,7 @@ extension Cgroup {
         return before > after ? before - after : 0
     }
 
-    /// The same of its page cache alone, all of it.
+    /// The same for all of its page cache, and nothing else.
     public func reclaimFiles() throws(KernelFailure) -> UInt64 {
         let cached = try cachedFiles()
         if cached == 0 { return 0 }
@@ -23,7 +23,7 @@ extension Cgroup {
         do throws(KernelFailure) {
             try demand("\(cached) swappiness=0")
         } catch {
-            // Linux 6.8 and older know of no swappiness here.
+            // Linux 6.8 and older do not accept a swappiness here.
             guard error.errno == EINVAL else { throw error }
             try demand("\(cached)")
         }
@@ -31,7 +31,8 @@ extension Cgroup {
         return before > after ? before - after : 0
     }
 
-    /// Bytes of files that it and all below have in memory: `active_file` and `inactive_file` of `memory.stat`.
+    /// Bytes of files that the cgroup and all below it have in memory: `active_file` and `inactive_file` of
+    /// `memory.stat`.
     private func cachedFiles() throws(KernelFailure) -> UInt64 {
         var sum: UInt64 = 0
         try Files.forEachLine(of: "\(directory)/memory.stat") { line in

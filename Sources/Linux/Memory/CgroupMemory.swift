@@ -1,28 +1,28 @@
 import Glibc
 
 /// How much memory a cgroup has left below its own limit: `memory.max`, `memory.current` and `memory.stat`
-/// (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"), kept open; on a hybrid machine, where the
-/// controller is one of version 1, `memory.limit_in_bytes`, `memory.usage_in_bytes` and `memory.stat`
+/// (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"), kept open. On a hybrid machine, where the
+/// controller is one of version 1: `memory.limit_in_bytes`, `memory.usage_in_bytes` and `memory.stat`
 /// (Documentation/admin-guide/cgroup-v1/memory.rst).
 ///
-/// For one thread at a time. Reading allocates nothing: it is done when memory has run out. Limits of the
-/// cgroups above are theirs: ask them.
+/// For one thread at a time. Reading allocates nothing: it is done when memory has run out. The limits of the cgroups
+/// above are not included: ask those cgroups.
 public final class CgroupMemory {
-    /// What the files say, in bytes.
+    /// The values of the files, in bytes.
     public struct Figures: Equatable, Sendable {
         /// `memory.max`; nil for none.
         public var limit: UInt64?
-        /// `memory.current`: of it and all below.
+        /// `memory.current`: of the cgroup and all below it.
         public var current: UInt64
         /// What the kernel can take back without swap: `inactive_file`, `active_file` and
         /// `slab_reclaimable` of `memory.stat`.
         public var reclaimable: UInt64
 
-        /// What can be had before the limit is reached; nil where there is none. What MemAvailable is to the
-        /// machine, without its discount for what must stay.
+        /// The bytes that can be had before the limit is reached; nil if there is no limit. Corresponds to the
+        /// machine's MemAvailable, without its discount for what must stay.
         public var headroom: UInt64? {
             guard let limit else { return nil }
-            // The three are read one after the other: they need not fit each other.
+            // The three are read one after the other, so they need not be consistent.
             let occupied = current > reclaimable ? current - reclaimable : 0
             return limit > occupied ? limit - occupied : 0
         }
@@ -31,18 +31,18 @@ public final class CgroupMemory {
     private let limit: KeptFile
     private let current: KeptFile
     private let statistics: KeptFile
-    /// Whose `memory.stat` counts what is below only on the lines of `total_`, and no slabs.
+    /// Version 1: `memory.stat` counts the cgroups below only on the lines of `total_`, and counts no slabs.
     private let isVersionOne: Bool
 
-    /// Opens the files. Throws `ENOENT` where the cgroup is gone, is the root, or has no memory controller.
+    /// Opens the files. Throws `ENOENT` if the cgroup is gone, is the root, or has no memory controller.
     public convenience init(_ cgroup: Cgroup) throws(KernelFailure) {
         try self.init(
             cgroup.directory, limit: "memory.max", current: "memory.current", isVersionOne: false)
     }
 
-    /// The same of the version 1 controller's cgroup with the same path: systemd makes the same in both hierarchies,
-    /// and PSI is the unified one's. Throws `ENODEV` where no such controller is mounted, `ENOENT` where it has no
-    /// such cgroup.
+    /// The same for the version 1 controller's cgroup with the same path: systemd makes the same cgroups in both
+    /// hierarchies, and PSI belongs to the unified one. Throws `ENODEV` if no such controller is mounted, `ENOENT` if
+    /// it has no such cgroup.
     public convenience init(versionOneCounterpartOf cgroup: Cgroup, proc: Proc = Proc()) throws(KernelFailure)
     {
         var found: String?
@@ -72,13 +72,13 @@ public final class CgroupMemory {
         self.isVersionOne = isVersionOne
     }
 
-    /// What they say now. Throws `ENODEV` once the cgroup is removed.
+    /// The values now. Throws `ENODEV` once the cgroup is removed.
     public func read() throws(KernelFailure) -> Figures {
         var text = Bytes(try limit.read())
         var most: UInt64?
         if !text.take("max") {
             guard let number = text.unsigned() else { throw limit.failure("parse", EBADMSG) }
-            // In version 1 the greatest number of whole pages there is stands for none.
+            // In version 1, the greatest possible number of whole pages means no limit.
             most = number < UInt64(Int64.max) - 65_535 ? number : nil
         }
         text = Bytes(try current.read())
@@ -94,7 +94,7 @@ public final class CgroupMemory {
         var missing = isVersionOne ? 2 : 3
         text.forEachLine { line in
             if isVersionOne, !line.take("total_") { return true }
-            // Spelled out: a list of names would be walked with allocations.
+            // Spelled out: walking a list of names would allocate.
             guard
                 line.take("inactive_file ") || line.take("active_file ")
                     || (!isVersionOne && line.take("slab_reclaimable "))

@@ -1,15 +1,16 @@
 import Glibc
 
-/// Whether the processes of a cgroup wait for pages of their own to be read back: its `memory.stat` and
+/// Shows whether the processes of a cgroup wait for pages of their own to be read back: its `memory.stat` and
 /// `memory.pressure`, kept open (Documentation/admin-guide/cgroup-v2.rst).
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class CgroupWorkingSet {
-    /// What the files say.
+    /// The values of the files.
     public struct Figures: Equatable, Sendable {
         /// `active_file` and `inactive_file`: bytes in memory now.
         public var cached: UInt64
-        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: bytes read anew since the cgroup began.
+        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: bytes read again since the cgroup
+        /// began.
         public var refaulted: UInt64
         /// `some` of `memory.pressure`: microseconds in which some of its tasks waited for memory.
         public var waited: UInt64
@@ -18,14 +19,14 @@ public final class CgroupWorkingSet {
     private let statistics: KeptFile
     private let stalls: PressureFile
 
-    /// Opens the files. Throws `ENOENT` where the cgroup is gone, or has no memory controller, or there is no PSI.
+    /// Opens the files. Throws `ENOENT` if the cgroup is gone, or has no memory controller, or there is no PSI.
     public init(_ cgroup: Cgroup) throws(KernelFailure) {
         // Some seventy lines of at most 60 bytes.
         statistics = try KeptFile("\(cgroup.directory)/memory.stat", capacity: 8192)
         stalls = try PressureFile(path: "\(cgroup.directory)/memory.pressure")
     }
 
-    /// What they say now. Throws `ENODEV` once the cgroup is removed.
+    /// The values now. Throws `ENODEV` once the cgroup is removed.
     public func read() throws(KernelFailure) -> Figures {
         var cached: UInt64 = 0
         var refaulted: UInt64 = 0

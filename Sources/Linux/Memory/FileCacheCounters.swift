@@ -1,36 +1,36 @@
 import Glibc
 
-/// How many pages of files are in memory, and how they come and go: `/proc/vmstat`, kept open.
+/// How many file pages are in memory, and how they come and go: `/proc/vmstat`, kept open.
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class FileCacheCounters {
-    /// What it says, in bytes.
+    /// The values, in bytes.
     public struct Figures: Equatable, Sendable {
         /// `nr_active_file` and `nr_inactive_file`: in memory now.
         public var cached: UInt64
         /// `pgsteal_file`, since Linux 5.8: taken from memory since the machine started.
         public var evicted: UInt64
-        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: read anew since then, when it had been
-        /// taken. As far as the kernel remembers: for about as many pages as there is memory.
+        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: read again since then, after it had
+        /// been taken. The kernel remembers about as many pages as there is memory.
         public var refaulted: UInt64
     }
 
     private let file: KeptFile
 
-    /// Opens `vmstat` below `root`, where proc is mounted, or of a made-up tree in tests.
+    /// Opens `vmstat` below `root`, where proc is mounted, or in a made-up tree in tests.
     public init(root: String = "/proc") throws(KernelFailure) {
         // Some 190 lines of at most 50 bytes.
         file = try KeptFile("\(root)/vmstat", capacity: 16384)
     }
 
-    /// What it says now. Throws `EBADMSG` where a line is missing.
+    /// The values now. Throws `EBADMSG` if a line is missing.
     public func read() throws(KernelFailure) -> Figures {
         var cached: UInt64 = 0
         var evicted: UInt64?
         var refaulted: UInt64?
         var missing = 4
         try file.readWhole().forEachLine { line in
-            // Spelled out: a list of names would be walked with allocations.
+            // Spelled out: walking a list of names would allocate.
             if line.take("nr_active_file ") || line.take("nr_inactive_file ") {
                 cached &+= line.unsigned() ?? 0
             } else if line.take("workingset_refault_file ") || line.take("workingset_refault ") {

@@ -1,7 +1,7 @@
 import Glibc
 
-/// A small file of the kernel's that stays open and is read again and again, into memory that is made once:
-/// reading allocates nothing, unless it fails.
+/// A small kernel file that stays open and is read repeatedly into a buffer that is allocated once: reading allocates
+/// nothing, unless it fails.
 ///
 /// For one thread at a time.
 final class KeptFile {
@@ -9,12 +9,12 @@ final class KeptFile {
     private let file: Descriptor
     private let buffer: UnsafeMutableRawBufferPointer
 
-    /// Opens it; of what it holds at most `capacity` bytes are read.
+    /// Opens the file; at most `capacity` bytes of it are read.
     init(_ path: String, capacity: Int) throws(KernelFailure) {
         file = try Descriptor.open(path)
         self.path = path
         buffer = .allocate(byteCount: capacity, alignment: 16)
-        // Its pages are there from now on, not from the first read on.
+        // Its pages are resident from now on, not only from the first read on.
         buffer.initializeMemory(as: UInt8.self, repeating: 0)
     }
 
@@ -22,10 +22,10 @@ final class KeptFile {
         buffer.deallocate()
     }
 
-    /// Ours, and closed with this value.
+    /// Owned by this value, and closed with it.
     var descriptor: Int32 { file.rawValue }
 
-    /// What the file says now, as far as one pread(2) gives it; valid until the next read.
+    /// The contents of the file now, as far as one pread(2) gives them; valid until the next read.
     func read() throws(KernelFailure) -> UnsafeRawBufferPointer {
         let count = pread(file.rawValue, buffer.baseAddress, buffer.count, 0)
         guard count >= 0 else { throw failure("read", errno) }
@@ -68,7 +68,7 @@ extension UnsafeRawBufferPointer {
 }
 
 extension Bytes {
-    /// A number of kibibytes, as `/proc` prints sizes, in bytes.
+    /// Takes a number of kibibytes, as `/proc` prints sizes, and returns bytes.
     mutating func kibibytes() -> UInt64? {
         guard let value = unsigned() else { return nil }
         let (bytes, overflow) = value.multipliedReportingOverflow(by: 1024)

@@ -1,19 +1,19 @@
 import Glibc
 
-/// How many processes the kernel has killed for want of memory since the machine started: `oom_kill` of
-/// `/proc/vmstat`, since Linux 4.13, kept open. In cgroups at their limit, too. Nobody tells when it changes.
+/// How many processes the kernel has killed for want of memory since the machine started: `oom_kill` of `/proc/vmstat`,
+/// since Linux 4.13, kept open. This includes kills in cgroups at their limit. There is no notification of a change.
 ///
 /// For one thread at a time. Reading allocates nothing.
 public final class KernelKills {
     private let file: KeptFile
 
-    /// Opens `vmstat` below `root`, where proc is mounted, or of a made-up tree in tests.
+    /// Opens `vmstat` below `root`, where proc is mounted, or in a made-up tree in tests.
     public init(root: String = "/proc") throws(KernelFailure) {
         // Some 190 lines of at most 50 bytes.
         file = try KeptFile("\(root)/vmstat", capacity: 16384)
     }
 
-    /// What it says now. Throws `EBADMSG` where there is no such line.
+    /// The value now. Throws `EBADMSG` if there is no such line.
     public func read() throws(KernelFailure) -> UInt64 {
         var kills: UInt64?
         try file.readWhole().forEachLine { line in

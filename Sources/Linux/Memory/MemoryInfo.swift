@@ -4,13 +4,13 @@ import Glibc
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class MemoryInfo {
-    /// What it says, in bytes.
+    /// The values, in bytes.
     public struct Figures: Equatable, Sendable {
-        /// `MemTotal`: without what the kernel itself occupies from the start.
+        /// `MemTotal`: without the memory that the kernel itself occupies from the start.
         public var total: UInt64
         /// `MemAvailable`: the kernel's estimate of what can be had without swapping.
         public var available: UInt64
-        /// `SwapTotal`; 0 where there is no swap.
+        /// `SwapTotal`; 0 if there is no swap.
         public var swapTotal: UInt64
         /// `SwapFree`.
         public var swapFree: UInt64
@@ -18,13 +18,13 @@ public final class MemoryInfo {
 
     private let file: KeptFile
 
-    /// Opens `meminfo` below `root`, where proc is mounted, or of a made-up tree in tests.
+    /// Opens `meminfo` below `root`, where proc is mounted, or in a made-up tree in tests.
     public init(root: String = "/proc") throws(KernelFailure) {
         // The four lines are among the first twenty, of 28 bytes each.
         file = try KeptFile("\(root)/meminfo", capacity: 4096)
     }
 
-    /// What it says now.
+    /// The values now.
     public func read() throws(KernelFailure) -> Figures {
         guard let figures = Figures(parsing: try file.read()) else { throw file.failure("parse", EBADMSG) }
         return figures
@@ -32,7 +32,7 @@ public final class MemoryInfo {
 }
 
 extension MemoryInfo.Figures {
-    /// Nil where a line is missing.
+    /// Nil if a line is missing.
     init?(parsing text: UnsafeRawBufferPointer) {
         var total: UInt64?
         var available: UInt64?

@@ -1,10 +1,10 @@
 import Glibc
 
-/// Keeps the memory of this process resident (mlockall(2)), so that it does not wait for its own pages when
-/// there is no memory left: what is mapped now, and all that will be, each page from when it is first touched on
-/// (`MCL_ONFAULT`, since Linux 4.4).
+/// Keeps the memory of this process resident (mlockall(2)), so that it does not wait for its own pages when there is no
+/// memory left. This covers what is mapped now and later, each page from its first use on (`MCL_ONFAULT`, since Linux
+/// 4.4).
 public enum MemoryLock {
-    /// Why it was not done.
+    /// Why the memory was not locked.
     public enum Failure: Error, Equatable, Sendable, CustomStringConvertible {
         /// `EPERM`: `RLIMIT_MEMLOCK` is 0, and we lack `CAP_IPC_LOCK`.
         case notPermitted
@@ -33,7 +33,7 @@ public enum MemoryLock {
         }
     }
 
-    /// Locks it. Not inherited by children (fork(2)), and ended by execve(2).
+    /// Locks it. Children do not inherit the lock (fork(2)), and execve(2) ends it.
     public static func lock() throws(Failure) {
         guard mlockall(Int32(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) == 0 else {
             throw Failure(errno: errno, limit: limit)

@@ -1,44 +1,45 @@
 import CLinux
 import Glibc
 
-/// Pushes the memory of a process out: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10. What is in no file goes
-/// to swap, if there is any; pages of files are written back where they were changed, and dropped.
+/// Pushes the memory of a process out: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10. Memory that is in no
+/// file goes to swap, if there is any; pages of files are written back if they were changed, and dropped.
 ///
-/// The kernel leaves alone what other processes have mapped, too, and, so that nobody learns what others have read,
-/// files that the caller may not write (mm/madvise.c, `can_do_file_pageout`: `CAP_DAC_OVERRIDE` will do). Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for
-/// another user's). It may take long, and fault on our own memory: not for the deciding thread.
+/// The kernel leaves alone what other processes have mapped, too. It also leaves alone files that the caller may not
+/// write, so that no process learns what others have read (mm/madvise.c, `can_do_file_pageout`: `CAP_DAC_OVERRIDE` will
+/// do). Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for another user's process). It may take
+/// long, and fault on our own memory: not for the deciding thread.
 public enum PageOut {
-    /// What came of it.
+    /// The result.
     public struct Outcome: Equatable, Sendable {
-        /// Bytes of the ranges that the kernel took the advice for, whether or not they were resident.
+        /// Bytes of the ranges for which the kernel took the advice, whether or not they were resident.
         public var advised: UInt64 = 0
-        /// Bytes of ranges that it refused: locked memory, or mapped no longer.
+        /// Bytes of ranges that it refused: locked memory, or no longer mapped.
         public var refused: UInt64 = 0
-        /// What the process had before.
+        /// The memory of the process before.
         public var before: Proc.Memory
-        /// What it has after.
+        /// The memory of the process after.
         public var after: Proc.Memory
 
-        /// Bytes that came free, as `RssAnon` and `RssFile` tell.
+        /// Bytes that became free, according to `RssAnon` and `RssFile`.
         public var released: UInt64 {
             let (had, has) = (before.anonymous &+ before.files, after.anonymous &+ after.files)
             return had > has ? had - has : 0
         }
     }
 
-    /// What is to go.
+    /// What to push out.
     public enum Extent: Sendable {
         /// Mappings of files.
         case files
-        /// And what is private and anonymous.
+        /// Mappings of files, and private anonymous memory.
         case everything
     }
 
-    /// Advises the kernel of all of its ranges of that kind.
+    /// Advises the kernel about all ranges of that kind.
     ///
-    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has
-    /// taken the id meanwhile is not touched. Throws `ESRCH` if the process is gone or becomes so, `EPERM`
-    /// unless all four of its user ids are `uid` and where we may not, `ENOSYS` on older kernels.
+    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has taken the
+    /// id meanwhile is not touched. Throws `ESRCH` if the process is gone or becomes so, `EPERM` if we may not, or
+    /// unless all four of its user ids are `uid`, `ENOSYS` on older kernels.
     public static func perform(
         on process: ProcessIdentity, owner uid: UInt32, _ extent: Extent = .everything, proc: Proc = Proc()
     ) throws(KernelFailure) -> Outcome {
@@ -60,7 +61,7 @@ public enum PageOut {
             advised: batch.advised, refused: batch.refused, before: before, after: after)
     }
 
-    /// More than vm.max_map_count (65,530) lets a process have, but where somebody raised it.
+    /// More than vm.max_map_count (65,530) lets a process have, unless that was raised.
     private static let limit = 1 << 16
 
     /// One line of `/proc/PID/maps` (proc_pid_maps(5)).
@@ -71,10 +72,10 @@ public enum PageOut {
         let isOfFile: Bool
         let isAccessible: Bool
 
-        /// What is shorter gains little: the kernel reads eight pages of swap at once (vm.page-cluster).
+        /// Shorter ranges gain little: the kernel reads eight pages of swap at once (vm.page-cluster).
         static let shortest: UInt = 32 << 10
 
-        /// Such as `55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]`.
+        /// For example `55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]`.
         init?(parsing line: UnsafeRawBufferPointer) {
             var bytes = Bytes(line)
             guard let start = bytes.hexadecimal(), bytes.take("-"), let end = bytes.hexadecimal(),
@@ -83,12 +84,12 @@ public enum PageOut {
             else { return nil }
             self.start = start
             self.end = end
-            // The kernel's own, such as the clock's page, are no memory of the process's.
+            // The kernel's own mappings, such as the clock's page, are no memory of the process.
             let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.take("v")
             isPrivateAnonymous = sharing == UInt8(ascii: "p") && inode == 0 && !isKernels
             isOfFile = inode != 0
             let none = UInt8(ascii: "-")
-            // Guard pages, and what an allocator has only reserved.
+            // Guard pages, and what an allocator has only reserved, are not accessible.
             isAccessible = read != none || write != none || execute != none
         }
 
@@ -100,7 +101,7 @@ public enum PageOut {
         }
     }
 
-    /// Ranges on their way to the kernel.
+    /// Ranges that are being passed to the kernel.
     private struct Batch {
         var ranges: [iovec] = []
         var next = 0
@@ -109,10 +110,10 @@ public enum PageOut {
 
         /// The most that one call takes: `UIO_MAXIOV`.
         private static let size = 1024
-        /// The same number everywhere that Debian releases; newer than some C libraries' headers.
+        /// The number is the same everywhere that Debian releases; the headers of some C libraries are older.
         private static let pageOut: Int32 = 21
 
-        /// One call, or more where it is interrupted.
+        /// Makes one call, or more if it is interrupted.
         mutating func advise(_ pidfd: Int32, _ process: ProcessIdentity) throws(KernelFailure) {
             let count = min(Self.size, ranges.count - next)
             let first = next
@@ -126,7 +127,7 @@ public enum PageOut {
             }
             switch -result {
             case EINVAL, ENOMEM, EAGAIN, EIO:
-                // The first of them is not to be had: the kernel tells how far it got otherwise.
+                // The first range cannot be had: otherwise the kernel returns how far it got.
                 refused += UInt64(ranges[next].iov_len)
                 next += 1
             case let number where number > 0:
@@ -137,7 +138,7 @@ public enum PageOut {
             }
         }
 
-        /// Goes on behind what was taken, which may end within a range; never stands still.
+        /// Continues after what was taken, which may end within a range. Always advances.
         private mutating func pass(_ count: UInt64) {
             advised += count
             var rest = Int(count)

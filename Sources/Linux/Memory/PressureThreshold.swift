@@ -1,29 +1,28 @@
-/// How much stall within how much time is worth telling (Documentation/accounting/psi.rst, "Monitoring for
-/// pressure thresholds").
+/// How much stall within how much time is worth reporting (Documentation/accounting/psi.rst, "Monitoring for pressure
+/// thresholds").
 public struct PressureThreshold: Hashable, Sendable, CustomStringConvertible {
-    /// Whose stall counts.
+    /// Which tasks' stall counts.
     public enum Kind: String, Sendable {
         /// Time in which at least one task waits for memory.
         case some
-        /// Time in which all tasks that are not idle do: nothing is got done.
+        /// Time in which all tasks that are not idle wait: no work gets done.
         case full
     }
 
-    /// Whose stall counts.
+    /// Which tasks' stall counts.
     public let kind: Kind
     /// Microseconds of stall, more than 0, at most the window.
     public let stall: UInt32
-    /// Microseconds that they must fall into.
+    /// Microseconds of the window that the stall must fall into.
     public let window: UInt32
 
-    /// Microseconds that the kernel takes as a window: `WINDOW_MIN_US`, `WINDOW_MAX_US` of
-    /// kernel/sched/psi.c.
+    /// The windows that the kernel accepts, in microseconds: `WINDOW_MIN_US`, `WINDOW_MAX_US` of kernel/sched/psi.c.
     public static let windows: ClosedRange<UInt32> = 500_000...10_000_000
 
-    /// The windows of those without `CAP_SYS_RESOURCE` are multiples of this, in microseconds (psi.rst).
+    /// Without `CAP_SYS_RESOURCE` windows must be multiples of this, in microseconds (psi.rst).
     static let unprivilegedUnit: UInt32 = 2_000_000
 
-    /// A threshold; nil for what the kernel does not take of anybody.
+    /// A threshold; nil for values that the kernel accepts from no caller.
     public init?(_ kind: Kind, stall: UInt32, window: UInt32) {
         guard Self.windows.contains(window), stall > 0, stall <= window else { return nil }
         self.kind = kind
@@ -31,7 +30,7 @@ public struct PressureThreshold: Hashable, Sendable, CustomStringConvertible {
         self.window = window
     }
 
-    /// The same share of the next longer window that needs no privilege; itself where its window is one.
+    /// The same share of the next longer window that needs no privilege; unchanged if its window needs none.
     public var unprivileged: PressureThreshold {
         let unit = Self.unprivilegedUnit
         let longer = (window + unit - 1) / unit * unit
@@ -39,6 +38,6 @@ public struct PressureThreshold: Hashable, Sendable, CustomStringConvertible {
         return PressureThreshold(kind, stall: scaled, window: longer) ?? self
     }
 
-    /// As the kernel takes it, such as `some 70000 1000000`.
+    /// In the kernel's format, for example `some 70000 1000000`.
     public var description: String { "\(kind.rawValue) \(stall) \(window)" }
 }

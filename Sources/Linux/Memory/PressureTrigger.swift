@@ -1,29 +1,29 @@
 import Glibc
 
-/// Has the kernel tell when memory is short: one threshold on one PSI file, by a descriptor to be polled for
+/// Makes the kernel report that memory is short: one threshold on one PSI file, with a descriptor to be polled for
 /// `POLLPRI` (Documentation/accounting/psi.rst).
 ///
-/// The poll that finds it ready takes the event: nothing is to be read, and the next waits for more. At most
-/// one event comes in a window. `POLLERR`: the cgroup is gone, and it stays ready. Watch it for `POLLPRI`
-/// alone: `POLLIN` is always set.
+/// The poll that finds it ready takes the event: there is nothing to read, and the next poll waits for more. At most
+/// one event comes in a window. `POLLERR`: the cgroup is gone, and the descriptor stays ready. Watch it only for
+/// `POLLPRI`: `POLLIN` is always set.
 public final class PressureTrigger {
-    /// What the kernel took: what was asked for, or its `unprivileged` where we lack `CAP_SYS_RESOURCE`.
+    /// What the kernel accepted: the requested threshold, or its `unprivileged` form if we lack `CAP_SYS_RESOURCE`.
     public let inForce: PressureThreshold
     private let file: Descriptor
 
     /// Sets the trigger on `/proc/pressure/memory`, or on a cgroup's `memory.pressure`.
     ///
-    /// Throws `ENOENT` where there is no such file (the kernel has no PSI, or it is off: `psi=0`), `EACCES`
-    /// where we may not write it.
+    /// Throws `ENOENT` if there is no such file (the kernel has no PSI, or it is off: `psi=0`), `EACCES` if we may not
+    /// write it.
     public init(path: String, _ threshold: PressureThreshold) throws(KernelFailure) {
-        // The window is judged by who opens the file.
+        // The kernel judges the window by the process that opens the file.
         let number = Capability.sysResource.use { open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) }
         guard number >= 0 else { throw KernelFailure(operation: "open", subject: path, errno: errno) }
         file = Descriptor(owning: number)
         inForce = try Self.set(threshold, number, path)
     }
 
-    /// To be polled for `POLLPRI`; ours, and closed with this value, which takes the trigger back.
+    /// To be polled for `POLLPRI`. Owned by this value and closed with it, which removes the trigger.
     public var descriptor: Int32 { file.rawValue }
 
     private static func set(

@@ -4,7 +4,7 @@ public enum ExitStatus: Equatable, Sendable {
     case exited(Int32)
     /// A signal ended it.
     case signalled(Int32, coreDumped: Bool)
-    /// It has not ended, or the kernel does not tell us.
+    /// It has not ended, or the kernel does not report how.
     case unknown
 }
 

@@ -1,11 +1,11 @@
 import Glibc
 
-/// A member of an extent, held by its pidfd so that its id cannot come to mean another.
+/// A member of an extent, held by its pidfd so that its id cannot come to mean another process.
 final class HeldProcess {
     let identity: ProcessIdentity
     private let pidfd: PidFD
 
-    /// Opens it, and only then asks who it is: a process that took its id before the opening has another
+    /// Opens the process, and only then checks its identity: a process that took the id before the opening has another
     /// start time. Throws `ESRCH` if it is gone or another.
     init(_ identity: ProcessIdentity, proc: Proc) throws(KernelFailure) {
         let pidfd = try PidFD(pid: identity.pid)
@@ -19,7 +19,7 @@ final class HeldProcess {
 
     var hasExited: Bool { pidfd.hasExited }
 
-    /// nil: it is gone, or the kernel does not tell.
+    /// nil: it is gone, or the kernel does not report its owner.
     var owner: Proc.Owner? { pidfd.owner }
 
     /// Throws `EPERM` unless all four user ids are `uid` now.
@@ -34,13 +34,13 @@ final class HeldProcess {
 
     /// Checks the owner at this moment, then signals.
     ///
-    /// The look goes by the number: should that be another's meanwhile, the signal finds ours gone.
+    /// The check uses the id. If the id belongs to another process meanwhile, the signal finds ours gone.
     func signal(_ signal: Int32, owner uid: UInt32, proc: Proc) throws(KernelFailure) {
         try checkOwner(uid, proc: proc)
         try pidfd.send(signal)
     }
 
-    /// Signals without a look at the owner: to take back what we did to it ourselves.
+    /// Signals without checking the owner: takes back what we did to the process ourselves.
     func takeBack(_ signal: Int32) throws(KernelFailure) {
         try pidfd.send(signal)
     }

@@ -2,10 +2,10 @@ import Glibc
 
 /// The program that this process runs.
 public enum OwnProgram {
-    /// Runs it anew in this process, with what was handed over to it: who supervises us sees neither an end nor a start.
+    /// Runs it anew in this process, with what was handed over to it: the supervisor sees neither an end nor a start.
     /// Every other descriptor must be close-on-exec.
     ///
-    /// - Returns: why it could not be.
+    /// - Returns: why it failed.
     public static func executeAgain(passingOn handed: HandedOver) -> KernelFailure {
         handed.passOn()
         let path = (try? Proc().executable(of: getpid())) ?? link
@@ -17,9 +17,9 @@ public enum OwnProgram {
         return KernelFailure(operation: "execv", subject: path, errno: number)
     }
 
-    /// Its file; the one that has taken its place where it was replaced since.
+    /// The program's file; if it was replaced since, the file that has taken its place.
     public static var path: String { (try? Proc().formerExecutable(of: getpid())) ?? link }
 
-    /// Leads to it also when its file was replaced.
+    /// Leads to the program even if its file was replaced.
     private static let link = "/proc/self/exe"
 }

@@ -1,24 +1,25 @@
 import CLinux
 import Glibc
 
-/// A process held by a descriptor (pidfd_open(2)): it stays this process, even when its id is given again.
+/// A process held by a descriptor (pidfd_open(2)). The descriptor stays with this process, even when its id is
+/// reused.
 public struct PidFD: ~Copyable {
     private let descriptor: Descriptor
     private let firstPID: Int32
 
     /// Opens the process `pid`.
     ///
-    /// Throws what the kernel gives: `ESRCH` where there is none, `EINVAL` or `ENOENT` where `pid` is a
-    /// thread that does not lead its process. Kernel threads can be opened: see `Proc.Stat.isKernelThread`.
+    /// Throws the kernel's error: `ESRCH` if there is no such process, `EINVAL` or `ENOENT` if `pid` is a thread that
+    /// does not lead its process. Kernel threads can be opened: see `Proc.Stat.isKernelThread`.
     public init(pid: Int32) throws(KernelFailure) {
         let result = clinux_pidfd_open(pid, 0)
         descriptor = try Descriptor.taking(result, "pidfd_open", "pid \(pid)")
         firstPID = pid
     }
 
-    /// Takes over a descriptor that somebody passed to us; closes it if it is refused.
+    /// Takes over a descriptor that another process passed to us; closes it if it is refused.
     ///
-    /// Throws `EBADF` for what is not a pidfd (no `Pid:` line in its fdinfo), `EINVAL` for a pidfd of a
+    /// Throws `EBADF` for a descriptor that is no pidfd (no `Pid:` line in its fdinfo), `EINVAL` for a pidfd of a
     /// single thread (`PIDFD_THREAD`), `ESRCH` for a process that is gone or in another PID namespace.
     public init(adopting descriptor: consuming Descriptor) throws(KernelFailure) {
         let info = try Self.information(of: descriptor.rawValue)
@@ -46,7 +47,7 @@ public struct PidFD: ~Copyable {
         return pid
     }
 
-    /// Sends a signal (pidfd_send_signal(2)); 0 only asks. `ESRCH`: it is gone; `EPERM`: we may not.
+    /// Sends a signal (pidfd_send_signal(2)); 0 only checks. `ESRCH`: the process is gone; `EPERM`: we may not.
     public func send(_ signal: Int32) throws(KernelFailure) {
         let result = clinux_pidfd_send_signal(rawValue, signal)
         guard result >= 0 else {
@@ -55,20 +56,20 @@ public struct PidFD: ~Copyable {
         }
     }
 
-    /// A copy of one of the process's descriptors (pidfd_getfd(2)), close-on-exec. `EBADF`: it has none of that number;
-    /// `EPERM`: we may not trace it.
+    /// A copy of one of the process's descriptors (pidfd_getfd(2)), close-on-exec. `EBADF`: it has no descriptor of
+    /// that number; `EPERM`: we may not trace it.
     func copy(of number: Int32) throws(KernelFailure) -> Descriptor {
         try Descriptor.taking(
             clinux_pidfd_getfd(rawValue, number), "pidfd_getfd", "pid \(firstPID), \(number)")
     }
 
-    /// Whether the whole process has exited, threads and all; does not wait. A zombie has.
+    /// Whether the whole process has exited, with all threads; does not wait. True for a zombie.
     public var hasExited: Bool {
         var look = pollfd(fd: rawValue, events: Int16(POLLIN), revents: 0)
         return poll(&look, 1, 0) == 1
     }
 
-    /// Its four user ids, by ioctl `PIDFD_GET_INFO` (Linux 6.13); nil: it is gone, or the kernel does not tell.
+    /// Its four user ids, by ioctl `PIDFD_GET_INFO` (Linux 6.13); nil: it is gone, or the kernel does not report them.
     public var owner: Proc.Owner? {
         var info = clinux_pidfd_info()
         info.mask = clinux_pidfd_info_credentials()
@@ -79,10 +80,10 @@ public struct PidFD: ~Copyable {
             real: info.ruid, effective: info.euid, saved: info.suid, filesystem: info.fsuid)
     }
 
-    /// How it ended, as far as the kernel tells one who is not its parent.
+    /// How it ended, as far as the kernel reports that to a process that is not its parent.
     ///
-    /// Before its parent has waited for it: field 52 of `/proc/PID/stat` (the kernel shows it to those who
-    /// may trace the process). After that: ioctl `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT`, since Linux 6.15.
+    /// Before its parent has waited for it, reads field 52 of `/proc/PID/stat` (the kernel shows it to processes that
+    /// may trace this one). After that, uses ioctl `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT`, since Linux 6.15.
     public func exitStatus() -> ExitStatus {
         guard hasExited else { return .unknown }
         let reaped = statusAfterReaping()
@@ -92,7 +93,7 @@ public struct PidFD: ~Copyable {
         return zombie == .unknown ? statusAfterReaping() : zombie
     }
 
-    /// The same of a descriptor that somebody kept for us, of a process that may be gone for good.
+    /// The same for a descriptor that was kept for us, of a process that may be gone for good.
     public static func exitStatus(ofKept descriptor: consuming Descriptor) -> ExitStatus {
         let reaped = statusAfterReaping(descriptor.rawValue)
         guard reaped == .unknown, let process = try? PidFD(adopting: descriptor) else { return reaped }
@@ -113,7 +114,7 @@ public struct PidFD: ~Copyable {
     private func statusOfZombie() -> ExitStatus {
         guard let info = try? Self.information(of: rawValue), info.pid > 0,
             let word = Proc().zombieExitCode(of: info.pid),
-            // Still held by our zombie after the look: the number cannot have been given again.
+            // Our zombie still has the id after the look, so it cannot have been reused.
             let after = try? Self.information(of: rawValue), after.pid == info.pid
         else { return .unknown }
         return ExitStatus(waitStatus: word)

@@ -1,15 +1,15 @@
 import Glibc
 
 extension Proc {
-    /// The application that the process runs for in a Flatpak sandbox: `name` in `/.flatpak-info`
-    /// (flatpak-metadata(5)); nil where it is in none.
+    /// The application for which the process runs in a Flatpak sandbox: `name` in `/.flatpak-info`
+    /// (flatpak-metadata(5)); nil if it is in no sandbox.
     ///
-    /// The file is looked at only where the kernel says that both the sandbox's root and the file are on a tmpfs, as
-    /// bubblewrap makes them: whoever makes a mount namespace may mount what never answers. Whoever makes one may also
-    /// say in it what they like: it is a name, not an identity.
+    /// The file is read only if the kernel reports that both the sandbox's root and the file are on a tmpfs, as
+    /// bubblewrap makes them: a process that makes a mount namespace may mount a file system that never answers. It may
+    /// also write into the file what it likes, so the result is a name, not an identity.
     public func flatpakApplication(of pid: Int32) -> String? {
         var fileSystems: [String: String] = [:]
-        // The last mount on a place is the one that is seen.
+        // The last mount on a place is the visible one.
         try? forEachLine(pid, "mountinfo") { line in
             if let mount = Mount(mountinfo: line.text),
                 ["/", Self.flatpakInfo].contains(mount.mountPoint)
@@ -28,19 +28,19 @@ extension Proc {
 
     private static let flatpakInfo = "/.flatpak-info"
 
-    /// The proxy that Flatpaks talk to a bus through. To the bus it is who speaks.
+    /// The proxy through which Flatpaks talk to a bus. To the bus, the proxy is the sender.
     private static let flatpakProxy = "xdg-dbus-proxy"
 
-    /// The unit of the Flatpak's instance whose proxy the process is; nil: it is none's.
+    /// The unit of the Flatpak's instance whose proxy the process is; nil: it is no such proxy.
     public func flatpakUnit(ofProxy pid: Int32) -> String? {
         guard (try? program(of: pid)) == Self.flatpakProxy else { return nil }
         return (try? sandbox(of: pid))?.flatpak
     }
 
-    /// The main process of a Flatpak's instance: the topmost in its unit of those that a process in the sandbox descends
-    /// from; nil: nothing runs in the sandbox, or we may not look.
+    /// The main process of a Flatpak's instance: the topmost ancestor, within the unit, of a process in the sandbox;
+    /// nil: nothing runs in the sandbox, or we may not look.
     ///
-    /// - Parameter unit: of the instance.
+    /// - Parameter unit: the unit of the instance.
     public func mainProcess(ofFlatpak unit: String) -> ProcessIdentity? {
         guard let own = try? sandbox(of: getpid()), let processes = try? processes() else { return nil }
         for pid in processes {

@@ -2,11 +2,11 @@ import Glibc
 
 extension Proc {
     /// The name of the program that the process runs: the last component of `/proc/PID/exe` (proc_pid_exe(5)). Unlike
-    /// the command line it is the kernel's, and reading it waits for nobody.
+    /// the command line it comes from the kernel, and reading it never waits for another process.
     public func program(of pid: Int32) throws(KernelFailure) -> String {
         let path = try target(ofExecutable: pid)
         let name = path.split(separator: "/").last.map(String.init) ?? ""
-        // Its file was removed or replaced meanwhile.
+        // The file was removed or replaced meanwhile.
         return name.hasSuffix(Self.deleted) ? String(name.dropLast(Self.deleted.count)) : name
     }
 
@@ -19,7 +19,7 @@ extension Proc {
         return path
     }
 
-    /// The same; where the file was removed or replaced meanwhile, the path that it had.
+    /// The same; if the file was removed or replaced meanwhile, the path that it had.
     func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
         let path = try target(ofExecutable: pid)
         return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path

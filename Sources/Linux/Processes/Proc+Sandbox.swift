@@ -1,13 +1,13 @@
 import Glibc
 
-/// What the kernel tells of the sandbox that a process is in. Two processes with the same are in the same one.
+/// What the kernel reports about the sandbox of a process. Two processes with equal values are in the same sandbox.
 public struct Sandbox: Hashable, Sendable {
     /// Device and inode number of its PID namespace.
     public let namespaceDevice: UInt64
     public let namespace: UInt64
     /// The snap whose security label it carries, `NAME` of `snap.NAME.APPLICATION`; nil: none.
     public var snap: String?
-    /// The path of the Flatpak's unit that it is in: one for each instance; nil: none.
+    /// The path of the Flatpak's unit that it is in, one for each instance; nil: none.
     public let flatpak: String?
 
     /// The snap that a security label names.
@@ -16,14 +16,15 @@ public struct Sandbox: Hashable, Sendable {
         return words.count == 3 && words[0] == "snap" ? String(words[1]) : nil
     }
 
-    /// The id of the application that a security label names, as snapd names its desktop entry: `NAME_APPLICATION`; nil: it
-    /// names none, or a hook.
+    /// The id of the application that a security label names, as snapd names its desktop entry: `NAME_APPLICATION`;
+    /// nil: it names no application, or a hook.
     public static func snapApplication(ofLabel label: String) -> String? {
         let words = label.prefix { $0 != " " }.split(separator: ".")
         return words.count == 3 && words[0] == "snap" ? "\(words[1])_\(words[2])" : nil
     }
 
-    /// The path of the Flatpak's unit in that of a cgroup: the outermost, since who is in it may make others below.
+    /// The path of the Flatpak's unit within a cgroup's path: the outermost, because a process in it may make others
+    /// below.
     public static func flatpak(ofCgroup path: String) -> String? {
         var end = path.startIndex
         for name in path.split(separator: "/") {
@@ -35,7 +36,7 @@ public struct Sandbox: Hashable, Sendable {
 }
 
 extension Proc {
-    /// The sandbox of a process. Throws `ESRCH` where there is no such process, `EACCES` where we may not look.
+    /// The sandbox of a process. Throws `ESRCH` if there is no such process, `EACCES` if we may not look.
     public func sandbox(of pid: Int32) throws(KernelFailure) -> Sandbox {
         let path = path(pid, "ns/pid")
         var information = Glibc.stat()
@@ -48,12 +49,12 @@ extension Proc {
             flatpak: try unifiedCgroup(of: pid).flatMap(Sandbox.flatpak(ofCgroup:)))
     }
 
-    /// The application id of a snap's process; nil: it is none's.
+    /// The application id of a snap's process; nil: it belongs to no snap.
     public func snapApplication(of pid: Int32) -> String? {
         securityLabel(of: pid).flatMap(Sandbox.snapApplication(ofLabel:))
     }
 
-    /// The label of the Linux security module; nil where there is none.
+    /// The label of the Linux security module; nil if there is none.
     private func securityLabel(of pid: Int32) -> String? {
         withPath(pid, "attr/current") { path in
             let label = Files.readOnce(path) { String(decoding: $0.rest.prefix { $0 != 0 }, as: UTF8.self) }
@@ -63,6 +64,6 @@ extension Proc {
 }
 
 extension KernelFailure {
-    /// We have no descriptors or no memory left: nothing is said of what was asked for.
+    /// We have no descriptors or no memory left, so nothing is known about the subject.
     public var isExhaustion: Bool { [EMFILE, ENFILE, ENOMEM].contains(errno) }
 }

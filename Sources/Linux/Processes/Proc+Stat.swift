@@ -1,7 +1,7 @@
 import Glibc
 
 extension Proc {
-    /// `/proc/PID/stat`, as far as field 22, of the leading thread.
+    /// `/proc/PID/stat` of the leading thread, up to field 22.
     public struct Stat: Equatable, Sendable {
         /// What the leading thread does: field 3.
         public enum State: Equatable, Sendable {
@@ -15,13 +15,13 @@ extension Proc {
             case stopped
             /// `t`: stopped by its tracer.
             case tracingStop
-            /// `Z`: has exited, its parent has not waited for it; other threads of it may live on.
+            /// `Z`: has exited, and its parent has not waited for it; other threads of it may live on.
             case zombie
             /// `X` or `x`
             case dead
             /// `I`: a kernel thread without work.
             case idle
-            /// A letter of a kernel that we do not know.
+            /// A letter that we do not know, of another kernel.
             case other(UInt8)
 
             /// The state that a letter stands for.
@@ -46,7 +46,7 @@ extension Proc {
         public let comm: String
         /// What the leading thread does.
         public let state: State
-        /// The parent's process id; 0 where it is outside the namespace.
+        /// The parent's process id; 0 if it is outside the namespace.
         public let parent: Int32
         /// The process group.
         public let group: Int32
@@ -64,10 +64,10 @@ extension Proc {
         /// `PF_KTHREAD` (0x00200000) is set.
         public var isKernelThread: Bool { flags & 0x0020_0000 != 0 }
 
-        /// The identity that these figures are of.
+        /// The identity of the process or thread that these values belong to.
         public var identity: ProcessIdentity { ProcessIdentity(pid: pid, startTime: startTime) }
 
-        /// Reads the line; nil if it is cut off before field 22 or is none.
+        /// Parses the line; nil if it is cut off before field 22, or is no such line.
         init?(parsing line: UnsafeRawBufferPointer) {
             var head = Bytes(line)
             // The name may hold blanks and parentheses; nothing after it does.
@@ -94,31 +94,31 @@ extension Proc {
         }
     }
 
-    /// Reads `/proc/PID/task/PID/stat` once; also of a thread's id. These fields are the same in `/proc/PID/stat`, but
-    /// for that the kernel adds up the times of all threads, of which there may be thousands.
+    /// Reads `/proc/PID/task/PID/stat` once; also takes a thread's id. These fields are the same in `/proc/PID/stat`,
+    /// but for that file the kernel adds up the times of all threads, and there may be thousands.
     ///
-    /// Throws `ESRCH` where there is no such process, `EBADMSG` for a line that is cut off.
+    /// Throws `ESRCH` if there is no such process, `EBADMSG` for a line that is cut off.
     public func stat(_ pid: Int32) throws(KernelFailure) -> Stat {
         try stat(ofThread: pid, in: pid)
     }
 
-    /// The same of a thread of the process; `ESRCH` where that has no such thread.
+    /// The same for a thread of the process; `ESRCH` if the process has no such thread.
     func stat(ofThread thread: Int32, in pid: Int32) throws(KernelFailure) -> Stat {
         try readOnce(pid, "task/\(thread)/stat") { Stat(parsing: $0.rest) }
     }
 
-    /// Whether the process is stopped by a signal (`T`): its leading thread, or where that has exited and
-    /// others live on, one of those. A tracer's stop (`t`) is none.
+    /// Whether the process is stopped by a signal (`T`). Looks at its leading thread, or, if that has exited and others
+    /// live on, at one of those. A tracer's stop (`t`) does not count.
     ///
-    /// Throws `ESRCH` if it is gone, also where its id was given to another.
+    /// Throws `ESRCH` if it is gone, or if its id was given to another process.
     public func isStopped(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
         try state(of: identity) == .stopped
     }
 
     private static let mostThreadsLookedAt = 64
 
-    /// The state of a live thread of the process: of the leading one, or where that is a zombie of the
-    /// first ones that are not (a stopped one before others); `zombie` where there is none.
+    /// The state of a live thread of the process: of the leading thread, or, if that is a zombie, of the first threads
+    /// that are not (a stopped one before others); `zombie` if there is none.
     public func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
         let leader = try stat(identity.pid)
         guard leader.startTime == identity.startTime else {
@@ -126,10 +126,10 @@ extension Proc {
         }
         guard leader.state == .zombie else { return leader.state }
         var state = Stat.State.zombie
-        // A stop reaches all of them: of thousands, some tell enough.
+        // A stop reaches all threads, so a few of thousands are enough.
         var left = Self.mostThreadsLookedAt
         for thread in try threads(of: identity.pid, atMost: 2 * left) where thread != identity.pid {
-            // One that has ended meanwhile tells nothing.
+            // A thread that has ended meanwhile does not count.
             guard let one = try? stat(ofThread: thread, in: identity.pid) else { continue }
             switch one.state {
             case .stopped: return .stopped
@@ -142,8 +142,8 @@ extension Proc {
         return state
     }
 
-    /// Whether a thread of the process neither runs nor can, or is gone: a stop reaches them one by one, and one that is
-    /// in the middle of fork(2) ends that first.
+    /// Whether a thread of the process neither runs nor can run, or is gone. A stop reaches the threads one by one, and
+    /// a thread in the middle of fork(2) ends that first.
     func threadStands(_ thread: Int32, in pid: Int32) -> Bool {
         guard let one = try? stat(ofThread: thread, in: pid) else { return true }
         switch one.state {
@@ -152,7 +152,7 @@ extension Proc {
         }
     }
 
-    /// The status word of wait(2) that a zombie left, field 52; nil if it is none or we may not see it.
+    /// The status word of wait(2) that a zombie left, field 52; nil if the process is no zombie, or we may not see it.
     func zombieExitCode(of pid: Int32) -> Int32? {
         let word: Int32? = try? readOnce(pid, "stat") { text in
             let line = text.rest
@@ -161,7 +161,7 @@ extension Proc {
             guard tail.byte() == UInt8(ascii: "Z"), tail.skip(fields: 48) else { return nil }
             return tail.signed32()
         }
-        // Who may not trace the process reads 0, and may not read this link either (proc(5)).
+        // If we may not trace the process, we read 0, and may not read this link either (proc(5)).
         if word == 0 {
             var target: CChar = 0
             guard readlink(path(pid, "ns/pid"), &target, 1) == 1 else { return nil }

@@ -3,13 +3,13 @@ import Glibc
 extension Proc {
     /// The four user ids of a process (credentials(7)).
     public struct Owner: Equatable, Sendable {
-        /// Who started it.
+        /// The user who started it.
         public let real: UInt32
-        /// Whose rights it uses.
+        /// The user whose rights it uses.
         public let effective: UInt32
-        /// Whose rights it may take again.
+        /// The user whose rights it may take again.
         public let saved: UInt32
-        /// Whose files it may touch.
+        /// The user whose files it may touch.
         public let filesystem: UInt32
 
         /// Whether all four are `uid`: false for a set-user-ID program, whoever started it.
@@ -18,7 +18,7 @@ extension Proc {
         }
     }
 
-    /// What we need of `/proc/PID/status`.
+    /// The parts of `/proc/PID/status` that we need.
     public struct Status: Equatable, Sendable {
         /// The four user ids: `Uid`.
         public let owner: Owner
@@ -26,16 +26,16 @@ extension Proc {
         public let threadGroup: Int32
         /// The parent: `PPid`.
         public let parent: Int32
-        /// How many PID namespaces show it, from the mount's own on: 1 where it lives in that one. The
-        /// number of ids in `NSpid`; 1 where the kernel has no such line.
+        /// The number of PID namespaces that show it, from the mount's own on: 1 if it lives in that one. This is the
+        /// number of ids in `NSpid`, or 1 if the kernel has no such line.
         public let namespaceDepth: Int
         /// The process that traces it, 0 for none: `TracerPid`.
         public let tracer: Int32
     }
 
-    /// Reads `/proc/PID/status`; also of a thread's id, which no directory lists.
+    /// Reads `/proc/PID/status`; also takes a thread's id, which no directory lists.
     ///
-    /// Throws `ESRCH` where there is no such process, `EBADMSG` for a file that is cut off.
+    /// Throws `ESRCH` if there is no such process, `EBADMSG` for a file that is cut off.
     public func status(_ pid: Int32) throws(KernelFailure) -> Status {
         var lines = StatusLines()
         try forEachLine(pid, "status") { lines.take(&$0) }
@@ -45,18 +45,18 @@ extension Proc {
         return status
     }
 
-    /// The owner of `/proc/PID`: its effective user, or root where it may not be looked into (proc_pid(5)). One
-    /// system call, where `status` takes three and the kernel much writing. nil: there is no such process.
+    /// The owner of `/proc/PID`: the process's effective user, or root if it may not be looked into (proc_pid(5)).
+    /// Takes one system call; `status` takes three, and much writing by the kernel. nil: there is no such process.
     func directoryOwner(of pid: Int32) -> UInt32? {
         withPath(pid, "") { Files.owner(of: $0) }
     }
 
-    /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen one.
+    /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen process.
     public func hasPendingStop(_ pid: Int32) throws(KernelFailure) -> Bool {
         try pendingSignal(of: [SIGSTOP], pid) != nil
     }
 
-    /// The first of these signals that waits for the process to run (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
+    /// The first of these signals that is pending until the process runs (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
     public func pendingSignal(of signals: [Int32], _ pid: Int32) throws(KernelFailure) -> Int32? {
         var pending: UInt64 = 0
         try forEachLine(pid, "status") { line in
@@ -67,22 +67,22 @@ extension Proc {
         return signals.first { pending & (1 << UInt64($0 - 1)) != 0 }
     }
 
-    /// How a process stands with regard to stops by signal.
+    /// Whether and how a process is stopped by a signal.
     public enum SignalStop: Equatable, Sendable {
         case none
-        /// SIGSTOP waits for it to run: in a frozen cgroup, say.
+        /// SIGSTOP is pending until it runs, for example in a frozen cgroup.
         case pending
         case stopped
         /// It is gone, or dead and not waited for yet.
         case ended
     }
 
-    /// How a process stands with regard to stops by signal, in one look.
+    /// Whether and how a process is stopped by a signal, in one look.
     ///
-    /// - Parameter asleep: also asks one that sleeps whether SIGSTOP waits for it. Asleep, and not frozen, it would have
-    ///   taken the signal at once.
+    /// - Parameter asleep: whether to look for a pending SIGSTOP in a sleeping process, too. A process that sleeps and
+    ///   is not frozen would have taken the signal at once.
     ///
-    /// Throws `ESRCH` if its id was given to another.
+    /// Throws `ESRCH` if its id was given to another process.
     public func signalStop(of identity: ProcessIdentity, asleep: Bool) throws(KernelFailure) -> SignalStop {
         switch try state(of: identity) {
         case .stopped: return .stopped
@@ -91,13 +91,13 @@ extension Proc {
         default: break
         }
         if try hasPendingStop(identity.pid) { return .pending }
-        // The signal was asked for first: one that works in between is seen in the state.
+        // The pending signals were read first: a signal that takes effect in between is seen in the state.
         return try state(of: identity) == .stopped ? .stopped : .none
     }
 
-    /// Whether a stop holds the process, or waits for it to run.
+    /// Whether a stop holds the process, or is pending until it runs.
     ///
-    /// Throws `ESRCH` if it is gone, also where its id was given to another.
+    /// Throws `ESRCH` if it is gone, or if its id was given to another process.
     public func hasStop(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
         switch try signalStop(of: identity, asleep: true) {
         case .pending, .stopped: true
@@ -114,7 +114,7 @@ struct StatusLines {
     private var namespaceDepth: Int?
     private var tracer: Int32?
 
-    /// Takes one line; false once nothing more is needed.
+    /// Takes one line; false once no more lines are needed.
     mutating func take(_ bytes: inout Bytes) -> Bool {
         if bytes.take("Tgid:") {
             threadGroup = bytes.signed32()

@@ -1,25 +1,25 @@
 import Glibc
 
 extension Proc {
-    /// Adds the children of one thread (`CONFIG_PROC_CHILDREN`); false: the kernel has no such file. A child born or gone
-    /// while it reads may be missing.
+    /// Adds the children of one thread (`CONFIG_PROC_CHILDREN`); false: the kernel has no such file. A child that is
+    /// born or ends during the read may be missing.
     func readChildren(of thread: Int32, in pid: Int32, into found: inout Set<Int32>) -> Bool {
         do throws(KernelFailure) {
             try read(children: path(pid, "task/\(thread)/children"), into: &found)
             return true
         } catch {
-            // A thread that has ended meanwhile left its children to another.
+            // A thread that has ended meanwhile left its children to another thread.
             return !error.isNoSuchFile || !Files.exists(path(pid, "task/\(thread)/stat"))
         }
     }
 
-    /// The process, its parent and so on, without process 1 and kernel threads: at most `limit`, empty if
-    /// there is no such process.
+    /// The process, its parent and so on, without process 1 and kernel threads: at most `limit`, empty if there is no
+    /// such process.
     public func lineage(of pid: Int32, limit: Int = 64) -> [ProcessIdentity] {
         var line: [ProcessIdentity] = []
         var next = pid
         while line.count < limit, next > 1, let stat = try? stat(next), !stat.isKernelThread {
-            // A parent is older; a younger one has taken the id of one that is gone.
+            // A parent is older; a younger process has taken the id of one that is gone.
             if let child = line.last, stat.startTime > child.startTime { break }
             line.append(ProcessIdentity(pid: next, startTime: stat.startTime))
             next = stat.parent
@@ -27,12 +27,12 @@ extension Proc {
         return line
     }
 
-    /// The threads of a process, the first so many; `ESRCH` if it is gone.
+    /// The first threads of a process, at most `limit`; `ESRCH` if it is gone.
     func threads(of pid: Int32, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
         try threads(of: pid, from: 0, atMost: limit).found
     }
 
-    /// The threads of a process from a place in the list on, as `Files.numbers` says; `ESRCH` if it is gone.
+    /// The threads of a process from a place in the list on, as in `Files.numbers`; `ESRCH` if it is gone.
     func threads(
         of pid: Int32, from place: Int, atMost limit: Int
     ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
@@ -46,7 +46,7 @@ extension Proc {
     private func read(children path: String, into found: inout Set<Int32>) throws(KernelFailure) {
         let file = try Descriptor.open(path)
         let text = try Files.text(in: file, named: path, limit: 1 << 20)
-        // Thousands of numbers: each only once touched.
+        // There may be thousands of numbers, so each is touched only once.
         var child: Int32 = 0
         for byte in text.utf8 {
             guard byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9"), child < Int32.max / 10 else {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The processes as proc(5) shows them.
+/// The processes that proc(5) shows.
 public struct Proc: Sendable {
     /// Where the file system is mounted, without a slash at its end.
     public let root: String
@@ -16,19 +16,19 @@ public struct Proc: Sendable {
     }
 
     /// Whether our process lives in the machine's first PID namespace, whose inode number is fixed:
-    /// `PROC_PID_INIT_INO`, 4026531836 (include/linux/proc_ns.h). Process ids in kernel records are its ids.
+    /// `PROC_PID_INIT_INO`, 4026531836 (include/linux/proc_ns.h). Kernel records hold process ids of that namespace.
     public var isInitialPIDNamespace: Bool {
         var information = Glibc.stat()
         guard fstatat(AT_FDCWD, "\(root)/self/ns/pid", &information, 0) == 0 else { return false }
         return information.st_ino == 4_026_531_836
     }
 
-    /// What tells this boot of the machine from any other: random(4), "boot_id".
+    /// Distinguishes this boot of the machine from any other: random(4), "boot_id".
     public func bootID() throws(KernelFailure) -> String {
         try TextFile.read("\(root)/sys/kernel/random/boot_id").filter { !$0.isNewline }
     }
 
-    /// Start time and id together: who it is.
+    /// The start time and the id, which together identify the process.
     public func identity(of pid: Int32) throws(KernelFailure) -> ProcessIdentity {
         ProcessIdentity(pid: pid, startTime: try stat(pid).startTime)
     }
@@ -37,15 +37,15 @@ public struct Proc: Sendable {
         "\(root)/\(pid)/\(name)"
     }
 
-    /// A file of the process is missing: because the process is gone (`ESRCH`), or because the kernel has
-    /// no such file (`ENOENT`).
+    /// The failure for a missing file of a process: `ESRCH` if the process is gone, `ENOENT` if the kernel has no such
+    /// file.
     func failure(_ operation: String, _ pid: Int32, _ name: String, _ number: Int32) -> KernelFailure {
         let gone = number == ENOENT && !Files.exists("\(root)/\(pid)")
         return KernelFailure(
             operation: operation, subject: path(pid, name), errno: gone ? ESRCH : number)
     }
 
-    /// One read of a file of the process, without an allocation but what `parse` makes.
+    /// Reads a file of the process once. Allocates nothing but what `parse` allocates.
     func readOnce<Value>(
         _ pid: Int32, _ name: String, _ parse: (inout Bytes) -> Value?
     ) throws(KernelFailure) -> Value {

@@ -2,23 +2,23 @@ import Glibc
 
 /// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty.
 public enum Spawn {
-    /// What the child is the leader of: a kill of it reaches what it has started.
+    /// What the child leads: killing it reaches everything that the child has started.
     public enum Leadership: Sendable {
         case group
         /// setsid(2)
         case session
     }
 
-    /// POSIX_SPAWN_SETSID of the C library, declared for _GNU_SOURCE alone.
+    /// POSIX_SPAWN_SETSID of the C library, which is declared only for _GNU_SOURCE.
     private static let ownSession: Int32 = 0x80
 
     /// Starts a program.
     ///
     /// - Parameters:
     ///   - program: its file.
-    ///   - arguments: with what it is called by.
+    ///   - arguments: all of them, beginning with the name that it is called by.
     ///   - environment: all of it, `NAME=value`.
-    /// - Returns: its process ID. It is our child: somebody has to wait for it.
+    /// - Returns: its process ID. It is our child, and we must wait for it.
     public static func run(
         _ program: String, _ arguments: [String], environment: [String], leading leadership: Leadership
     ) throws(KernelFailure) -> Int32 {

@@ -1,7 +1,7 @@
 extension Proc {
-    /// A process that works in the foreground of a terminal whose session one of `pids` leads: a command that a shell waits
-    /// for, the command of a script, or a leader that computes. A leader alone that waits, a shell at its prompt or an editor,
-    /// is none. nil: there is none.
+    /// A process that works in the foreground of a terminal whose session one of `pids` leads: a command that a shell
+    /// waits for, the command of a script, or a leader that computes. A leader alone that waits, such as a shell at its
+    /// prompt or an editor, does not count. nil: there is no such process.
     ///
     /// Throws a `LookLimit` when the budget is spent.
     public func foregroundJob(

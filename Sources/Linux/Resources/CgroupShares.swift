@@ -1,25 +1,25 @@
 import Glibc
 
-/// What a cgroup of the unified hierarchy has of processors and disks (Documentation/admin-guide/cgroup-v2.rst): its shares
-/// against its siblings, 1 to 10000, 100 where nobody says otherwise (`cpu.weight`, `io.weight`), its limit
-/// (`cpu.max`), and the memory that is taken from it last (`memory.low`).
+/// What a cgroup of the unified hierarchy gets of processors and disks (Documentation/admin-guide/cgroup-v2.rst): its
+/// shares relative to its siblings, 1 to 10000, 100 by default (`cpu.weight`, `io.weight`), its limit (`cpu.max`), and
+/// the memory that is taken from it last (`memory.low`).
 ///
-/// Whose the cgroup is, is for its giver to know.
+/// The caller has to know whose cgroup it is.
 public struct CgroupShares: Sendable {
     /// Its directory, without a slash at its end.
     public let directory: String
 
-    /// What the kernel takes for a share.
+    /// The shares that the kernel accepts.
     public static let range: ClosedRange<Int32> = 1...10_000
 
-    /// Of a cgroup without a limit of its own.
+    /// The value of a cgroup without a limit of its own.
     public static let unlimited: Int32 = -1
-    /// Percent of one processor: the kernel takes no less than 1 ms in 100, and 10,000 processors are enough.
+    /// Percent of one processor: the kernel accepts no less than 1 ms in 100, and 10,000 processors are enough.
     public static let percentages: ClosedRange<UInt32> = 1...1_000_000
-    /// What limits count in, microseconds: the kernel's own period.
+    /// The period that limits refer to, in microseconds: the kernel's own.
     private static let period: Int64 = 100_000
 
-    /// The cgroup that this directory is.
+    /// The cgroup with this directory.
     public init(directory: String) {
         self.directory = directory
     }
@@ -29,14 +29,14 @@ public struct CgroupShares: Sendable {
         try read("cpu.weight") { bytes in bytes.signed32() }
     }
 
-    /// The share of every disk that has none of its own: the line `default`. `ENOENT`: the cgroup is gone,
-    /// or has no io controller with weights (`CONFIG_BLK_CGROUP_IOCOST`).
+    /// The share of every disk that has no share of its own: the line `default`. `ENOENT`: the cgroup is gone, or has
+    /// no io controller with weights (`CONFIG_BLK_CGROUP_IOCOST`).
     public func io() throws(KernelFailure) -> Int32 {
         try read("io.weight") { bytes in bytes.take("default") ? bytes.signed32() : nil }
     }
 
-    /// The limit of processor time, microseconds in each 100 ms, whatever its period is; or `unlimited`. `ENOENT`: the cgroup
-    /// is gone, or has no cpu controller.
+    /// The limit of processor time, in microseconds in each 100 ms, whatever its period is; or `unlimited`. `ENOENT`:
+    /// the cgroup is gone, or has no cpu controller.
     public func cpuQuota() throws(KernelFailure) -> Int32 {
         try read("cpu.max") { bytes in
             if bytes.take("max") { return Self.unlimited }
@@ -46,8 +46,8 @@ public struct CgroupShares: Sendable {
         }
     }
 
-    /// Pages that are taken from it only when nobody else has any to give; `Int32.max` for all of them. `ENOENT`: the cgroup
-    /// is gone, or has no memory controller.
+    /// Pages that are taken from it only when no other cgroup has any to give; `Int32.max` for all of them. `ENOENT`:
+    /// the cgroup is gone, or has no memory controller.
     public func memoryLow() throws(KernelFailure) -> Int32 {
         try read("memory.low") { bytes in
             if bytes.take("max") { return Int32.max }
@@ -55,7 +55,7 @@ public struct CgroupShares: Sendable {
         }
     }
 
-    /// Sets it.
+    /// Sets the pages that are taken from it last.
     public func set(memoryLow pages: Int32) throws(KernelFailure) {
         let bytes = Int64(pages) * Int64(getpagesize())
         try write(pages == Int32.max ? "max" : "\(bytes)", to: "memory.low")
@@ -73,17 +73,17 @@ public struct CgroupShares: Sendable {
         try write(cpuQuota == Self.unlimited ? "max" : "\(cpuQuota) \(Self.period)", to: "cpu.max")
     }
 
-    /// Sets the share of processor time; `ERANGE` from the kernel where it is out of range.
+    /// Sets the share of processor time; `ERANGE` from the kernel if it is out of range.
     public func set(cpu weight: Int32) throws(KernelFailure) {
         try write("\(weight)", to: "cpu.weight")
     }
 
-    /// Sets the share of every disk that has none of its own.
+    /// Sets the share of every disk that has no share of its own.
     public func set(io weight: Int32) throws(KernelFailure) {
         try write("default \(weight)", to: "io.weight")
     }
 
-    /// What tells this cgroup from a later one of the same name: the number of its inode.
+    /// Distinguishes this cgroup from a later one of the same name: the number of its inode.
     public func inode() throws(KernelFailure) -> UInt64 {
         var status = Glibc.stat()
         guard stat(directory, &status) == 0 else {

@@ -1,22 +1,22 @@
 import CLinux
 import Glibc
 
-/// The I/O class and level of a thread: ioprio_set(2). Only some schedulers heed it: BFQ, mq-deadline.
+/// The I/O class and level of a thread: ioprio_set(2). Only some schedulers use it: BFQ, mq-deadline.
 public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
     /// The scheduling class.
     public enum Class: Int32, Sendable {
-        /// None of its own: level and class follow the nice value.
+        /// None of its own: class and level follow the nice value.
         case none = 0
-        /// First of all; needs `CAP_SYS_ADMIN` or `CAP_SYS_NICE`.
+        /// Before all others; needs `CAP_SYS_ADMIN` or `CAP_SYS_NICE`.
         case realtime = 1
-        /// As everybody, by level.
+        /// The normal class, ordered by level.
         case bestEffort = 2
-        /// Only when nobody else wants the disk.
+        /// Only when no other process wants the disk.
         case idle = 3
     }
 
-    /// As the kernel writes it: the class in the three bits from 13 on, below them the level and, since Linux
-    /// 6.5, hints.
+    /// In the kernel's format: the class in the three bits from 13 on, below them the level and, since Linux 6.5,
+    /// hints.
     public let rawValue: Int32
 
     /// A value as the kernel gave it.
@@ -27,9 +27,9 @@ public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
         rawValue = ioClass.rawValue << 13 | min(max(level, 0), 7)
     }
 
-    /// The class; nil for one that we do not know.
+    /// The class; nil for an unknown one.
     public var ioClass: Class? { Class(rawValue: rawValue >> 13 & 7) }
-    /// From 0 (first) to 7 (last); says nothing in the classes `none` and `idle`.
+    /// From 0 (first) to 7 (last); has no meaning in the classes `none` and `idle`.
     public var level: Int32 { rawValue & 7 }
 
     public var description: String {
@@ -42,7 +42,7 @@ public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// What a thread has, by the thread's id. `ESRCH`: there is no such thread.
+    /// The priority of a thread, by the thread's id. `ESRCH`: there is no such thread.
     public static func read(_ thread: Int32) throws(KernelFailure) -> IOPriority {
         let result = clinux_ioprio_get(thread)
         guard result >= 0 else {
@@ -51,7 +51,7 @@ public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
         return IOPriority(rawValue: result)
     }
 
-    /// Changes a thread by its number, whosever it is. Fails as `Niceness.set` does, and with `EINVAL` for a class or
+    /// Changes a thread by its id, whoever owns it. Fails as `Niceness.set` does, and with `EINVAL` for a class or
     /// level that the kernel does not know.
     func set(_ thread: Int32) throws(KernelFailure) {
         let result = clinux_ioprio_set(thread, rawValue)

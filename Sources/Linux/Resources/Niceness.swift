@@ -4,9 +4,9 @@ import Glibc
 /// The nice value of a thread, -20 (first) to 19 (last): setpriority(2).
 ///
 /// POSIX gives it to processes; on Linux each thread has its own, which new threads and children inherit
-/// ("C library/kernel differences" there).
+/// (setpriority(2), "C library/kernel differences").
 public enum Niceness {
-    /// What the kernel takes; it clamps the rest.
+    /// The values that the kernel accepts; it clamps others.
     public static let range: ClosedRange<Int32> = -20...19
 
     /// The nice value of a thread, by the thread's id. `ESRCH`: there is no such thread.
@@ -18,10 +18,10 @@ public enum Niceness {
         return 20 - result
     }
 
-    /// Changes a thread by its number, whosever it is.
+    /// Changes a thread by its id, whoever owns it.
     ///
-    /// `ESRCH`: it is gone. `EPERM`: it is another user's than ours and we lack `CAP_SYS_NICE`. `EACCES`: for a lower
-    /// value than it has we lack `CAP_SYS_NICE` (its `RLIMIT_NICE` may allow some).
+    /// `ESRCH`: it is gone. `EPERM`: it belongs to another user than ours and we lack `CAP_SYS_NICE`. `EACCES`: the
+    /// value is lower than the present one and we lack `CAP_SYS_NICE` (its `RLIMIT_NICE` may allow some).
     static func set(_ value: Int32, _ thread: Int32) throws(KernelFailure) {
         let result = clinux_setpriority(thread, value)
         guard result >= 0 else {

@@ -3,8 +3,8 @@ import Glibc
 extension Proc {
     /// Throws `ESRCH` unless `process` lives under its id, `EPERM` unless all four of its user ids are `uid`.
     ///
-    /// For what the kernel takes by number. The owner is read first: who is still the same after that was
-    /// the one that was read.
+    /// For calls that take a process by its id. The owner is read first: if the process is still the same after that,
+    /// it is the one whose owner was read.
     func checkOwned(_ process: ProcessIdentity, by uid: UInt32) throws(KernelFailure) {
         let owner = try status(process.pid).owner
         let stat = try stat(process.pid)
@@ -18,7 +18,7 @@ extension Proc {
         }
     }
 
-    /// Who a thread of a process is. `ESRCH`: the process has no such thread.
+    /// The identity of a thread of a process. `ESRCH`: the process has no such thread.
     func identity(ofThread thread: Int32, in pid: Int32) throws(KernelFailure) -> ProcessIdentity {
         try stat(ofThread: thread, in: pid).identity
     }

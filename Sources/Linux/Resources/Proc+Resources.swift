@@ -1,14 +1,14 @@
 import Glibc
 
 extension Proc {
-    /// Bytes of memory that are in RAM: field 2 of `/proc/PID/statm`, in pages, as bytes.
+    /// Bytes of memory that are in RAM: field 2 of `/proc/PID/statm`, converted from pages.
     public func residentBytes(_ pid: Int32) throws(KernelFailure) -> UInt64 {
         let pages = try readOnce(pid, "statm") { $0.skip(fields: 1) ? $0.unsigned() : nil }
         return pages.multipliedReportingOverflow(by: UInt64(sysconf(Int32(_SC_PAGESIZE)))).partialValue
     }
 
-    /// The process's cgroup in the unified hierarchy, as a path from that hierarchy's root: the line `0::`
-    /// of `/proc/PID/cgroup` (cgroups(7)); nil if there is none. A removed cgroup ends in ` (deleted)`.
+    /// The process's cgroup in the unified hierarchy, as a path from that hierarchy's root: the line `0::` of
+    /// `/proc/PID/cgroup` (cgroups(7)); nil if there is none. The path of a removed cgroup ends in ` (deleted)`.
     ///
     /// Throws `EILSEQ` for a path that is not UTF-8: replaced bytes would name another cgroup.
     public func unifiedCgroup(of pid: Int32) throws(KernelFailure) -> String? {

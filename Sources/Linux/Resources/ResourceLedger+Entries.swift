@@ -1,6 +1,6 @@
 extension ResourceLedger {
-    /// What must survive us, one line for each value that is not as it was: knob, whose, what it was of its
-    /// own, what we wrote last (`-`: somebody else has changed it since, it is left alone).
+    /// What must outlive us, one line for each changed value: the knob, its target, the target's own value, and the
+    /// value that we wrote last (`-`: another process has changed it since, and it is left alone).
     ///
     ///     nice 1234:567890 0 7
     ///     nice 1234:567890/1240:567999 0 7     a thread of that process
@@ -21,12 +21,12 @@ extension ResourceLedger {
         return lines.sorted()
     }
 
-    /// One value that is not as it was, whosever it is.
+    /// One changed value, whatever its target.
     public struct Figure: Hashable, Sendable {
         public let knob: ResourceKnob
-        /// What it was; 0 of one that somebody else has changed.
+        /// The original value; 0 if another process has changed it.
         public let original: Int32
-        /// nil: somebody else has changed it.
+        /// nil: another process has changed it.
         public let written: Int32?
 
         init(_ knob: ResourceKnob, original: Int32, written: Int32, isLeft: Bool) {
@@ -36,7 +36,7 @@ extension ResourceLedger {
         }
     }
 
-    /// What `entries` say, counted.
+    /// The contents of `entries`, counted.
     public var figures: [Figure: Int] {
         var counts: [Figure: Int] = [:]
         for (key, record) in records where record.isLeft || record.written != record.original {
@@ -52,8 +52,8 @@ extension ResourceLedger {
         return counts
     }
 
-    /// Takes up what an earlier ledger of this application left behind. What is gone, or makes no sense, is
-    /// passed over; what has neither the value that was written nor its own is left alone.
+    /// Takes over what an earlier ledger of this application left behind. An entry whose target is gone, or that makes
+    /// no sense, is skipped. A value that is neither the one that was written nor the original is left alone.
     public mutating func adopt(_ entries: [String]) {
         for entry in entries.prefix(Self.limit * ResourceKnob.allCases.count) {
             guard let space = entry.firstIndex(of: " "),

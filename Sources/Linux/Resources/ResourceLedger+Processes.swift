@@ -1,7 +1,7 @@
 import Glibc
 
 extension ResourceLedger {
-    /// A value to be written, and what the record said before.
+    /// A value to be written, and the record before that.
     struct Change: Sendable {
         let key: Key
         let process: ProcessIdentity
@@ -9,7 +9,7 @@ extension ResourceLedger {
         let before: Record
     }
 
-    /// Looks at the extent and answers what is to be written; the records say already what will be then.
+    /// Looks at the extent and returns what is to be written. The records already hold the values after that.
     mutating func planProcesses(
         _ row: ResourceRow, _ newcomers: Set<ProcessIdentity>, _ budget: Budget,
         _ isForeign: (ProcessIdentity) -> Bool
@@ -21,8 +21,9 @@ extension ResourceLedger {
         try look(at: members, knobs, row, budget, &plan)
         try lookAtDeparted(newcomers, knobs, budget, isForeign, &plan)
         unowned = plan.unowned
-        // Who has left is forgotten with what is written now, who was not found has gone; unless it could not
-        // be looked at, for want of descriptors, say: what it had is not forgotten for that.
+        // Processes that have left are forgotten with what is written now. Processes that were not found have ended,
+        // unless they could not be looked at, for example for want of descriptors: what they had must not be forgotten
+        // because of that.
         var found = plan.records.filter { !plan.departed.contains($0.key) }
         for (key, record) in records where plan.records[key] == nil {
             if !plan.unowned.contains(record.process), mayLive(key.target) { found[key] = record }
@@ -56,7 +57,7 @@ extension ResourceLedger {
                 if try read(change.key.knob, target) == change.before.written {
                     try write(change)
                 } else {
-                    // Somebody has changed it since: the next look finds that.
+                    // Another process has changed it since: the next look finds that.
                     records[change.key] = change.before
                 }
             } catch {
@@ -69,7 +70,7 @@ extension ResourceLedger {
 
     // MARK: Looking
 
-    /// What one look found, while the records still say what was before it.
+    /// What one look found, while the records still hold the values before it.
     fileprivate struct Plan {
         let now: UInt64
         var records: [Key: Record] = [:]
@@ -79,7 +80,7 @@ extension ResourceLedger {
         var unowned: Set<ProcessIdentity> = []
         /// How many threads and processes were looked at.
         var looks = 0
-        /// One note for a process, however many threads it has.
+        /// One note for each process, however many threads it has.
         var told: Set<Key> = []
     }
 
@@ -89,7 +90,7 @@ extension ResourceLedger {
         }
     }
 
-    /// The extent from a process on, without processes that are not wholly the owner's and what is below them.
+    /// The extent from a process on, without processes that are not wholly the owner's and the processes below those.
     private mutating func ownMembers(
         of first: ProcessIdentity, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool,
         _ plan: inout Plan
@@ -124,7 +125,7 @@ extension ResourceLedger {
     ) throws(Interrupted) {
         let hasThreadKnobs = knobs.contains(where: \.isOfThreads)
         for process in processes where plan.seen.insert(process).inserted {
-            // Whom we know is looked at however many there are by now: it may have to be put back.
+            // A known process is looked at however many there are by now: its values may have to be restored.
             let isKnown = contains(process)
             if knobs.contains(.oom) {
                 guard take(isKnown, &plan) else { continue }
@@ -147,7 +148,7 @@ extension ResourceLedger {
         }
     }
 
-    /// Accounts for one more to be looked at; false: they are too many.
+    /// Counts one more to be looked at; false: there are too many.
     private mutating func take(_ isKnown: Bool, _ plan: inout Plan) -> Bool {
         if plan.looks < (isKnown ? 4 * Self.limit : Self.limit) {
             plan.looks += 1
@@ -165,8 +166,8 @@ extension ResourceLedger {
         thread == process.pid ? process : try? proc.identity(ofThread: thread, in: process.pid)
     }
 
-    /// Those that we remember, or that are known to have been there, and that the extent no longer holds, with what is below
-    /// them.
+    /// Looks at processes that we remember, or that are known to have been members, and that the extent no longer
+    /// holds, and at the processes below them.
     private mutating func lookAtDeparted(
         _ newcomers: Set<ProcessIdentity>, _ knobs: [ResourceKnob], _ budget: Budget,
         _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
@@ -188,7 +189,7 @@ extension ResourceLedger {
         _ knob: ResourceKnob, _ target: ProcessIdentity, _ process: ProcessIdentity, _ row: ResourceRow,
         _ plan: inout Plan
     ) {
-        // One that cannot be read has gone, or is as good as gone.
+        // If it cannot be read, it has ended, or is about to.
         guard let present = try? read(knob, target) else { return }
         let key = Key(knob: knob, target: target)
         var record = records[key] ?? birth(of: target, in: process, knob, present)
@@ -222,7 +223,7 @@ extension ResourceLedger {
         plan.records[key] = record
     }
 
-    /// Whether it is not known to have ended. The kernel drops the I/O priority at the beginning of the end.
+    /// Whether it is not known to have ended. The kernel drops the I/O priority when the process begins to exit.
     private func mayLive(_ target: ProcessIdentity) -> Bool {
         do throws(KernelFailure) {
             let stat = try proc.stat(target.pid)
@@ -234,7 +235,7 @@ extension ResourceLedger {
         }
     }
 
-    /// The record of one that was not seen before.
+    /// The record of a process or thread that was not seen before.
     private func birth(
         of target: ProcessIdentity, in process: ProcessIdentity, _ knob: ResourceKnob, _ present: Int32
     ) -> Record {
@@ -249,24 +250,24 @@ extension ResourceLedger {
         return Record(process: process, original: maker.original, written: present, isLeft: true)
     }
 
-    /// What a newcomer with this value inherited from that maker; nil if not this value.
+    /// The record of a newcomer that inherited this value from that maker; nil if it did not.
     private func heritage(
         _ knob: ResourceKnob, _ maker: Record, _ present: Int32, _ target: ProcessIdentity,
         _ process: ProcessIdentity
     ) -> Record? {
         if maker.isLeft {
-            // Somebody's choice for the maker goes for those that it makes.
+            // A value that another process chose for the maker also goes for those that it makes.
             guard present == maker.written else { return nil }
             return Record(process: process, original: present, written: present, isLeft: true)
         }
         if present == maker.original { return Record(process: process, original: present, written: present) }
-        // One tick more: the kernel and we round.
+        // One tick more, because the kernel and we both round.
         let isOfBefore = present == maker.previous && target.startTime <= maker.changedAt + 1
         guard present == maker.written || isOfBefore else { return nil }
         return Record(process: process, original: maker.original, written: present)
     }
 
-    /// The record of the process that a newcomer belongs to, else of its parent, else of the main process.
+    /// The record of the process that a new thread belongs to, else of its parent, else of the main process.
     private func maker(
         of target: ProcessIdentity, in process: ProcessIdentity, _ knob: ResourceKnob
     ) -> Record? {
@@ -305,7 +306,7 @@ extension ResourceLedger {
         }
     }
 
-    /// It has still what it had.
+    /// The target still has its previous value.
     private mutating func fail(_ change: Change, _ failure: KernelFailure) {
         if failure.isNoSuchProcess {
             records[change.key] = nil
@@ -320,7 +321,7 @@ extension ResourceLedger {
 }
 
 extension ResourceLedger.Plan {
-    /// Whether this is the first to be told of a process's knob.
+    /// Whether this is the first note about this knob of a process.
     fileprivate mutating func tell(_ knob: ResourceKnob, _ process: ProcessIdentity) -> Bool {
         told.insert(ResourceLedger.Key(knob: knob, target: process)).inserted
     }

@@ -1,14 +1,14 @@
 import Glibc
 
 extension ResourceLedger {
-    /// A weight to be written, and what the record said before.
+    /// A weight to be written, and the record before that.
     struct WeightChange: Sendable {
         let knob: ResourceKnob
         let value: Int32
         let before: CgroupRecord
     }
 
-    /// Looks at the cgroup and answers what is to be written; the records say already what will be then.
+    /// Looks at the cgroup and returns what is to be written. The records already hold the values after that.
     mutating func planWeights(
         _ row: ResourceRow, _ weighable: String?, _ protectable: String?
     ) -> [WeightChange] {
@@ -16,7 +16,7 @@ extension ResourceLedger {
         for knob in ResourceKnob.ofCgroups where row.says(knob) || weights[knob] != nil {
             let cgroup = knob == .memoryLow ? protectable : weighable
             if let record = weights[knob], record.directory != cgroup {
-                // It has another cgroup now, or none: this one gets back what it had.
+                // The application has another cgroup now, or none: this one gets its own value back.
                 if let change = plan(knob, record, ResourceRow()) { changes.append(change) }
                 weights[knob] = nil
             }
@@ -50,7 +50,7 @@ extension ResourceLedger {
         }
     }
 
-    /// The cgroup whose memory we have protected; nil: none is.
+    /// The cgroup whose memory we have protected; nil: none.
     public var protectedCgroup: String? {
         guard let record = weights[.memoryLow], !record.isLeft, record.written != record.original else {
             return nil
@@ -72,7 +72,7 @@ extension ResourceLedger {
     ) -> WeightChange? {
         let cgroup = CgroupShares(directory: known.directory)
         guard (try? cgroup.inode()) == known.inode, let present = try? read(knob, cgroup) else {
-            // It is gone; one of the same name is another.
+            // The cgroup is gone; one of the same name is another.
             weights[knob] = nil
             return nil
         }

@@ -1,19 +1,19 @@
 import Glibc
 
-/// What we changed of one application's resources, and what it was before.
+/// Records what we changed of one application's resources, and the values before that.
 ///
-/// A value is written only where it still is what we wrote last, or was never touched. What somebody else
-/// has changed is theirs from then on: it is not written again, nor put back.
+/// A value is written only if it still is what we wrote last, or was never touched. A value that another process has
+/// changed is left to that process from then on: it is neither written again nor restored.
 ///
-/// Threads and children inherit what their maker has, ours included. One that was not seen before, and has
-/// what its maker has of us, counts as one whose own values are its maker's; one that has something else
-/// while its maker has ours got it from somebody else.
+/// Threads and children inherit the values of their maker, the process or thread that made them, including ours. If a
+/// new one has the value that we gave its maker, its own value counts as the maker's own. If it has another value while
+/// its maker has ours, another process gave it that.
 public struct ResourceLedger: Sendable {
-    /// Worth a line in the journal; each is told once.
+    /// An event worth a line in the journal; each is reported once.
     public enum Note: Equatable, Sendable, CustomStringConvertible {
-        /// Somebody else changed what we had written.
+        /// Another process changed what we had written.
         case changedByOthers(ResourceKnob, of: String, from: Int32, to: Int32)
-        /// Somebody else gave a newcomer a value of its own.
+        /// Another process gave a newcomer a value of its own.
         case ownValue(ResourceKnob, of: String, Int32)
         case failed(KernelFailure)
 
@@ -36,20 +36,20 @@ public struct ResourceLedger: Sendable {
 
     struct Key: Hashable {
         let knob: ResourceKnob
-        /// A thread, or the process for what only processes have.
+        /// A thread, or the process for values that only processes have.
         let target: ProcessIdentity
     }
 
     struct Record: Equatable {
         let process: ProcessIdentity
-        /// What it had of its own.
+        /// The target's own value.
         let original: Int32
-        /// What it has: what we wrote last, or the original; of one that is left alone what was seen last.
+        /// The present value: what we wrote last, or the original; for a value that is left alone, what was seen last.
         var written: Int32
-        /// What it had before that, for those that it made until then (in ticks since boot).
+        /// The value before that, for those that the target made before `changedAt` (in ticks since boot).
         var previous: Int32?
         var changedAt: UInt64 = 0
-        /// Somebody else has changed it.
+        /// Another process has changed it.
         var isLeft = false
         var hasFailed = false
     }
@@ -65,22 +65,22 @@ public struct ResourceLedger: Sendable {
 
     var records: [Key: Record] = [:]
     var weights: [ResourceKnob: CgroupRecord] = [:]
-    /// Cgroup files that are missing, as they were told of.
+    /// Missing cgroup files that were reported.
     var lacking: Set<ResourceKnob> = []
-    /// Members that are not wholly the owner's, as they were told of.
+    /// Members that are not wholly the owner's and were reported.
     var unowned: Set<ProcessIdentity> = []
     private(set) var notes: [Note] = []
-    /// More than anybody reads; the first tell what is the matter.
+    /// More than anyone reads; the first ones show what is wrong.
     private static let notesLimit = 64
 
-    /// Nothing is touched yet. `uid` owns the application: only processes that are wholly its are changed.
+    /// Nothing is touched yet. `uid` owns the application: only processes that are wholly this user's are changed.
     public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
         self.proc = proc
         self.main = main
         owner = uid
     }
 
-    /// Whether there is nothing to put back or to remember.
+    /// Whether there is nothing to restore or to remember.
     public var isEmpty: Bool { records.isEmpty && weights.isEmpty }
 
     /// Whether we remember something of a process.
@@ -88,20 +88,19 @@ public struct ResourceLedger: Sendable {
         ResourceKnob.ofProcesses.contains { records[Key(knob: $0, target: process)] != nil }
     }
 
-    /// What happened that is worth a line, since it was asked last.
+    /// The events since the last call that are worth a line.
     public mutating func takeNotes() -> [Note] {
         defer { notes = [] }
         return notes
     }
 
-    /// Gives everything that we changed back what it had, whether or not the main process lives, and
-    /// forgets it all.
+    /// Restores everything that we changed, whether or not the main process lives, and forgets it all.
     public mutating func putBack(isForeign: (ProcessIdentity) -> Bool) {
         if var changes = plan(ResourceRow(), isForeign: isForeign) { carryOut(&changes) }
         forget()
     }
 
-    /// What is to be written; to be carried out with `carryOut`.
+    /// What is to be written, by `carryOut`.
     public struct Changes: Sendable {
         var weights: [WeightChange] = []
         var processes: ArraySlice<Change> = []
@@ -110,18 +109,18 @@ public struct ResourceLedger: Sendable {
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
     }
 
-    /// What gives the application what the row says: its own cgroup's weights if it has one, else nice value and
-    /// I/O class of its threads; the score of its processes in both cases. What the row does not say is put
-    /// back. Processes that have left the extent get their own back and are forgotten.
+    /// Plans what gives the application the values of the row: the weights of its own cgroup if it has one, else the
+    /// nice value and I/O class of its threads; the score of its processes in both cases. Values that the row does not
+    /// name are restored. Processes that have left the extent get their own values back and are forgotten.
     ///
-    /// Looks, and answers what is to be written; the ledger says already what will be then. nil: the budget is spent, and
-    /// this value is of no use any more.
+    /// Only looks, and returns what is to be written; the ledger already holds the values after that. nil: the budget
+    /// is spent, and this value is of no use any more.
     ///
     /// - Parameters:
-    ///   - cgroup: the directory of a cgroup that holds the extent, all of it and nobody else, and has weights.
-    ///   - memoryCgroup: the same where memory can be protected.
-    ///   - newcomers: processes that were of the extent until now, whether or not they were seen there: what they
-    ///     have inherited is taken back as from those that were.
+    ///   - cgroup: the directory of a cgroup that holds the whole extent and no other process, and has weights.
+    ///   - memoryCgroup: the same for a cgroup whose memory can be protected.
+    ///   - newcomers: processes that were in the extent until now, whether or not they were seen there: what they have
+    ///     inherited is taken back as from those that were.
     ///   - isForeign: whether a process is an application of its own: the extent ends there.
     public mutating func plan(
         _ row: ResourceRow, cgroup: String? = nil, memoryCgroup: String? = nil,
@@ -142,10 +141,10 @@ public struct ResourceLedger: Sendable {
         }
     }
 
-    /// Writes what was planned, and takes out of the changes what was written. False: the budget is spent.
+    /// Writes what was planned, and removes from the changes what was written. False: the budget is spent.
     @discardableResult
     public mutating func carryOut(_ changes: inout Changes, within budget: Budget = .unlimited) -> Bool {
-        // The weights first: one write for all.
+        // The weights first: one write covers all processes.
         carryOut(changes.weights)
         changes.weights = []
         return carryOut(&changes.processes, budget)
@@ -165,7 +164,7 @@ public struct ResourceLedger: Sendable {
     /// The most threads and processes of an application that are looked at.
     public static let limit = 512
 
-    /// One of each kind: thousands of children may be the matter for the same reason.
+    /// One note of each kind: thousands of children may fail for the same reason.
     mutating func note(_ note: Note) {
         if notes.count < Self.notesLimit, !notes.contains(where: note.isLike) { notes.append(note) }
     }

@@ -1,22 +1,22 @@
-/// What an application is to have of the machine's resources. What is nil it has of its own.
+/// What an application gets of the machine's resources. Where a field is nil, the application keeps its own value.
 public struct ResourceRow: Equatable, Sendable {
-    /// Of its own cgroup's time on the processors against its siblings': `CgroupShares.range`.
+    /// The weight of its own cgroup for processor time, relative to its siblings: `CgroupShares.range`.
     public var cpuWeight: Int32?
-    /// Of its own cgroup's disk bandwidth.
+    /// The weight of its own cgroup for disk bandwidth.
     public var ioWeight: Int32?
-    /// At the most, in percent of one processor; one that has a limit of its own keeps that.
+    /// The most processor time, in percent of one processor; a cgroup that has a limit of its own keeps that.
     public var cpuQuota: Int32?
-    /// Of its own cgroup's memory so much is taken last: in hundredths of a per cent of the machine's memory; one that has
-    /// more of its own keeps that.
+    /// How much of its own cgroup's memory is taken last, in hundredths of a per cent of the machine's memory; a cgroup
+    /// that has more of its own keeps that.
     public var memoryLow: UInt32?
     /// Added to each process's own `oom_score_adj`, and kept within `OOMScoreAdjustment.range`.
     public var oomScoreAdjust: Int32?
     /// Added to each thread's own nice value, and kept within `Niceness.range`.
     public var nice: Int32?
-    /// The I/O class of each thread that has not a more special one of its own (realtime, idle).
+    /// The I/O class of each thread that does not have a more special one of its own (realtime, idle).
     public var ioClass: IOPriority.Class?
 
-    /// A row; without arguments one that leaves everything as the application has it.
+    /// A row; without arguments, one that leaves everything as the application has it.
     public init(
         cpuWeight: Int32? = nil, ioWeight: Int32? = nil, cpuQuota: Int32? = nil, memoryLow: UInt32? = nil,
         oomScoreAdjust: Int32? = nil, nice: Int32? = nil, ioClass: IOPriority.Class? = nil
@@ -30,7 +30,7 @@ public struct ResourceRow: Equatable, Sendable {
         self.ioClass = ioClass
     }
 
-    /// Whether it says something of this knob. Nothing is added by 0.
+    /// Whether it sets this knob. Adding 0 does not count.
     func says(_ knob: ResourceKnob) -> Bool {
         switch knob {
         case .nice: nice ?? 0 != 0
@@ -43,7 +43,7 @@ public struct ResourceRow: Equatable, Sendable {
         }
     }
 
-    /// The value for one whose own is `original`.
+    /// The value for a target whose own value is `original`.
     func value(_ knob: ResourceKnob, from original: Int32) -> Int32 {
         switch knob {
         case .nice: Self.sum(original, nice, within: Niceness.range)
@@ -73,7 +73,7 @@ public struct ResourceRow: Equatable, Sendable {
     }
 }
 
-/// What can be turned.
+/// What can be set.
 public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
     /// `Niceness`, of each thread.
     case nice
@@ -89,10 +89,10 @@ public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
     /// Pages.
     case memoryLow = "memory-low"
 
-    /// Those of processes and threads.
+    /// The knobs of processes and threads.
     static let ofProcesses: [ResourceKnob] = [.nice, .io, .oom]
     static let ofCgroups: [ResourceKnob] = [.cpuWeight, .ioWeight, .cpuQuota, .memoryLow]
 
-    /// Each thread has a value of its own.
+    /// Whether each thread has a value of its own.
     var isOfThreads: Bool { self == .nice || self == .io }
 }

@@ -1,28 +1,28 @@
 import Glibc
 
-/// What some processes have sent and received so far over TCP connections that were used a moment ago.
+/// How much some processes have sent and received so far over TCP connections that were used a moment ago.
 ///
-/// Of UDP, and so of QUIC, the kernel counts nothing per socket.
+/// The kernel counts nothing per socket for UDP, and so for QUIC.
 public struct NetworkTraffic: Sendable, Equatable {
-    /// By the socket's inode.
+    /// Bytes by the socket's inode.
     private let bytes: [UInt32: UInt64]
     /// CLOCK_MONOTONIC, in microseconds.
     private let time: UInt64
 
-    /// A connection that was not used for so many milliseconds is at rest.
+    /// A connection that was not used for this many milliseconds is idle.
     private static let recent: UInt32 = 2_000
 
-    /// Whether none of their connections was used.
+    /// Whether no connection of the processes was used.
     public var isEmpty: Bool { bytes.isEmpty }
 
-    /// Nothing.
+    /// No traffic.
     public init() { (bytes, time) = ([:], 0) }
 
-    /// Processes that are gone, in another network namespace, or out of our reach have none.
+    /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
     ///
     /// - Parameters:
-    ///   - owner: whose sockets count.
-    ///   - rest: called again and again.
+    ///   - owner: the user whose sockets count.
+    ///   - rest: called repeatedly.
     public init(
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
         handed: HandedOver = HandedOver(), rest: () -> Void = {}
@@ -36,7 +36,8 @@ public struct NetworkTraffic: Sendable, Equatable {
         bytes = used.filter { own[$0.key] != nil }
     }
 
-    /// Those of one user, as far as they are among so many of the machine's that nobody waits for long.
+    /// The traffic of one user's sockets. Looks at a limited number of the machine's sockets, so that no caller waits
+    /// for long.
     private static func used(
         _ owner: UInt32, _ handed: HandedOver, _ rest: () -> Void
     ) throws(KernelFailure) -> [UInt32: UInt64] {
@@ -55,7 +56,7 @@ public struct NetworkTraffic: Sendable, Equatable {
         return found
     }
 
-    /// Bytes per second since an earlier look, over the connections that both have seen.
+    /// Bytes per second since an earlier look, over the connections that both looks have seen.
     public func rate(since earlier: NetworkTraffic) -> UInt64 {
         guard time > earlier.time else { return 0 }
         var sum: UInt64 = 0

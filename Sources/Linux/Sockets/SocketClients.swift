@@ -1,33 +1,34 @@
 import Glibc
 
-/// Which processes are connected to a service by its local socket (unix(7)), as sock_diag(7) and their open files tell.
+/// Which processes are connected to a service through its local socket (unix(7)), according to sock_diag(7) and the
+/// processes' open files.
 ///
-/// What was found out of a connection is remembered, so that asking again costs little while no other comes. Clients
-/// in another network namespace are not seen: their connections are theirs. Nor are those whose open files we may not
-/// read (proc_pid_fd(5)).
+/// What was found out about a connection is remembered, so asking again costs little as long as no new connection
+/// comes. Clients in another network namespace are not seen, because their connections belong to that namespace. Nor
+/// are clients whose open files we may not read (proc_pid_fd(5)).
 public struct SocketClients {
     private let proc: Proc
-    /// Who holds the client's end, by its number; nil where that cannot be found out.
+    /// The process that holds the client's end, by the end's number; nil if that cannot be found out.
     private var holders: [UInt32: ProcessIdentity?] = [:]
 
-    /// The most open files, of all processes, that are looked at for one answer.
+    /// The most open files, of all processes together, that are looked at for one answer.
     public static let mostDescriptors = 65_536
 
     public init(proc: Proc = Proc()) {
         self.proc = proc
     }
 
-    /// The processes that are connected to one of these services, each once, the oldest first. Where several hold one
-    /// connection, having inherited it, the oldest of them stands for all.
+    /// The processes that are connected to one of these services, each once, the oldest first. Where several processes
+    /// hold one connection because they inherited it, the oldest of them represents all.
     ///
     /// - Parameter services: as they are bound: a path, or `@` and an abstract name.
-    /// - Throws: where the kernel answers nothing at all, as in `UnixSockets.unread`.
+    /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`.
     public mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
         var ends: Set<UInt32> = []
         var seen = 0
         try SocketDiagnosis().ask(.names) { report in
             seen += 1
-            // What the service has accepted has the service's name.
+            // A connection that the service has accepted has the service's name.
             if !report.isListening, let name = report.name, services.contains(name), let peer = report.peer {
                 ends.insert(peer)
             }
@@ -51,7 +52,7 @@ public struct SocketClients {
         for end in ends { holders[end] = .some(nil) }
         var left = Self.mostDescriptors
         for pid in (try? proc.processes()) ?? [] where left > 0 {
-            // Others' open files are not ours to read.
+            // We may not read other users' open files.
             guard let sockets = try? proc.sockets(of: pid, left: &left).numbers else { continue }
             let held = ends.filter { sockets[$0] != nil }
             guard !held.isEmpty, let process = try? proc.identity(of: pid) else { continue }

@@ -1,47 +1,48 @@
 import CLinux
 import Glibc
 
-/// Questions about sockets to the kernel: sock_diag(7).
+/// Asks the kernel about sockets: sock_diag(7).
 struct SocketDiagnosis: ~Copyable {
-    /// What is asked about every local socket of our network namespace that is connected or listens.
+    /// The question about every local socket of our network namespace that is connected or listening.
     enum Question {
-        /// What waits in them.
+        /// How much waits in the sockets.
         case unread
-        /// What they are bound to.
+        /// Which names the sockets are bound to.
         case names
     }
 
-    /// What the kernel says of one local socket.
+    /// What the kernel reports about one local socket.
     struct Report: Equatable {
         /// `SOCK_STREAM` and the like.
         let type: UInt8
         /// Whether it listens.
         let isListening: Bool
         let inode: UInt32
-        /// One that datagrams are sent to has nothing else.
+        /// False for a datagram socket, which holds nothing but datagrams.
         var isConnectionOriented: Bool {
             [SOCK_STREAM.rawValue, SOCK_SEQPACKET.rawValue].contains(UInt32(type))
         }
-        /// Bytes to read; of one that listens, connections to accept. 0 where it was not asked.
+        /// Bytes to read; for a listening socket, connections to accept. 0 if this was not asked.
         var waiting: UInt32 = 0
-        /// The inode of the other end; nil where there is none, or none any more.
+        /// The inode of the other end; nil if there is none, or none any more.
         var peer: UInt32?
-        /// What it is bound to, as in `sun_path` of unix(7).
+        /// The name that it is bound to, as in `sun_path` of unix(7).
         var name: String?
     }
 
-    /// What the kernel says of one TCP connection.
+    /// What the kernel reports about one TCP connection.
     struct Connection: Equatable {
         let inode: UInt32
-        /// Whose socket it is.
+        /// The user who owns the socket.
         let owner: UInt32
-        /// Sent and acknowledged, or received, since it was made.
+        /// Bytes sent and acknowledged, or received, since the connection was made.
         let bytes: UInt64
-        /// Since it has sent or received any, in milliseconds.
+        /// Milliseconds since it has last sent or received data.
         let idle: UInt32
     }
 
-    /// Of the machine's sockets no more are looked at where some of them are wanted: each is up to 400 bytes from the kernel.
+    /// The most of the machine's sockets that are looked at if only some are wanted: each is up to 400 bytes from the
+    /// kernel.
     static let mostOfMachine = 4 * mostSockets
     /// The most of the machine's local sockets that are looked at.
     static let mostSockets = 65_536
@@ -50,7 +51,7 @@ struct SocketDiagnosis: ~Copyable {
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).
     private static let bufferSize = 32_768
 
-    /// Asks by the socket that was handed over, else by one of its own.
+    /// Uses the socket that was handed over, else one of its own.
     init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
         if let its = try handed.socket() {
             socket = its
@@ -60,7 +61,7 @@ struct SocketDiagnosis: ~Copyable {
         }
     }
 
-    /// A socket for the questions, about the network namespace of who opens it.
+    /// Opens a socket for the questions. It asks about the network namespace of the process that opens it.
     static func openSocket() throws(KernelFailure) -> Descriptor {
         let type = Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue)
         let number = Glibc.socket(AF_NETLINK, type, NETLINK_SOCK_DIAG)
@@ -70,14 +71,14 @@ struct SocketDiagnosis: ~Copyable {
         return Descriptor(owning: number)
     }
 
-    /// Who asked by this socket before may have left an answer in it.
+    /// Discards an answer that an earlier user of this socket may have left in it.
     private func forget() {
         var byte: UInt8 = 0
         while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)) > 0 {}
     }
 
-    /// Calls `body` with each socket of the answer until it returns false. Nothing may be asked after that: the
-    /// rest of the answer is still to come.
+    /// Calls `body` with each socket of the answer until it returns false. Ask nothing after that: the rest of the
+    /// answer is still to come.
     func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
         try exchange(question.request, Report.init, body)
     }
@@ -104,13 +105,14 @@ struct SocketDiagnosis: ~Copyable {
         guard count >= 0 else { throw Self.failure("send", errno) }
     }
 
-    /// Takes one part of the answer; true after the last.
+    /// Takes one part of the answer; true after the last part.
     private func receive<Answer>(
         _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
     ) throws(KernelFailure) -> Bool {
         let number = socket.rawValue
         let outcome = withUnsafeTemporaryAllocation(byteCount: Self.bufferSize, alignment: 8) { buffer in
-            // The kernel has written each part before the call that asks for it returns: nothing to wait for.
+            // The kernel has written each part before the call that asks for it returns, so there is nothing to wait
+            // for.
             let flags = Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)
             let count = recv(number, buffer.baseAddress, buffer.count, flags)
             guard count >= 0 else { return SocketReports.Outcome.failed(errno) }
@@ -165,21 +167,21 @@ extension SocketDiagnosis {
     }
 }
 
-/// One part of the kernel's answer: messages of netlink(7), each with a structure of the family and attributes.
+/// One part of the kernel's answer: netlink(7) messages, each with a structure of the family and attributes.
 struct SocketReports {
     let part: UnsafeRawBufferPointer
 
     /// How a part ends.
     enum Outcome: Equatable {
-        /// The answer may go on in another.
+        /// The answer may continue in another part.
         case more
-        /// Nothing follows, or nobody wants it.
+        /// Nothing follows, or the caller wants no more.
         case done
-        /// The kernel refused, or this is no answer (`EBADMSG`).
+        /// The kernel refused, or the message is no answer (`EBADMSG`).
         case failed(Int32)
     }
 
-    /// TCP_ESTABLISHED and TCP_LISTEN, which local sockets have too (include/net/tcp_states.h).
+    /// TCP_ESTABLISHED and TCP_LISTEN, which local sockets use too (include/net/tcp_states.h).
     static let established: UInt8 = 1
     static let listening: UInt8 = 10
 
@@ -214,8 +216,8 @@ struct SocketReports {
         return .failed(number < 0 && number > -4096 ? -number : EBADMSG)
     }
 
-    /// Calls `take` with the type and the value of each attribute behind the first `size` bytes of a message; false where
-    /// these are cut off.
+    /// Calls `take` with the type and the value of each attribute after the first `size` bytes of a message. False if
+    /// the attributes are cut off.
     static func attributes(
         of message: UnsafeRawBufferPointer, after size: Int,
         _ take: (_ type: Int, _ value: UnsafeRawBufferPointer) -> Void
@@ -239,7 +241,7 @@ struct SocketReports {
 }
 
 extension SocketDiagnosis.Report {
-    /// Nil where it is too short, or its attributes are.
+    /// Nil if the message or its attributes are too short.
     init?(_ message: UnsafeRawBufferPointer) {
         guard message.count >= MemoryLayout<unix_diag_msg>.size else { return nil }
         let head = message.loadUnaligned(as: unix_diag_msg.self)
@@ -258,10 +260,10 @@ extension SocketDiagnosis.Report {
         switch type {
         case Int(UNIX_DIAG_NAME): name = Self.name(value)
         case Int(UNIX_DIAG_PEER) where value.count >= 4:
-            // 0 until somebody accepts the connection.
+            // 0 until the connection is accepted.
             let inode = value.loadUnaligned(as: UInt32.self)
             peer = inode == 0 ? nil : inode
-        // struct unix_diag_rqlen: what waits, then what may.
+        // struct unix_diag_rqlen: what waits, then the most that may wait.
         case Int(UNIX_DIAG_RQLEN) where value.count >= 4: waiting = value.loadUnaligned(as: UInt32.self)
         default: break
         }
@@ -276,7 +278,7 @@ extension SocketDiagnosis.Report {
 }
 
 extension SocketDiagnosis.Connection {
-    /// Nil where it is too short, its attributes are, or the kernel says nothing of its traffic.
+    /// Nil if the message or its attributes are too short, or if the kernel reports nothing about its traffic.
     init?(_ message: UnsafeRawBufferPointer) {
         guard message.count >= MemoryLayout<inet_diag_msg>.size else { return nil }
         let head = message.loadUnaligned(as: inet_diag_msg.self)

@@ -1,26 +1,27 @@
 import CLinux
 import Glibc
 
-/// Whether processes have something to read in their local sockets (unix(7)), as sock_diag(7) tells it: without touching
-/// the sockets, and of processes that stand still as well.
+/// Whether processes have something to read in their local sockets (unix(7)), according to sock_diag(7). This does not
+/// touch the sockets, and works for stopped and frozen processes too.
 public enum UnixSockets {
-    /// The most open files, of all processes asked about, that are looked at.
+    /// The most open files that are looked at, of all processes asked about.
     public static let mostDescriptors = 16_384
     /// The most of the machine's sockets that are looked at.
     public static let mostSockets = SocketDiagnosis.mostSockets
 
-    /// Whether bytes, packets or connections wait for one of these processes in a stream or a stream of packets. The end of
-    /// a stream is nothing to read.
+    /// Whether bytes, packets or connections wait for one of these processes in a stream or sequenced-packet socket.
+    /// The end of a stream does not count as something to read.
     ///
-    /// One request for all connected and listening sockets of the network namespace, compared with the processes' open
-    /// files. Of one moment in parts only: a socket made or let go meanwhile may hide another (net/unix/diag.c,
-    /// `unix_diag_dump`, counts places in a list). Look again later.
+    /// Makes one request for all connected and listening sockets of the network namespace, and compares the answer with
+    /// the processes' open files. Only parts of the answer are of the same moment: a socket that is made or closed
+    /// meanwhile may hide another (net/unix/diag.c, `unix_diag_dump`, counts places in a list). Look again later.
     ///
     /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
     ///
-    /// - Throws: where it cannot be told: `ESRCH` where a process is gone or another; `EXDEV` where it has sockets and is in
-    ///   another network namespace, whose sockets are seen from there alone; `E2BIG` where there are more open files or
-    ///   sockets than are looked at; `EAFNOSUPPORT` without netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
+    /// - Throws: if it cannot be determined: `ESRCH` if a process is gone or its id is another's; `EXDEV` if it has
+    ///   sockets and is in another network namespace, whose sockets can be seen only from there; `E2BIG` if there are
+    ///   more open files or sockets than are looked at; `EAFNOSUPPORT` without netlink(7); `ENOENT` without
+    ///   `CONFIG_UNIX_DIAG`.
     public static func haveUnread(
         _ processes: [ProcessIdentity], proc: Proc = Proc(), handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> Bool {
@@ -48,7 +49,7 @@ public enum UnixSockets {
         func failure(_ number: Int32) -> KernelFailure {
             KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
-        // Asked afterwards: who has that start time now had it all the while.
+        // Asked afterwards: a process that has this start time now has had the id all the while.
         guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
         guard isWhole else { throw failure(E2BIG) }
         if numbers.isEmpty { return [] }
@@ -58,8 +59,8 @@ public enum UnixSockets {
 }
 
 extension Proc {
-    /// The sockets among the process's open files: their inode numbers, and a descriptor of each; false where there are
-    /// more files than `left`, from which those looked at are taken.
+    /// The sockets among the process's open files: their inode numbers, and a descriptor of each. `isWhole` is false if
+    /// there are more files than `left`. Subtracts the files looked at from `left`.
     func sockets(
         of pid: Int32, left: inout Int
     ) throws(KernelFailure) -> (numbers: [UInt32: Int32], isWhole: Bool) {
@@ -74,7 +75,7 @@ extension Proc {
             let name = "fd/\(number)"
             switch Self.socket(path(pid, name)) {
             case .success(let inode): if let inode { found[inode] = number }
-            // Closed meanwhile; a process that is gone has no identity either.
+            // Closed meanwhile. If the process is gone, it has no identity either.
             case .failure(let number) where number.value == ENOENT: continue
             case .failure(let number): throw failure("readlink", pid, name, number.value)
             }
@@ -84,10 +85,11 @@ extension Proc {
         return (found, isWhole)
     }
 
-    /// The sockets of processes: who has each, or one of those, and its descriptor there. Processes that are gone, in another
-    /// network namespace, or out of our reach have none, and nobody has any beyond `UnixSockets.mostDescriptors` files.
+    /// The sockets of processes: a process that has each socket, and its descriptor there. Processes that are gone, in
+    /// another network namespace, or out of our reach count as having none. Looks at `UnixSockets.mostDescriptors`
+    /// files at most.
     ///
-    /// - Parameter rest: called again and again.
+    /// - Parameter rest: called repeatedly.
     func sockets(
         of processes: some Sequence<Int32>, _ handed: HandedOver, rest: () -> Void
     ) -> [UInt32: (pid: Int32, number: Int32)] {
@@ -103,9 +105,9 @@ extension Proc {
         return holders
     }
 
-    /// The socket that a link leads to; nil where it is something else.
+    /// The socket that a link leads to; nil if it leads to something else.
     private static func socket(_ path: String) -> Result<UInt32?, ErrorNumber> {
-        // `socket:[4294967295]` has 19 bytes; what is longer than the buffer is something else.
+        // `socket:[4294967295]` has 19 bytes; a link longer than the buffer is something else.
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
             guard let base = buffer.baseAddress else { return .failure(ErrorNumber(value: ENOMEM)) }
             let count = readlink(path, base, buffer.count)
@@ -118,7 +120,7 @@ extension Proc {
     fileprivate func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
-        // That of the socket by which the kernel is asked.
+        // The namespace of the socket through which the kernel is asked.
         let isKnown: Bool
         if let namespace = try handed.networkNamespace() {
             isKnown = fstat(namespace.rawValue, &own) == 0

@@ -1,15 +1,15 @@
-/// How much may be done before others have their turn.
+/// How much may be done before other work gets its turn.
 ///
-/// Whoever has a budget takes one step at least, spends it after each, and remembers where it left off.
+/// Code that has a budget takes one step at least, spends it after each step, and remembers where it left off.
 public struct Budget {
     private let isOver: () -> Bool
 
-    /// Until `isOver` says so, which is asked after each step.
+    /// Lasts until `isOver` returns true, which is called after each step.
     public init(until isOver: @escaping () -> Bool) {
         self.isOver = isOver
     }
 
-    /// So many steps.
+    /// Allows this many steps.
     public init(steps: Int) {
         var left = steps
         isOver = {
@@ -20,9 +20,9 @@ public struct Budget {
 
     private init() { isOver = { false } }
 
-    /// All at once.
+    /// Allows everything at once.
     public static var unlimited: Budget { Budget() }
 
-    /// Accounts for one step; answers whether it was the last.
+    /// Accounts for one step; returns whether it was the last.
     public func spend() -> Bool { isOver() }
 }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// How much one look at processes may cost: users decide how many open files, locks and threads there are.
+/// How much one look at processes may cost: users determine how many open files, locks and threads there are.
 public struct LookBudget: Sendable {
     /// The most open files that one look opens.
     public static let mostFiles = 16_384
@@ -11,12 +11,12 @@ public struct LookBudget: Sendable {
     private var opened = 0
     private let end: UInt64
     private var nextRest: UInt64
-    /// A thread that computes keeps its processor until the next tick of the scheduler, 4 ms with `CONFIG_HZ=250`, from
-    /// whoever wakes up there and has run as much lately: dbus-daemon was seen to wait that long.
+    /// A thread that computes keeps its processor until the next tick of the scheduler, 4 ms with `CONFIG_HZ=250`, even
+    /// from a task that wakes up there and has run as much lately: dbus-daemon was seen to wait that long.
     private static let longestRun: UInt64 = 200
     private static let rest = timespec(tv_sec: 0, tv_nsec: 100_000)
 
-    /// A budget that is spent by the calling thread, from now on.
+    /// A budget that the calling thread spends from now on.
     public init(files: Int = mostFiles, microseconds: UInt64 = mostMicroseconds) {
         self.files = files
         let now = Clock.threadMicroseconds
@@ -37,7 +37,7 @@ public struct LookBudget: Sendable {
         rest(at: now)
     }
 
-    /// To be called again and again by whoever computes: now and then others run.
+    /// To be called repeatedly by code that computes: now and then it lets others run.
     public mutating func rest() { rest(at: Clock.threadMicroseconds) }
 
     private mutating func rest(at now: UInt64) {
@@ -50,14 +50,14 @@ public struct LookBudget: Sendable {
 
 /// Why a look gave no answer: there is more than it may look at.
 public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
-    /// More open files than this.
+    /// There are more open files than this.
     case files(Int)
-    /// More bytes of `/proc/locks` than this.
+    /// There are more bytes of `/proc/locks` than this.
     case locks(Int)
-    /// It took too much processor time.
+    /// The look took too much processor time.
     case time
 
-    /// What `CanSuspend` says.
+    /// The text that `CanSuspend` returns.
     public var description: String {
         switch self {
         case .files(let most): "cannot be told: more than \(most) open files"
@@ -68,8 +68,8 @@ public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
 }
 
 extension Proc {
-    /// Who traces one of these processes, or one of their threads; nil for nobody. What is gone is passed over. A
-    /// debugger traces all threads, strace(1) may trace one.
+    /// The process that traces one of these processes, or one of their threads; nil if there is none. Processes that
+    /// are gone are skipped. A debugger traces all threads, strace(1) may trace one.
     public func tracer(
         ofAny pids: some Sequence<Int32>, _ budget: inout LookBudget
     ) throws(LookLimit) -> Int32? {

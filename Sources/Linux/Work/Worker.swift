@@ -1,33 +1,33 @@
 import Glibc
 
-/// Does jobs that may block on one other thread, in their order, and gives the results back to the thread
-/// that owns it.
+/// Runs jobs that may block on one other thread, in their order, and gives the results back to the thread that owns the
+/// worker.
 ///
-/// The thread starts with the first job and ends after some idle time. When the owner lets go of the worker,
-/// jobs that wait are dropped; one that blocks is left to itself, and its thread ends after it: nobody waits.
-/// For one thread at a time.
+/// The thread starts with the first job and ends after some idle time. When the owner lets go of the worker, waiting
+/// jobs are dropped. A job that blocks is left to itself, and its thread ends after it: nothing waits for it. For one
+/// thread at a time.
 public final class Worker<Key: Sendable, Value: Sendable> {
     /// A job that is done.
     public struct Finished: Sendable {
-        /// What it was submitted with.
+        /// The key that it was submitted with.
         public let key: Key
-        /// What it gave.
+        /// Its result.
         public let value: Value
         /// The processor time that it took, in microseconds.
         public let processorTime: UInt64
     }
 
-    /// What became of a job that was submitted.
+    /// What happened to a submitted job.
     public enum Submission: Equatable, Sendable {
-        /// It will be done, after those before it.
+        /// It will run after the jobs before it.
         case accepted
-        /// There are too many: it is not taken.
+        /// There are too many jobs: it is rejected.
         case full
-        /// There is no thread to be had (pthread_create(3), `EAGAIN`): it is not taken.
+        /// No thread could be started (pthread_create(3), `EAGAIN`): it is rejected.
         case failed(KernelFailure)
     }
 
-    /// How many jobs may be under way: waiting, being done, or done and not taken.
+    /// How many jobs may be under way: waiting, running, or done and not taken.
     public let limit: Int
     /// How many jobs are under way.
     public private(set) var count = 0
@@ -38,9 +38,9 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     /// Has no thread yet.
     ///
     /// - Parameters:
-    ///   - name: the thread's in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
-    ///   - limit: see there.
-    ///   - idleMilliseconds: after so long without a job the thread ends.
+    ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
+    ///   - limit: see the property.
+    ///   - idleMilliseconds: the thread ends after this long without a job.
     ///
     /// Throws `EMFILE` and the like, of eventfd(2).
     public init(name: String, limit: Int, idleMilliseconds: Int = 10_000) throws(KernelFailure) {
@@ -54,10 +54,10 @@ public final class Worker<Key: Sendable, Value: Sendable> {
         thread.close()
     }
 
-    /// Readable when there are results: poll it for `POLLIN`. Ours, and closed with this value.
+    /// Readable when there are results: poll it for `POLLIN`. Owned by this value, and closed with it.
     public var descriptor: Int32 { thread.descriptor }
 
-    /// Has a job done. It must not wait for the owner.
+    /// Has a job run. It must not wait for the owner.
     public func submit(_ key: Key, _ job: @escaping @Sendable () -> Value) -> Submission {
         guard count < limit else { return .full }
         let failure = thread.submit { [thread, results] in
@@ -75,10 +75,10 @@ public final class Worker<Key: Sendable, Value: Sendable> {
         return .accepted
     }
 
-    /// What was done since it was asked last, in the order of submission; the descriptor is no longer
-    /// readable until there is more.
+    /// The jobs that were done since the last call, in the order of submission; the descriptor is no longer readable
+    /// until there are more.
     public func takeResults() -> [Finished] {
-        // First: a job that ends between the two is announced again, or its announcement finds nothing.
+        // First: a job that ends in between is announced again, or its announcement finds nothing.
         thread.acknowledge()
         let taken = thread.withLock {
             defer { results.finished.removeAll(keepingCapacity: true) }

@@ -1,9 +1,9 @@
 import CLinux
 import Glibc
 
-/// One thread for jobs that may block, and their queue: what `Worker` gives its types to.
+/// One thread for jobs that may block, and their queue. `Worker` adds its types to it.
 ///
-/// It keeps itself alive while its thread runs; nobody ever waits for the thread.
+/// It keeps itself alive while its thread runs; nothing ever waits for the thread.
 final class WorkerThread: @unchecked Sendable {
     /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     private let name: String
@@ -13,7 +13,7 @@ final class WorkerThread: @unchecked Sendable {
 
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-    // What the mutex guards.
+    // Guarded by the mutex.
     private var queue: [@Sendable () -> Void] = []
     private var hasThread = false
     private var isClosed = false
@@ -51,8 +51,8 @@ final class WorkerThread: @unchecked Sendable {
         return body()
     }
 
-    /// Queues a job, and starts the thread if there is none. The error number of pthread_create(3) where
-    /// that cannot be done: then the job is not queued.
+    /// Queues a job, and starts the thread if there is none. Returns the error number of pthread_create(3) if that
+    /// fails: then the job is not queued.
     func submit(_ job: @escaping @Sendable () -> Void) -> Int32 {
         withLock {
             if !hasThread {
@@ -66,7 +66,7 @@ final class WorkerThread: @unchecked Sendable {
         }
     }
 
-    /// Drops what waits, and has the thread end once its present job is done.
+    /// Drops the waiting jobs, and has the thread end once its present job is done.
     func close() {
         let dropped = withLock {
             isClosed = true
@@ -74,7 +74,7 @@ final class WorkerThread: @unchecked Sendable {
             defer { queue = [] }
             return queue
         }
-        // What the jobs hold is let go outside of the lock.
+        // What the jobs hold is released outside of the lock.
         _ = dropped
     }
 
@@ -84,7 +84,7 @@ final class WorkerThread: @unchecked Sendable {
         _ = write(finished.rawValue, &one, MemoryLayout<UInt64>.size)
     }
 
-    /// Takes that back, until the next.
+    /// Makes it unreadable again, until the next announcement.
     func acknowledge() {
         var count: UInt64 = 0
         _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
@@ -96,7 +96,7 @@ final class WorkerThread: @unchecked Sendable {
         defer { pthread_attr_destroy(&attributes) }
         pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
         pthread_attr_setstacksize(&attributes, Self.stackSize)
-        // Signals are the deciding thread's.
+        // Signals belong to the deciding thread.
         var all = sigset_t()
         var before = sigset_t()
         sigfillset(&all)
@@ -121,15 +121,16 @@ final class WorkerThread: @unchecked Sendable {
         while let job = next() { job() }
     }
 
-    /// A thread with a long time slice is preempted by whoever wakes up with a shorter one: nobody on the machine waits for a tick
-    /// while a job computes, the deciding thread least of all (Documentation/scheduler/sched-eevdf.rst of the
-    /// kernel). It is as nice as before: who waits for a look has no more patience on a busy machine.
+    /// A thread with a long time slice is preempted by any task that wakes up with a shorter one: no task on the
+    /// machine waits for a tick while a job computes, the deciding thread least of all
+    /// (Documentation/scheduler/sched-eevdf.rst of the kernel). Its nice value stays as it was: a caller that waits for
+    /// a look has no more patience on a busy machine.
     private func giveWay() {
         let slice: UInt64 = 100_000_000
         _ = clinux_set_own_scheduling(20 - clinux_getpriority(0), slice)
     }
 
-    /// The next job; nil once there was none for long enough, or nobody wants any.
+    /// The next job; nil once there was none for long enough, or the thread was closed.
     private func next() -> (@Sendable () -> Void)? {
         withLock {
             let deadline = deadline()
@@ -139,7 +140,7 @@ final class WorkerThread: @unchecked Sendable {
                 if queue.isEmpty { break }
             }
             guard !isClosed, !queue.isEmpty else {
-                // Under the lock: who queues the next job starts a thread for it.
+                // Under the lock: the caller that queues the next job starts a thread for it.
                 hasThread = false
                 return nil
             }

@@ -1,25 +1,26 @@
 import Glibc
 import Linux
 
-/// Watches which processes play sound, by the native protocol of PulseAudio, which PipeWire speaks too (pipewire-pulse).
+/// Watches which processes play sound, by the native protocol of PulseAudio, which PipeWire implements too
+/// (pipewire-pulse).
 ///
-/// Of the protocol it needs little: to say who it is, to be told that streams have changed, and to ask for all of them.
-/// libpulse would do that too, and bring two dozen libraries with it.
+/// It needs little of the protocol: to identify itself, to be notified that streams have changed, and to ask for all of
+/// them. libpulse would do that too, and bring two dozen libraries with it.
 public final class PlaybackObserver {
-    /// The processes with a stream that plays: one that is not paused (“corked”), as of the last dispatch.
+    /// The processes with a stream that plays, which means that it is not paused (“corked”), as of the last dispatch.
     public private(set) var players: Set<Int32> = []
     private let socket: Descriptor
     private let path: String
     private var unread: [UInt8] = []
     private var phase = Phase.authenticating
-    /// Streams have changed since they were asked for.
+    /// Streams have changed since they were requested.
     private var isStale = false
-    /// The name of this machine, as clients tell it of themselves.
+    /// The name of this machine, as clients report it for themselves.
     private let host: String?
 
     private enum Phase: Equatable {
         case authenticating, introducing, subscribing
-        /// All streams were asked for.
+        /// All streams were requested.
         case asking
         case idle
     }
@@ -35,27 +36,27 @@ public final class PlaybackObserver {
         case subscribeEvent = 66
     }
 
-    /// The newest version whose streams are described as they are read here: PulseAudio 0.9.21 and later know it.
+    /// The newest version that describes streams as they are read here: PulseAudio 0.9.21 and later support it.
     private static let version: UInt32 = 20
     /// PA_SUBSCRIPTION_MASK_SINK_INPUT: streams that play.
     private static let sinkInputs: UInt32 = 4
-    /// The channel of a packet that is no stream's data.
+    /// The channel of a packet that carries no stream's data.
     private static let none = UInt32.max
-    /// Length, channel, two of an offset, flags: each of four bytes.
+    /// Length, channel, two words of an offset, flags: each of four bytes.
     private static let headerLength = 20
-    /// No list of streams is longer; PulseAudio takes no longer packet itself.
+    /// No list of streams is longer; PulseAudio itself accepts no longer packet.
     private static let longestPacket = 16 << 20
 
-    /// Where this session's sound server listens; nil where the environment does not say.
+    /// Where this session's sound server listens; nil if the environment does not say.
     public static var defaultPath: String? {
         if let directory = Environment["PULSE_RUNTIME_PATH"] { return directory + "/native" }
         return Environment["XDG_RUNTIME_DIR"].map { $0 + "/pulse/native" }
     }
 
-    /// Connects, and asks for what plays; it is known after a few dispatches.
+    /// Connects, and asks which processes play sound; that is known after a few dispatches.
     ///
     /// - Parameter path: the server's socket.
-    /// - Throws: `unreachable` where no server listens.
+    /// - Throws: `unreachable` if no server listens.
     public init(path: String) throws(ObserverFailure) {
         self.path = path
         socket = try LocalSocket.connect(to: path)
@@ -66,25 +67,26 @@ public final class PlaybackObserver {
         guard fcntl(socket.rawValue, F_SETFL, O_NONBLOCK) == 0 else {
             throw .unreachable("the sound server at \(path): \(String(cString: strerror(errno)))")
         }
-        // The server knows us by what the kernel sends along with the first packet, from the beginning only if we ask for
-        // it: unix(7), "SO_PASSCRED". It may have accepted us already and not asked yet itself.
+        // The server identifies us by what the kernel sends along with the first packet, but from the beginning only if
+        // we ask for it: unix(7), "SO_PASSCRED". The server may have accepted us already and not asked for it yet
+        // itself.
         var isOn: Int32 = 1
         setsockopt(socket.rawValue, SOL_SOCKET, SO_PASSCRED, &isOn, socklen_t(MemoryLayout<Int32>.size))
         try send(.authenticate) {
             $0.append(Self.version)
-            // A cookie is for other users and machines.
+            // The cookie is for other users and machines.
             $0.append(bytes: [UInt8](repeating: 0, count: 256))
         }
     }
 
-    /// What is watched, for a person.
+    /// What is watched, for the user.
     public var subject: String { "streams of the sound server at \(path)" }
-    /// Can be read when there is something to dispatch. Open while the observer lives.
+    /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { socket.rawValue }
 
     /// Takes in all that has come, without waiting.
     ///
-    /// - Throws: `ended` when the server is gone, or says what nobody understands.
+    /// - Throws: `ended` when the server is gone, or sends something that we do not understand.
     public func dispatch() throws(ObserverFailure) {
         try receive()
         while let packet = try takePacket() { try take(packet) }
@@ -106,12 +108,12 @@ public final class PlaybackObserver {
         }
     }
 
-    /// One question is asked at a time: it is known which one is answered.
+    /// Only one question is asked at a time, so it is known which one is answered.
     private func takeReply(_ packet: TagStruct) throws(ObserverFailure) {
         switch phase {
         case .authenticating:
             var packet = packet
-            // The upper half says what memory may be shared.
+            // The upper half says which memory may be shared.
             guard let version = packet.nextNumber().map({ $0 & 0xFFFF }), version >= Self.version else {
                 throw ended("its version of the protocol is too old")
             }
@@ -123,7 +125,7 @@ public final class PlaybackObserver {
             phase = .subscribing
             try send(.subscribe) { $0.append(Self.sinkInputs) }
         case .subscribing:
-            // First the changes, then what there is.
+            // First the changes, then the present streams.
             try ask()
         case .asking:
             players = try streams(packet)
@@ -138,8 +140,8 @@ public final class PlaybackObserver {
         try send(.listSinkInputs) { _ in }
     }
 
-    /// Each stream: index, name, module, client, sink; sample specification, channels, volumes, two latencies, resampler
-    /// and driver; mute, properties, corked, and whether it has a volume, and one that can be set.
+    /// Each stream has: index, name, module, client, sink; sample specification, channels, volumes, two latencies,
+    /// resampler and driver; mute, properties, corked, and whether it has a volume, and one that can be set.
     private func streams(_ packet: TagStruct) throws(ObserverFailure) -> Set<Int32> {
         var packet = packet
         var players: Set<Int32> = []
@@ -157,7 +159,7 @@ public final class PlaybackObserver {
         return players
     }
 
-    /// What the client tells of itself; nothing else knows. From another machine it means nothing here.
+    /// The process that the client reports; there is no other source. From another machine it means nothing here.
     private func process(_ properties: [String: String]) -> Int32? {
         if let host, let theirs = properties["application.process.host"], theirs != host { return nil }
         return properties["application.process.id"].flatMap { Int32($0) }.flatMap { $0 > 0 ? $0 : nil }
@@ -172,7 +174,7 @@ public final class PlaybackObserver {
     ) throws(ObserverFailure) {
         var body = TagStruct()
         body.append(command.rawValue)
-        // Our number of the question, which the answer repeats: there is only one.
+        // Our number for the question, which the answer repeats: there is only one.
         body.append(UInt32(0))
         fill(&body)
         let header = [UInt32(body.bytes.count), Self.none, 0, 0, 0].flatMap(TagStruct.bigEndian)

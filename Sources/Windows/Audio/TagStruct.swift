@@ -1,4 +1,4 @@
-/// Values of PulseAudio's native protocol, each with a letter before it that says what it is (PulseAudio's
+/// Values of PulseAudio's native protocol, each with a letter before it that gives its type (PulseAudio's
 /// src/pulsecore/tagstruct.h). Numbers are in network byte order.
 struct TagStruct {
     enum Value: Equatable {
@@ -7,7 +7,7 @@ struct TagStruct {
         case text(String?)
         case bool(Bool)
         case properties([String: String])
-        /// Something that is not of interest, and was passed over.
+        /// A value that is not of interest, and was skipped.
         case other
     }
 
@@ -30,7 +30,7 @@ struct TagStruct {
         case time = 0x54  // T
     }
 
-    /// What was appended, or is left to be read.
+    /// The bytes that were appended, or that are left to be read.
     private(set) var bytes: ArraySlice<UInt8>
 
     init(_ bytes: ArraySlice<UInt8> = []) { self.bytes = bytes }
@@ -68,7 +68,7 @@ struct TagStruct {
 
     // MARK: Reading
 
-    /// The next value; nil at the end, or where it is not to be understood: nothing after it is, then.
+    /// The next value; nil at the end, or if it cannot be understood: then nothing after it can be, either.
     mutating func next() -> Value? {
         guard let tag = bytes.popFirst().flatMap(Tag.init(rawValue:)) else { return nil }
         switch tag {
@@ -111,7 +111,8 @@ struct TagStruct {
         return .other
     }
 
-    /// Keys with values, each a length, and so many bytes with a length of their own; no text comes after the last.
+    /// Keys with values. Each value is a length, and that many bytes with a length of their own. A `noText` ends the
+    /// list.
     private mutating func takeProperties() -> [String: String]? {
         var properties: [String: String] = [:]
         while let key = next() {
@@ -121,7 +122,7 @@ struct TagStruct {
                 guard let length = nextNumber(), bytes.popFirst() == Tag.bytes.rawValue,
                     takeNumber() == length, bytes.count >= Int(length)
                 else { return nil }
-                // A text has its NUL with it; other values may be anything.
+                // A text includes its NUL; other values may be anything.
                 let data = bytes.prefix(Int(length))
                 properties[key] = String(decoding: data.prefix { $0 != 0 }, as: UTF8.self)
                 bytes = bytes.dropFirst(Int(length))

@@ -1,4 +1,4 @@
-/// What KWin says of its windows and desktops, and what that means.
+/// What KWin reports about its windows and desktops, and what that means.
 struct PlasmaDesk {
     /// What is known of one window.
     struct Client {
@@ -9,11 +9,11 @@ struct PlasmaDesk {
         var isActive = false
         var isMinimized = false
         var isOnAllDesktops = false
-        /// A panel and the like, which stays when the desktop is shown; some applications' windows too.
+        /// A panel or the like, which stays when the desktop is shown; some applications' windows too.
         var skipsTaskbar = false
-        /// Those that it is on; none: on all.
+        /// The desktops that it is on; none: on all.
         var desktops: Set<String> = []
-        /// All of it has been told at least once.
+        /// All of it has been reported at least once.
         var isComplete = false
 
         init(number: UInt64) { self.number = number }
@@ -33,7 +33,7 @@ struct PlasmaDesk {
         }
     }
 
-    /// The processes of panels and of the desktop itself: what is on all desktops, and not in the task bar.
+    /// The processes of panels and of the desktop itself, whose windows are on all desktops, and not in the task bar.
     var fixtures: Set<Int32> {
         Set(clients.values.filter { $0.skipsTaskbar && $0.isOnAllDesktops }.compactMap(\.process))
     }

@@ -1,10 +1,10 @@
 import CWayland
 
-/// Watches the windows of KWin on Wayland, by org_kde_plasma_window_management: Xwayland's too, and on which desktops
-/// they are.
+/// Watches the windows of KWin on Wayland, including Xwayland's, and on which desktops they are, by
+/// org_kde_plasma_window_management.
 ///
-/// KWin has this protocol for programs only whose desktop entry asks for it: `X-KDE-Wayland-Interfaces=` beside `Exec=`
-/// with the program's path.
+/// KWin offers this protocol only to programs whose desktop entry asks for it: `X-KDE-Wayland-Interfaces=` beside
+/// `Exec=` with the program's path.
 public final class PlasmaObserver: WindowObserver {
     public let system = WindowSystem.plasma
     public private(set) var windows: [ObservedWindow] = []
@@ -14,18 +14,18 @@ public final class PlasmaObserver: WindowObserver {
     private var desktops: [String: OpaquePointer] = [:]
     private var lastNumber: UInt64 = 0
 
-    /// The most windows that are watched; those beyond are never told of.
+    /// The most windows that are watched; those beyond are never reported.
     private static let mostWindows = 4 * ObservedWindow.mostWindows
     /// KWin has 20 at most.
     private static let mostDesktops = 1_024
-    /// The version of the protocol from which windows are told of with their UUID, and only so.
+    /// The version of the protocol from which windows are announced with their UUID, and only so.
     private static let withUUID: UInt32 = 13
 
     /// Connects, and reads the present set.
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
-    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol or has it
-    ///   for others only.
+    /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol or offers it only to
+    ///   others.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
         guard let manager = connection.bind(cwayland_plasma_management_interface()) else {
@@ -40,7 +40,7 @@ public final class PlasmaObserver: WindowObserver {
             }
         }
         do throws(ObserverFailure) {
-            // What there is, and then what was asked about it.
+            // First what exists, then the answers to what was asked about it.
             try connection.synchronize()
             try connection.synchronize()
             try dispatch()
@@ -49,11 +49,11 @@ public final class PlasmaObserver: WindowObserver {
         }
     }
 
-    /// The process that listens at a Wayland display: the compositor, or who has started it and handed it the socket; nil
-    /// where that is not known.
+    /// The process that listens at a Wayland display: the compositor, or the process that has started it and handed it
+    /// the socket; nil if that is not known.
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY.
-    /// - Throws: `unreachable` where nobody answers.
+    /// - Throws: `unreachable` if no compositor answers.
     public static func server(of display: String) throws(ObserverFailure) -> Int32? {
         try WaylandConnection(display: display).process
     }
@@ -160,7 +160,7 @@ public final class PlasmaObserver: WindowObserver {
             let name = id.text
             desktops[name] = desktop
             connection.listen(to: desktop) { [unowned self] event, _ in
-                // One that is deactivated stays the current one until another is.
+                // A deactivated desktop stays the current one until another is activated.
                 if event == CWAYLAND_PLASMA_DESKTOP_ACTIVATED.rawValue { desk.current = name }
             }
         case CWAYLAND_PLASMA_DESKTOPS_REMOVED.rawValue:

@@ -1,22 +1,22 @@
-/// What our script in KWin says of its windows (dbus/org.appstate1.Windows.xml), and what that means: the same as where
-/// KWin says it by its protocol.
+/// What our script in KWin reports about its windows (dbus/org.appstate1.Windows.xml), and what that means: the same as
+/// where KWin reports it with its protocol.
 public struct ScriptedDesk {
     /// What is known of one window.
     private struct Client {
         let window: ObservedWindow
         let isOnAllDesktops: Bool
-        /// A panel and the like, which stays when the desktop is shown; some applications' windows too.
+        /// A panel or the like, which stays when the desktop is shown; some applications' windows too.
         let skipsTaskbar: Bool
     }
 
-    /// What was told is not a list of windows.
+    /// The reported text is not a list of windows.
     public struct Unreadable: Error, Equatable, Sendable, CustomStringConvertible {
         /// One sentence.
         public let description: String
     }
 
     private var clients: [Client] = []
-    /// “Show desktop” is on, which the script is not told.
+    /// “Show desktop” is on, of which the script is not notified.
     public var isShown = false
 
     /// No windows.
@@ -31,15 +31,15 @@ public struct ScriptedDesk {
         }
     }
 
-    /// The processes of panels and of the desktop itself: what is on all desktops, and not in the task bar.
+    /// The processes of panels and of the desktop itself, whose windows are on all desktops, and not in the task bar.
     public var fixtures: Set<Int32> {
         Set(clients.filter { $0.skipsTaskbar && $0.isOnAllDesktops }.compactMap(\.window.process))
     }
 
     /// Takes the whole present set.
     ///
-    /// - Parameter json: as the script tells it.
-    /// - Throws: where it is not that; then nothing of it is taken.
+    /// - Parameter json: as the script sends it.
+    /// - Throws: if it is not that; then nothing of it is taken.
     public mutating func take(_ json: some Sequence<UInt8>) throws(Unreadable) {
         do throws(JSONReader.Failure) {
             clients = try Self.clients(JSONReader(Array(json)))
@@ -60,7 +60,7 @@ public struct ScriptedDesk {
         return clients
     }
 
-    /// Nil for a number that is not one of 48 bits: `WindowSystem.number(of:)`.
+    /// Nil for a number that does not fit 48 bits: `WindowSystem.number(of:)`.
     private static func client(_ json: inout JSONReader) throws(JSONReader.Failure) -> Client? {
         try json.beginArray()
         try Self.expectElement(&json)

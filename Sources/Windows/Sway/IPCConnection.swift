@@ -2,7 +2,7 @@ import Glibc
 import Linux
 
 /// A connection to the IPC socket of sway or i3: messages of a header and a JSON text (sway-ipc(7), "MESSAGE FORMAT").
-/// Nothing waits, but `init` for the socket to accept.
+/// Nothing waits, except `init` for the socket to accept.
 final class IPCConnection {
     /// The types of messages that are sent, and of their answers.
     enum Kind: UInt32 {
@@ -33,10 +33,10 @@ final class IPCConnection {
 
     var descriptor: Int32 { socket.rawValue }
 
-    /// Who listens.
+    /// The process that listens.
     var process: Int32? { LocalSocket.process(of: descriptor) }
 
-    /// Sends a message. They are small, and few are unanswered at a time: there is always room for them.
+    /// Sends a message. Messages are small, and few are unanswered at a time, so there is always room for them.
     func send(_ kind: Kind, _ payload: String = "") throws(ObserverFailure) {
         var bytes = Self.magic
         withUnsafeBytes(of: UInt32(payload.utf8.count)) { bytes += $0 }

@@ -1,28 +1,28 @@
-/// Watches the windows of sway or i3 over their IPC socket. Each event has the whole tree read again, once for all that
-/// came in the meantime: a switch of the workspace, for one, is not announced window by window.
+/// Watches the windows of sway or i3 over their IPC socket. After an event it reads the whole tree again, once for all
+/// events that came in the meantime: a switch of the workspace, for example, is not announced window by window.
 ///
-/// Nothing is minimized there but what is in the scratchpad. sway tells of its Xwayland windows too; of i3, which
-/// does not know whose windows are, the X server is asked.
+/// Only windows in the scratchpad count as minimized. sway reports its Xwayland windows too. i3 does not know which
+/// processes windows belong to, so the X server is asked.
 public final class SwayObserver: WindowObserver {
     public let system: WindowSystem
     public private(set) var windows: [ObservedWindow] = []
     private let path: String
     private let connection: IPCConnection
     private let processes: X11Processes?
-    /// Of panels that i3 has a place for.
+    /// The processes of panels for which i3 has a place.
     private var fixtures: Set<Int32> = []
     private var isReading = false
     private var isStale = true
     private var isKnown = false
 
-    /// sway's.
+    /// Watches sway.
     ///
     /// - Parameter path: as in SWAYSOCK.
     public convenience init(sway path: String) throws(ObserverFailure) {
         try self.init(.sway, path, nil)
     }
 
-    /// i3's, with the X server that it manages.
+    /// Watches i3, with the X server that it manages.
     ///
     /// - Parameters:
     ///   - path: as in I3SOCK.
@@ -31,10 +31,10 @@ public final class SwayObserver: WindowObserver {
         try self.init(.i3, path, try X11Processes(display: display))
     }
 
-    /// Where i3 listens, as the X server that it manages knows: i3's own children alone have I3SOCK.
+    /// Where i3 listens, according to the X server that it manages: only i3's own children have I3SOCK.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
-    /// - Returns: nil where i3 does not manage the display.
+    /// - Returns: nil if i3 does not manage the display.
     public static func i3Socket(display: String? = nil) throws(ObserverFailure) -> String? {
         let connection = try XConnection(display: display)
         guard let atom = connection.atoms(["I3_SOCKET_PATH"]).first,
@@ -48,7 +48,7 @@ public final class SwayObserver: WindowObserver {
         self.path = path
         self.processes = processes
         connection = try IPCConnection(path: path)
-        // A binding may change a layout, which nothing else tells of.
+        // A binding may change a layout, which no other event reports.
         try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
         let deadline = Patience.deadline
         while !isKnown {
@@ -80,12 +80,12 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
-    /// To the scratchpad: nothing else is out of sight there.
+    /// Moves them to the scratchpad: nothing else is out of sight there.
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
         try command("move scratchpad", windows)
     }
 
-    /// What is in the scratchpad is shown by that, too.
+    /// This also shows a window that is in the scratchpad.
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
         try command("focus", windows)
     }
@@ -101,7 +101,7 @@ public final class SwayObserver: WindowObserver {
         switch message {
         case .event: isStale = true
         case .answer(IPCConnection.Kind.getTree.rawValue, let payload):
-            // What was announced before it is in it.
+            // It includes all that was announced before.
             (isReading, isStale) = (false, false)
             do throws(JSONReader.Failure) {
                 show(try TreeNode(payload).views)
@@ -131,6 +131,6 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
-    /// What `ObservedWindow.number` may be.
+    /// The numbers that `ObservedWindow.number` may have.
     private static let numbers: UInt64 = 1 << 48 - 1
 }

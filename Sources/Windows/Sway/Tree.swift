@@ -1,25 +1,25 @@
-/// A node of the tree that GET_TREE answers: sway-ipc(7), i3's IPC interface.
+/// A node of the tree that GET_TREE returns: sway-ipc(7), i3's IPC interface.
 struct TreeNode {
     var id: Int64 = 0
     var type = ""
     var name: [UInt8] = []
     var layout = ""
-    /// The ids of its children, the one that last had the focus first.
+    /// The ids of its children, the most recently focused first.
     var focus: [Int64] = []
     var focused = false
-    /// Of windows, by sway; i3 has no such thing.
+    /// For windows of sway; i3 has no such field.
     var visible: Bool?
-    /// Of windows, by sway.
+    /// For windows of sway.
     var pid: Int32?
     var appID: [UInt8] = []
-    /// The X11 window: i3's windows, and sway's of Xwayland.
+    /// The X11 window: of i3's windows, and of sway's Xwayland windows.
     var window: UInt32?
     var windowClass: [UInt8] = []
-    /// Tiled, then floating.
+    /// Tiled children, then floating ones.
     var nodes: [TreeNode] = []
     var floating: [TreeNode] = []
 
-    /// - Throws: where the text is no JSON, or a node is not what the documents say it is.
+    /// - Throws: if the text is no JSON, or a node is not what the documents say it is.
     init(_ bytes: [UInt8]) throws(JSONReader.Failure) {
         var json = JSONReader(bytes)
         try self.init(&json)
@@ -74,17 +74,18 @@ extension JSONReader {
 }
 
 extension TreeNode {
-    /// A window with what the containers around it mean for it.
+    /// A window, and what the containers around it mean for it.
     struct View {
         let node: TreeNode
-        /// No container around it hides it. Of one in full screen that covers it i3 says nothing: it counts as visible.
+        /// No container around it hides it. i3 does not report whether a window in full screen covers it: then it
+        /// counts as visible.
         let isShown: Bool
         let isInScratchpad: Bool
-        /// A panel, in one of i3's places for them.
+        /// A panel, in one of i3's places for panels.
         let isFixture: Bool
     }
 
-    /// The name of the workspace of what is in the scratchpad, and not shown.
+    /// The name of the workspace that holds what is in the scratchpad, and not shown.
     private static let scratchpad = Array("__i3_scratch".utf8)
 
     /// The type of the containers of panels.
@@ -120,7 +121,7 @@ extension TreeNode {
 
     private var isWindow: Bool { pid != nil && type != "root" || window != nil }
 
-    /// Of workspaces, and of tabs and stacks, only the one that last had the focus can be seen.
+    /// Only the most recently focused one of workspaces, and of tabs and stacks, can be seen.
     private func shows(_ child: TreeNode) -> Bool {
         let showsOne = child.type == "workspace" || layout == "tabbed" || layout == "stacked"
         return !showsOne || focus.first == child.id || focus.isEmpty

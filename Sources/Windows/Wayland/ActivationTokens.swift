@@ -1,21 +1,21 @@
 import CWayland
 
-/// Asks a Wayland compositor for tokens that go with what is started, by xdg_activation_v1.
+/// Asks a Wayland compositor for tokens that accompany the programs that are started, by xdg_activation_v1.
 ///
-/// Without a surface of our own, and something that the user did to it, the compositor decides alone what a token is worth:
-/// those built on wlroots take it, KWin and GNOME Shell bring nobody to the front for it.
+/// We have no surface of our own that the user has acted on, so the compositor alone decides what a token is worth:
+/// those built on wlroots accept it, KWin and GNOME Shell bring no window to the front for it.
 public final class ActivationTokens {
     private let connection: WaylandConnection
     private let activation: OpaquePointer
     private var pending: [OpaquePointer: (String?) -> Void] = [:]
 
-    /// The most that are asked for at once.
+    /// The most tokens that are requested at once.
     private static let mostPending = 64
 
     /// Connects.
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
-    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol.
+    /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
         guard let activation = connection.bind(cwayland_activation_interface()) else {
@@ -24,14 +24,14 @@ public final class ActivationTokens {
         self.activation = activation
     }
 
-    /// Can be read when there is something to dispatch. Open while this lives.
+    /// Readable when there is something to dispatch. Open while this value lives.
     public var descriptor: Int32 { connection.descriptor }
 
     /// Asks for a token.
     ///
     /// - Parameters:
-    ///   - appID: of what is started.
-    ///   - answered: gets it; nil: there is none.
+    ///   - appID: the application that is started.
+    ///   - answered: gets the token; nil: there is none.
     public func ask(for appID: String, _ answered: @escaping (String?) -> Void) {
         guard pending.count < Self.mostPending,
             let token = connection.make(
@@ -53,6 +53,6 @@ public final class ActivationTokens {
 
     /// Takes in all that has come.
     ///
-    /// - Throws: `ended` when the compositor is gone; nobody who asked is answered then.
+    /// - Throws: `ended` when the compositor is gone; open requests are not answered then.
     public func dispatch() throws(ObserverFailure) { try connection.receive() }
 }

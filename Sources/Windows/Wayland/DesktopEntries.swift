@@ -1,8 +1,8 @@
 import Glibc
 import Linux
 
-/// What desktop entries start (Desktop Entry Specification), found by their ids, which Wayland's applications use for
-/// their windows, and others for their names on the session bus.
+/// The programs that desktop entries start (Desktop Entry Specification). Entries are found by their ids, which
+/// Wayland's applications use for their windows, and others for their names on the session bus.
 public struct DesktopEntries {
     private let directories: [String]
     private var commands: [String: String?] = [:]
@@ -10,11 +10,11 @@ public struct DesktopEntries {
 
     /// The most ids that are remembered at once.
     private static let mostEntries = 1_024
-    /// The most entries that are looked through.
+    /// The most entries that are searched.
     private static let mostFiles = 4_096
     private static let suffix = ".desktop"
 
-    /// Entries where the XDG Base Directory Specification has them, by this process's environment.
+    /// Entries in the places of the XDG Base Directory Specification, according to this process's environment.
     public init() { self.init(directories: BaseDirectories().data) }
 
     /// - Parameter directories: each with a directory `applications`.
@@ -22,7 +22,7 @@ public struct DesktopEntries {
         self.directories = directories.filter { $0.hasPrefix("/") }
     }
 
-    /// The name of the program that the entry of this id starts; nil where there is none.
+    /// The name of the program that the entry of this id starts; nil if there is none.
     public mutating func command(of id: String) -> String? {
         if let known = commands[id] { return known }
         if commands.count >= Self.mostEntries { commands = [:] }
@@ -44,26 +44,26 @@ public struct DesktopEntries {
 
     // MARK: By what windows and programs are called
 
-    /// One entry, as far as an application may be known by it; all but the id in lower case.
+    /// One entry, as far as an application may be recognized by it; all but the id in lower case.
     private struct Entry {
         let id: String
-        /// `StartupWMClass`; empty where it says none.
+        /// `StartupWMClass`; empty if the entry has none.
         let windowClass: String
         let program: String
-        /// A person sees it among the applications.
+        /// The user sees it among the applications.
         let isShown: Bool
     }
 
     private struct Index {
         var entries: [Entry] = []
-        /// The directories, as they were when they were read.
+        /// The times of the directories' last changes when they were read.
         var versions: [String: timespec] = [:]
     }
 
-    /// The id of the entry that a window, and its process, are of; nil where none is, or nobody can tell which.
+    /// The id of the entry that a window and its process belong to; nil if there is none, or if it is ambiguous.
     ///
-    /// In this order, whatever the case: an id that is the window's class; `StartupWMClass`; an id that ends with the class
-    /// (`org.xfce.mousepad` and `Mousepad`); the program that `Exec` starts.
+    /// Tests in this order, ignoring case: an id that is the window's class; `StartupWMClass`; an id that ends with the
+    /// class (`org.xfce.mousepad` and `Mousepad`); the program that `Exec` starts.
     ///
     /// - Parameters:
     ///   - windowClass: the class of the window, or its Wayland application id.
@@ -78,7 +78,7 @@ public struct DesktopEntries {
         ]
         for (number, isIt) in tests.enumerated() where !(name.isEmpty && number < tests.count - 1) {
             var found = index.entries.filter(isIt)
-            // Those that a person starts, and of this program, go before others.
+            // Entries of this program, and those that a user starts, take precedence over others.
             for isBetter in [{ $0.program == program }, \.isShown] as [(Entry) -> Bool] where found.count > 1
             {
                 let better = found.filter(isBetter)
@@ -89,7 +89,7 @@ public struct DesktopEntries {
         return nil
     }
 
-    /// Reads all entries again where a directory has changed.
+    /// Reads all entries again if a directory has changed.
     private mutating func refresh() {
         var versions: [String: timespec] = [:]
         for directory in directories {
@@ -110,7 +110,7 @@ public struct DesktopEntries {
             for name in TextFile.names(inDirectory: "\(directory)/applications")
             where name.hasSuffix(Self.suffix) && entries.count < Self.mostFiles {
                 let id = String(name.dropLast(Self.suffix.count))
-                // The first directory that has it counts, also where it hides it.
+                // The first directory that has the entry counts, even if it hides it.
                 guard entries[id] == nil, let file = Self.file("\(directory)/applications/\(name)")
                 else { continue }
                 let program = Self.command(in: file).flatMap { Self.isInterpreter($0) ? nil : $0 }
@@ -123,7 +123,8 @@ public struct DesktopEntries {
         index = Index(entries: entries.values.sorted { $0.id < $1.id }, versions: versions)
     }
 
-    /// The program in `Exec` of the group `Desktop Entry`, without its directories; after `env`, what that starts.
+    /// The program in `Exec` of the group `Desktop Entry`, without its directories; after `env`, the program that `env`
+    /// starts.
     static func command(in file: KeyFile) -> String? {
         let words = file.string("Exec", in: group)?.split(separator: " ").drop { word in
             word == "env" || word.hasSuffix("/env") || word.contains("=")
@@ -131,7 +132,7 @@ public struct DesktopEntries {
         return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
     }
 
-    /// A program that runs whatever it is given: its name says nothing of an application.
+    /// A program that runs whatever it is given, so its name does not identify an application.
     private static func isInterpreter(_ program: String) -> Bool {
         Interpreters.names.contains(program) || launchers.contains(program) || program.hasPrefix("python")
     }

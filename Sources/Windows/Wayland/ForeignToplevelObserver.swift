@@ -1,17 +1,17 @@
 import CWayland
 import Linux
 
-/// Watches the windows of a Wayland compositor that speaks zwlr_foreign_toplevel_manager_v1, as those built on wlroots
-/// do: labwc, Wayfire and others. Xwayland's windows are among them.
+/// Watches the windows of a Wayland compositor that implements zwlr_foreign_toplevel_manager_v1, as those built on
+/// wlroots do: labwc, Wayfire and others. Xwayland's windows are among them.
 ///
-/// Visible is what is not minimized: the protocol tells nothing of workspaces. It does not tell either whose a window
-/// is: `WindowOwners` finds out.
+/// A window that is not minimized counts as visible, because the protocol does not report workspaces. Nor does it
+/// report which process a window belongs to: `WindowOwners` finds out.
 public final class ForeignToplevelObserver: WindowObserver {
     public let system = WindowSystem.foreignToplevel
     public private(set) var windows: [ObservedWindow] = []
     private let connection: WaylandConnection
     private var owners: WindowOwners
-    /// Whose focus goes to windows that are activated; bound when the first is.
+    /// The seat whose focus goes to activated windows; bound when the first one is activated.
     private var seat: OpaquePointer?
     private var toplevels: [OpaquePointer: Toplevel] = [:]
     private var lastNumber: UInt64 = 0
@@ -21,15 +21,15 @@ public final class ForeignToplevelObserver: WindowObserver {
     private var notices: [String] = []
     private var doubted: Set<String> = []
 
-    /// What has happened to windows since their owners were looked for.
+    /// What has happened to windows since their owners were looked up.
     private struct Changes {
-        /// What may end a doubt: a window has gone, names have come.
+        /// Something that may end a doubt: a window has gone, or names have come.
         var isSettling = false
-        /// Those that have come, or have got another name.
+        /// Windows that have come, or have got another name.
         var named: Set<OpaquePointer> = []
     }
 
-    /// The most windows that are watched; those beyond are let go, and never told of.
+    /// The most windows that are watched; those beyond are released, and never reported.
     private static let mostToplevels = 4 * ObservedWindow.mostWindows
 
     /// Connects, and reads the present set.
@@ -37,7 +37,7 @@ public final class ForeignToplevelObserver: WindowObserver {
     /// - Parameters:
     ///   - display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
     ///   - x11Display: as in DISPLAY, of the compositor's Xwayland, whose clients have windows here too; nil: none.
-    /// - Throws: `unreachable` where nobody answers, `unsupported` where somebody does, but lacks the protocol.
+    /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol.
     public init(display: String? = nil, x11Display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
         owners = WindowOwners(services: [connection.service] + WindowOwners.services(ofX11: x11Display))
@@ -152,7 +152,7 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     // MARK: Whose they are
 
-    /// Finds out whose the windows are that have come or got another name, and of those in doubt, who is left.
+    /// Finds the owners of windows that have come or got another name, and the remaining owners of windows in doubt.
     private func attribute() {
         guard !changes.named.isEmpty || changes.isSettling && isInDoubt else {
             changes = Changes()
@@ -161,7 +161,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         do throws(KernelFailure) {
             try owners.refresh()
         } catch {
-            // Asked again with the next window.
+            // The kernel is asked again with the next window.
             say("cannot tell whose windows are: \(error)", about: "")
             return
         }
@@ -199,7 +199,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         }
     }
 
-    /// Once for each subject.
+    /// Adds a notice, once for each subject.
     private func say(_ sentence: String, about subject: String) {
         guard doubted.count < ObservedWindow.mostWindows, doubted.insert(subject).inserted else { return }
         notices.append(sentence)

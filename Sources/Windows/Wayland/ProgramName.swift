@@ -1,20 +1,20 @@
 import Linux
 
-/// By what a process may be known to be an application.
+/// The names by which a process may be recognized as an application.
 struct ProgramName {
-    /// How much an application's id says about a process.
+    /// How well an application's id matches a process.
     enum Match: Int, Comparable {
         case none
-        /// It is in the application's unit, as everything that was started from there.
+        /// It is in the application's unit, like everything that was started from there.
         case unit
         case program
 
         static func < (left: Match, right: Match) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// Of the program's file, and as the process calls itself; in lower case.
+    /// The name of the program's file, and the name that the process gives itself; in lower case.
     let names: Set<String>
-    /// The application of its unit, in lower case; empty where it is in none.
+    /// The application of its unit, in lower case; empty if it is in none.
     let unit: String
 
     /// The kernel keeps no more bytes of a process's own name: TASK_COMM_LEN, without its NUL.
@@ -36,15 +36,15 @@ struct ProgramName {
     }
 
     /// - Parameters:
-    ///   - appID: what the window says. The last component of a reversed domain name counts too.
-    ///   - command: what the desktop entry of that id starts, if there is one.
+    ///   - appID: the id that the window gives. The last component of a reversed domain name counts, too.
+    ///   - command: the program that the desktop entry of that id starts, if there is one.
     func match(_ appID: String, command: String? = nil) -> Match {
         let appID = appID.lowercased()
         guard !appID.isEmpty else { return .none }
         let forms = [appID, appID.split(separator: ".").last.map(String.init), command?.lowercased()]
         for form in forms.compactMap(\.self) where !form.isEmpty {
             if names.contains(form) { return .program }
-            // A script, whose name is cut.
+            // The name of a script is cut.
             if form.utf8.count > Self.longestComm,
                 names.contains(String(decoding: form.utf8.prefix(15), as: UTF8.self))
             {

@@ -1,8 +1,8 @@
 import Linux
 
-/// A window as zwlr_foreign_toplevel_handle_v1 tells of it: what changes counts from `done` on.
+/// A window as zwlr_foreign_toplevel_handle_v1 reports it: changes count from `done` on.
 struct Toplevel {
-    /// What is told of it.
+    /// What was reported about it.
     struct State: Equatable {
         var appID = ""
         var title = ""
@@ -11,22 +11,24 @@ struct Toplevel {
     }
 
     let number: UInt64
-    /// What was told since the last `done`.
+    /// What was reported since the last `done`.
     var pending = State()
     /// Nil before the first `done`.
     private(set) var state: State?
     /// When it was activated, by the count of activations; nil while it is not.
     private(set) var activation: UInt64?
-    /// Who may have made it: the clients that there were when it came, and still are. Nil until they were asked for.
+    /// The processes that may have made it: the clients that existed when it came, and still do. Nil until they were
+    /// looked up.
     var candidates: Set<ProcessIdentity>?
-    /// Those of them that the app id speaks for.
+    /// The candidates that match the app id.
     var owners: [ProcessIdentity] = []
 
     init(number: UInt64) { self.number = number }
 
-    /// Takes over what was told. wlroots says `done` to all clients whenever another one binds: that changes nothing.
+    /// Takes over what was reported. wlroots sends `done` to all clients whenever another one binds: that changes
+    /// nothing.
     ///
-    /// - Parameter activations: the count, which goes up when it becomes activated.
+    /// - Parameter activations: the count, which goes up when the window becomes activated.
     mutating func commit(_ activations: inout UInt64) {
         if !pending.isActivated {
             activation = nil
@@ -39,13 +41,13 @@ struct Toplevel {
 }
 
 extension Sequence<Toplevel> {
-    /// The windows as they are told of.
+    /// The windows as they are reported.
     ///
-    /// One that may be several processes' is told of as theirs: for each such process one window in place of all of
-    /// these, visible while one of them is. So none is taken for hidden that may not be. The focus of such a window is
-    /// nobody's.
+    /// A window that may belong to several processes is reported as theirs: each such process has one window in place
+    /// of all of these, which is visible while one of them is. So no window is taken for hidden that may be visible.
+    /// The focus of such a window counts for no process.
     var picture: [ObservedWindow] {
-        // Each seat and, for some compositors, each output has one that is activated: the last one counts.
+        // Each seat and, for some compositors, each output has an activated window: the last one counts.
         let focus = self.max { ($0.activation ?? 0) < ($1.activation ?? 0) }.flatMap(\.activation)
         var picture: [ObservedWindow] = []
         var shares: [Int32: ObservedWindow] = [:]

@@ -2,13 +2,13 @@ import CWayland
 import Glibc
 import Linux
 
-/// A connection to a Wayland compositor. Objects' events go to whoever listens to the object. Nothing waits, but `init`
-/// for the socket to accept and `synchronize()` for an answer, and both not for ever.
+/// A connection to a Wayland compositor. The events of an object go to its listener. Nothing waits, except `init` for
+/// the socket to accept and `synchronize()` for an answer, and both for a limited time.
 final class WaylandConnection {
-    /// Gets an event: its number in the object's interface, and its arguments, valid for the call.
+    /// Gets an event: its number in the object's interface, and its arguments, which are valid during the call.
     typealias Listener = (_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) -> Void
 
-    /// An object of the compositor's that anybody can bind.
+    /// An object of the compositor that every client can bind.
     struct Global {
         let name: UInt32
         let version: UInt32
@@ -16,7 +16,7 @@ final class WaylandConnection {
 
     /// As in WAYLAND_DISPLAY.
     let name: String
-    /// Where the compositor says that it listens.
+    /// The socket on which the compositor says that it listens.
     let service: String
     let descriptor: Int32
     /// The first global of each interface.
@@ -25,14 +25,16 @@ final class WaylandConnection {
     private var registry: OpaquePointer?
     private var listeners: [OpaquePointer: Listener] = [:]
 
-    /// The most that one `receive()` takes, in reads of 4 KiB each: somebody who never stops must not keep us.
+    /// The most that one `receive()` takes, in reads of 4 KiB each: a compositor that never stops sending must not keep
+    /// us.
     private static let mostReads = 1_024
     /// The most interfaces that are remembered; compositors have some fifty.
     private static let mostGlobals = 1_024
 
-    /// Connects, and learns of the globals.
+    /// Connects, and learns the globals.
     ///
-    /// - Parameter display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY itself.
+    /// - Parameter display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY
+    ///   itself.
     init(display name: String?) throws(ObserverFailure) {
         guard let name = name ?? Environment["WAYLAND_DISPLAY"], !name.isEmpty else {
             throw .unreachable("WAYLAND_DISPLAY is not set")
@@ -42,7 +44,7 @@ final class WaylandConnection {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is in XDG_RUNTIME_DIR, which is not set")
         }
         let socket = try LocalSocket.connect(to: path).release()
-        // It is libwayland's from here on.
+        // It belongs to libwayland from here on.
         guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
         self.name = name
         self.display = display
@@ -70,19 +72,19 @@ final class WaylandConnection {
         if globals[text] == nil { globals[text] = Global(name: arguments[0].u, version: arguments[2].u) }
     }
 
-    /// The compositor.
+    /// The compositor's process.
     var process: Int32? { LocalSocket.process(of: descriptor) }
 
     // MARK: Objects
 
-    /// Binds a global; nil where the compositor has none. `interface` says the newest version that is understood.
+    /// Binds a global; nil if the compositor does not have it. `interface` gives the newest version that is understood.
     func bind(_ interface: UnsafePointer<wl_interface>) -> OpaquePointer? {
         guard let registry, let global = globals[String(cString: interface.pointee.name)] else { return nil }
         let version = min(global.version, UInt32(clamping: interface.pointee.version))
         return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
     }
 
-    /// Has `listener` get the events of an object, until that is let go.
+    /// Makes `listener` get the events of an object, until the object is released.
     func listen(to object: OpaquePointer, _ listener: @escaping Listener) {
         listeners[object] = listener
         let own = Unmanaged.passUnretained(self).toOpaque()
@@ -98,7 +100,7 @@ final class WaylandConnection {
             }, nil, own)
     }
 
-    /// Asks for a new object.
+    /// Requests a new object.
     func make(
         _ interface: UnsafePointer<wl_interface>, by request: UInt32, of object: OpaquePointer,
         _ arguments: [wl_argument]
@@ -108,7 +110,7 @@ final class WaylandConnection {
             object, request, interface, wl_proxy_get_version(object), 0, &arguments)
     }
 
-    /// Asks something of an object, at once.
+    /// Sends a request to an object, at once.
     func ask(_ request: UInt32, of object: OpaquePointer, _ arguments: [wl_argument] = []) {
         var arguments = arguments
         wl_proxy_marshal_array_flags(
@@ -116,13 +118,13 @@ final class WaylandConnection {
         wl_display_flush(display)
     }
 
-    /// Lets go of an object that the compositor has let go of already, or cannot be told about.
+    /// Releases an object that the compositor has released already, or that it cannot be notified about.
     func drop(_ object: OpaquePointer) {
         listeners[object] = nil
         wl_proxy_destroy(object)
     }
 
-    /// Tells the compositor, by this request, that an object is not needed any more.
+    /// Releases an object, and notifies the compositor of that with this request.
     func release(_ object: OpaquePointer, by request: UInt32) {
         listeners[object] = nil
         wl_proxy_marshal_array_flags(
@@ -131,11 +133,11 @@ final class WaylandConnection {
 
     // MARK: Messages
 
-    /// Takes what has come, without waiting, and sends what its listeners have asked.
+    /// Takes what has come, without waiting, and sends what its listeners have requested.
     func receive() throws(ObserverFailure) {
         for _ in 0..<Self.mostReads {
             while wl_display_prepare_read(display) != 0 { try check(wl_display_dispatch_pending(display)) }
-            // What there is no room for is sent the next time.
+            // Requests that there is no room for are sent the next time.
             wl_display_flush(display)
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             guard poll(&ready, 1, 0) > 0 else {
@@ -147,7 +149,7 @@ final class WaylandConnection {
         }
     }
 
-    /// Waits until the compositor has done all that was asked of it so far, and has told of it.
+    /// Waits until the compositor has handled all requests so far, and has sent the results.
     func synchronize() throws(ObserverFailure) {
         guard let callback = wl_display_sync(display) else { throw .unreachable("out of memory") }
         defer { drop(callback) }
@@ -174,7 +176,7 @@ final class WaylandConnection {
 }
 
 extension wl_argument {
-    /// A string as it may be passed on.
+    /// A string in a form that may be passed on.
     var text: String {
         guard let text = s else { return "" }
         return ObservedWindow.text(

@@ -1,14 +1,15 @@
 import Glibc
 import Linux
 
-/// Whose a compositor's windows are, where it does not say.
+/// The processes that a compositor's windows belong to, where the compositor does not report them.
 ///
-/// The compositor knows its clients by their connections; the kernel tells of these. Which of them has made a window
-/// is taken from the application's id: the process whose program has that name, or the name that the desktop entry
-/// gives it, or that is registered so; else one in the unit of that application, or below one that is registered so. An id that speaks for nobody leaves all of them. Several that
-/// are left are several: nothing is guessed.
+/// The compositor knows its clients by their connections, and the kernel reports these. The application's id tells
+/// which client has made a window: the process whose program has that name, or the name that the desktop entry gives
+/// it, or that is registered under it; else a process in the unit of that application, or below a process that is
+/// registered under it. If an id matches no client, all of them remain. If several remain, all of them count: nothing
+/// is guessed.
 struct WindowOwners {
-    /// The clients, as of the last refresh; not ourselves.
+    /// The clients as of the last refresh, without ourselves.
     private(set) var clients: Set<ProcessIdentity> = []
     /// The names under which processes are registered with the daemon, by pid, as far as they are known.
     var registered: [Int32: String] = [:]
@@ -37,7 +38,7 @@ struct WindowOwners {
         return [path, "@" + path]
     }
 
-    /// Asks the kernel anew.
+    /// Asks the kernel again.
     mutating func refresh() throws(KernelFailure) {
         let own = getpid()
         do throws(KernelFailure) {
@@ -49,7 +50,7 @@ struct WindowOwners {
         names = names.filter { clients.contains($0.key) }
     }
 
-    /// Those of the candidates that the app id speaks for; all of them where it speaks for none. The oldest first.
+    /// The candidates that match the app id, or all of them if none does. The oldest first.
     mutating func of(_ appID: String, among candidates: Set<ProcessIdentity>) -> [ProcessIdentity] {
         var best = ProgramName.Match.none
         var found: [ProcessIdentity] = []
@@ -63,7 +64,7 @@ struct WindowOwners {
         return found
     }
 
-    /// As what the process is registered, or the one nearest above it.
+    /// The name under which the process is registered, or the nearest registered process above it.
     private func registration(of process: ProcessIdentity) -> ProgramName {
         if let own = registered[process.pid] { return ProgramName(names: [own.lowercased()]) }
         guard !registered.isEmpty else { return ProgramName(names: []) }

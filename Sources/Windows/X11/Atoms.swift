@@ -41,7 +41,7 @@ enum AtomName: String, CaseIterable {
     }
 }
 
-/// What this server calls them.
+/// The numbers of these atoms on this server.
 struct Atoms {
     private let atoms: [AtomName: xcb_atom_t]
     private let names: [xcb_atom_t: AtomName]
@@ -55,6 +55,6 @@ struct Atoms {
 
     subscript(_ name: AtomName) -> xcb_atom_t { atoms[name] ?? xcb_atom_t(XCB_NONE) }
 
-    /// Nil for those that do not matter.
+    /// Nil for atoms that do not matter.
     func name(of atom: xcb_atom_t) -> AtomName? { names[atom] }
 }

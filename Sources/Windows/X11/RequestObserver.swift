@@ -1,10 +1,10 @@
 import CXCB
 
-/// Sees what clients of an X server ask the window manager to do with a window: to close it, or to bring it to the front.
-/// Taskbars and wmctrl(1) do so with a message to the root window, which the server shows to everyone who asks (Extended
-/// Window Manager Hints 1.5, "Other Root Window Messages").
+/// Sees what clients of an X server ask the window manager to do with a window: to close it, or to bring it to the
+/// front. Taskbars and wmctrl(1) do so with a message to the root window, which the server sends to every client that
+/// asks for it (Extended Window Manager Hints 1.5, "Other Root Window Messages").
 public final class RequestObserver {
-    /// What is asked.
+    /// The request.
     public enum Request: Hashable, Sendable {
         /// `_NET_CLOSE_WINDOW`
         case close
@@ -12,7 +12,7 @@ public final class RequestObserver {
         case activate
     }
 
-    /// In one dispatch: a client may send messages without an end.
+    /// The most events of one dispatch: a client may send messages without an end.
     private static let mostEvents = 1_000
 
     private let connection: XConnection
@@ -21,26 +21,27 @@ public final class RequestObserver {
     /// Connects. Nothing is seen before `listen(true)`.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
-    /// - Throws: `unreachable` where no server answers.
+    /// - Throws: `unreachable` if no server answers.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
         let atoms = connection.atoms(["_NET_CLOSE_WINDOW", AtomName.activeWindow.rawValue])
         requests = Dictionary(zip(atoms, [.close, .activate])) { first, _ in first }
     }
 
-    /// What is watched, for a person.
+    /// What is watched, for the user.
     public var subject: String { "requests on X11 display \(connection.display)" }
-    /// Can be read when there is something to dispatch. Open while the observer lives.
+    /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { connection.descriptor }
 
-    /// Has `handler` called while the X server does not answer, with how often it was for this answer: every 100 ms.
+    /// Calls `handler` every 100 ms while the X server does not answer, with the number of calls so far for this
+    /// answer.
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
-    /// Asks the X server for something, and waits for its answer.
+    /// Sends a request to the X server, and waits for its answer.
     public func ping() { _ = connection.focus() }
 
-    /// Begins or ends to listen. While it does, every window that is mapped, moved or resized wakes us, too: the server
-    /// has one switch for all of this.
+    /// Begins or ends listening. While it listens, every window that is mapped, moved or resized wakes us, too: the
+    /// server has one switch for all of this.
     public func listen(_ isListening: Bool) {
         connection.select(isListening ? .substructureNotify : [], of: connection.root)
         connection.flush()
@@ -48,7 +49,7 @@ public final class RequestObserver {
 
     /// Takes in all that has come. It may wait for an answer of the X server.
     ///
-    /// - Returns: the processes whose windows somebody has asked to close or to activate since the last call.
+    /// - Returns: the processes whose windows a client has asked to close or to activate since the last call.
     /// - Throws: `ended` when the server is gone.
     public func dispatch() throws(ObserverFailure) -> [Request: Set<Int32>] {
         var asked: [Request: Set<xcb_window_t>] = [:]
@@ -64,7 +65,7 @@ public final class RequestObserver {
             let processes = connection.answer(to: connection.askProcesses(of: windows))
             found = asked.mapValues { Set($0.compactMap { processes[connection.client(of: $0)] }) }
         }
-        // What has been taken from the socket does not make it readable again.
+        // Events that were taken from the socket do not make it readable again.
         if left == 0 || !asked.isEmpty { connection.wake() }
         guard connection.isAlive else {
             throw .ended("the X server at display \(connection.display) has ended")

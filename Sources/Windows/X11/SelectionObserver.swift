@@ -1,45 +1,46 @@
 import CXCB
 
-/// Watches who owns the clipboard and the primary selection of an X server: who pastes asks that process, and waits
-/// for it. XFixes tells of each change, and of an owner that is gone.
+/// Watches which processes own the clipboard and the primary selection of an X server: a program that pastes asks the
+/// owner, and waits for it. XFixes reports each change, and owners that are gone.
 public final class SelectionObserver {
     /// A selection (Inter-Client Communication Conventions Manual, "Selection Atoms").
     public enum Selection: String, CaseIterable, Sendable {
         /// What was copied.
         case clipboard = "CLIPBOARD"
-        /// What is marked.
+        /// What is selected.
         case primary = "PRIMARY"
     }
 
-    /// The processes that own them, as of the last dispatch.
+    /// The processes that own the selections, as of the last dispatch.
     public private(set) var owners: [Selection: Int32] = [:]
-    /// How often a selection has been taken: also by who owned it already.
+    /// How often a selection has been taken, also by its present owner.
     public private(set) var changes: [Selection: UInt64] = [:]
     private let connection: XConnection
     private let selections: [xcb_atom_t: Selection]
     private var windows: [xcb_atom_t: xcb_window_t] = [:]
 
-    /// Connects, and reads who owns them now.
+    /// Connects, and reads the present owners.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
-    /// - Throws: `unreachable` where no server answers, or one without XFixes.
+    /// - Throws: `unreachable` if no server answers, or if it lacks XFixes.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
         let all = Selection.allCases
         let atoms = connection.atoms(all.map(\.rawValue))
         selections = Dictionary(zip(atoms, all)) { first, _ in first }
-        // First the events, then the owners: what changes in between is seen twice rather than never.
+        // First the events, then the owners: a change in between is seen twice rather than never.
         try connection.watch(selections: atoms)
         windows = connection.owners(of: atoms)
         try dispatch(afresh: true)
     }
 
-    /// What is watched, for a person.
+    /// What is watched, for the user.
     public var subject: String { "selections of X11 display \(connection.display)" }
-    /// Can be read when there is something to dispatch. Open while the observer lives.
+    /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { connection.descriptor }
 
-    /// Has `handler` called while the X server does not answer, with how often it was for this answer: every 100 ms.
+    /// Calls `handler` every 100 ms while the X server does not answer, with the number of calls so far for this
+    /// answer.
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
     /// Takes in all that has come. It may wait for answers of the X server.
@@ -49,8 +50,8 @@ public final class SelectionObserver {
 
     private func dispatch(afresh: Bool) throws(ObserverFailure) {
         var isChanged = takeEvents() || afresh
-        // While it is asked whose a window is, more may come; a client that takes a selection again and again must not
-        // keep us here.
+        // While the server is asked which process a window belongs to, more events may come; a client that takes a
+        // selection again and again must not keep us here.
         for _ in 0..<Self.mostRounds where isChanged {
             readOwners()
             isChanged = takeEvents()
@@ -58,7 +59,7 @@ public final class SelectionObserver {
         guard connection.isAlive else {
             throw .ended("the X server at display \(connection.display) has ended")
         }
-        // What was taken from the socket does not make it readable again.
+        // Events that were taken from the socket do not make it readable again.
         if isChanged {
             readOwners()
             connection.wake()

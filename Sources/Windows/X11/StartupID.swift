@@ -1,7 +1,7 @@
-/// What an id of a launch says (Startup Notification Protocol 0.2).
+/// The contents of a launch's id (Startup Notification Protocol 0.2).
 public enum StartupID {
-    /// When the user did what the launch came of, by the X server's clock: the number after the last `_TIME`; nil where
-    /// the id has none.
+    /// The time of the user's action that caused the launch, by the X server's clock: the number after the last
+    /// `_TIME`; nil if the id has none.
     public static func time(of id: String) -> UInt32? {
         let mark = Array("_TIME".utf8)
         let bytes = Array(id.utf8)

@@ -1,8 +1,8 @@
 import CXCB
 import Glibc
 
-/// Tells an X11 desktop what is being started, so that it can show that and knows when the user asked for it: messages to
-/// the root window (Startup Notification Protocol 0.2).
+/// Announces to an X11 desktop what is being started, so that it can show that and knows when the user asked for it:
+/// messages to the root window (Startup Notification Protocol 0.2).
 public final class StartupNotifier {
     private let connection: XConnection
     private let window: xcb_window_t
@@ -10,9 +10,9 @@ public final class StartupNotifier {
     private let more: xcb_atom_t
     private var lastNumber: UInt64 = 0
 
-    /// What the desktop is told of one start.
+    /// What is announced about one start.
     public struct Start: Equatable, Sendable {
-        /// What a person calls it.
+        /// Its name for the user.
         public var name: String
         /// The file name of its program; nil: not known.
         public var program: String?
@@ -39,7 +39,7 @@ public final class StartupNotifier {
     /// Connects, and makes the window that its messages name.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
-    /// - Throws: `unreachable` where no server answers.
+    /// - Throws: `unreachable` if no server answers.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
         let atoms = connection.atoms(["_NET_STARTUP_INFO_BEGIN", "_NET_STARTUP_INFO"])
@@ -48,14 +48,14 @@ public final class StartupNotifier {
     }
 
     deinit {
-        // The server does not read on what was sent before the end where we have left something unread.
+        // If we end with something unread, the server does not read the rest of what we sent before.
         _ = connection.focus()
     }
 
     /// Whether the server is still there.
     public var isAlive: Bool { connection.isAlive }
 
-    /// Tells of a start.
+    /// Announces a start.
     ///
     /// - Returns: its id, for DESKTOP_STARTUP_ID; it ends with the server's time now.
     public func begin(_ start: Start) -> String {
@@ -71,16 +71,16 @@ public final class StartupNotifier {
         return id
     }
 
-    /// Tells that it has a window, or will have none.
+    /// Announces that it has a window, or will have none.
     ///
-    /// - Parameter id: as `begin` gave it.
+    /// - Parameter id: as `begin` returned it.
     public func end(_ id: String) { send("remove: ID=\(Self.quoted(id))") }
 
     private func send(_ text: String) {
         connection.broadcast(Array(text.utf8) + [0], from: window, begin: begin, more: more)
     }
 
-    /// Quotation marks, with a backslash before what means something within them.
+    /// Adds quotation marks, and a backslash before characters that have a meaning within them.
     static func quoted(_ text: String) -> String {
         var quoted = "\""
         for scalar in ObservedWindow.text(text.utf8).unicodeScalars {

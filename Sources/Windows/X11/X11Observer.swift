@@ -2,12 +2,12 @@ import CXCB
 
 /// Watches the windows that an X11 window manager manages, by the Extended Window Manager Hints.
 ///
-/// All windows of _NET_CLIENT_LIST are told of, whatever their type: a panel or the desktop is an application's
-/// visible window too, and what shows one must not be stopped. Withdrawn windows and those that the window manager
-/// does not manage (menus, tooltips) are none.
+/// All windows of _NET_CLIENT_LIST are reported, whatever their type: a panel or the desktop is an application's
+/// visible window too, and the process that shows one must not be stopped. Withdrawn windows, and windows that the
+/// window manager does not manage (menus, tooltips), are not reported.
 ///
-/// A window manager that ends takes no window with it, and the next one begins with an empty list: a window that is
-/// mapped stays, listed or not, and what was last said of it stands.
+/// When a window manager ends, the windows stay, and the next one begins with an empty list. So a window that is mapped
+/// is kept, listed or not, with what was last reported about it.
 public final class X11Observer: WindowObserver {
     public let system = WindowSystem.x11
     public private(set) var windows: [ObservedWindow] = []
@@ -23,7 +23,7 @@ public final class X11Observer: WindowObserver {
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
         atoms = Atoms(connection)
-        // First the events, then the values: what changes in between is seen twice rather than never.
+        // First the events, then the values: a change in between is seen twice rather than never.
         connection.select(.propertyChange, of: connection.root)
         stale.root = AtomName.ofRoot
         try dispatch()
@@ -60,8 +60,8 @@ public final class X11Observer: WindowObserver {
 
     public func dispatch() throws(ObserverFailure) {
         takeEvents()
-        // Reading takes a round trip, in which more may come: window managers say that nothing is active before they
-        // say what is. But a window that changes without an end must not keep the others from being told of.
+        // Reading takes a round trip, during which more may come: window managers report that nothing is active before
+        // they report what is. But a window that changes without an end must not keep the others from being reported.
         for _ in 0..<Self.mostRounds where !stale.isEmpty {
             readRoot()
             readWindows()
@@ -70,7 +70,7 @@ public final class X11Observer: WindowObserver {
         guard connection.isAlive else {
             throw .ended("the X server at display \(connection.display) has ended")
         }
-        // What was taken from the socket does not make it readable again.
+        // Events that were taken from the socket do not make it readable again.
         if stale.isEmpty { connection.flush() } else { connection.wake() }
         windows = desk.picture
     }
@@ -83,7 +83,7 @@ public final class X11Observer: WindowObserver {
     private struct Stale {
         var root: Set<AtomName> = []
         var windows: [xcb_window_t: Set<AtomName>] = [:]
-        /// Those whose process is not known yet.
+        /// Windows whose process is not known yet.
         var newcomers: Set<xcb_window_t> = []
 
         var isEmpty: Bool { root.isEmpty && windows.isEmpty }
@@ -100,7 +100,7 @@ public final class X11Observer: WindowObserver {
                     stale.windows[window, default: []].insert(name)
                 }
             case .destroyed(let window):
-                // Its number may be given again: the next with it must be read anew.
+                // Its number may be reused: the next window with that number must be read anew.
                 drop(window)
                 stale.root.insert(.clientList)
             case .unmapped(let window):
@@ -121,7 +121,7 @@ public final class X11Observer: WindowObserver {
     // MARK: Reading
 
     private func readRoot() {
-        // The list comes before what is active of it.
+        // The list is read before the active window, which is in it.
         let names = AtomName.allCases.filter(stale.root.contains)
         stale.root = []
         let questions = names.map { ($0, connection.ask(connection.root, atoms[$0], words: $0.words)) }
@@ -133,7 +133,7 @@ public final class X11Observer: WindowObserver {
             case .currentDesktop: desk.current = property.numbers.first
             case .showingDesktop: desk.isShown = property.numbers.first == 1
             case .supportingWMCheck:
-                // Another window manager: it may have found the windows with values that it only takes over.
+                // A new window manager may have found the windows with values that it only takes over.
                 for window in desk.clients.keys { stale.windows[window] = AtomName.ofWindow }
                 manager = property.numbers.first.flatMap { window in
                     connection.answer(to: connection.askProcesses(of: [window]))[
@@ -144,8 +144,8 @@ public final class X11Observer: WindowObserver {
         }
     }
 
-    /// Most window managers say that nothing is active while the focus goes from one window to the next. The X server
-    /// knows better then: an application must not lose the focus because it goes to another of its windows.
+    /// Most window managers report that nothing is active while the focus goes from one window to the next. The X
+    /// server knows better then: an application must not lose the focus because it goes to another of its windows.
     private func take(active: xcb_window_t) {
         guard active == 0 else {
             desk.active = active
@@ -157,7 +157,7 @@ public final class X11Observer: WindowObserver {
         } else if let before = desk.active, focus > 1,
             connection.client(of: focus) == connection.client(of: before)
         {
-            // Inside the window that had it, or in one of the application's that nobody manages.
+            // The focus is inside the window that had it, or in a window of the application that is not managed.
         } else {
             desk.active = nil
         }
@@ -212,7 +212,7 @@ public final class X11Observer: WindowObserver {
         case .state: desk.clients[window]?.isHidden = property.numbers.contains(atoms[.hidden])
         case .desktop: desk.clients[window]?.desktop = property.numbers.first
         case .type:
-            // The first type that one knows counts; those two are never in second place.
+            // The first known type counts; these two are never in second place.
             let types = [atoms[.typeDesktop], atoms[.typeDock]]
             desk.clients[window]?.isFixture = property.numbers.first.map(types.contains) ?? false
         case .netName: desk.clients[window]?.netName = property.text
@@ -232,8 +232,8 @@ extension XConnection.Property {
         if case .bytes(let bytes) = self { ObservedWindow.text(bytes) } else { "" }
     }
 
-    /// The class in WM_CLASS: the second of two texts, each closed by a NUL; the first where there is no other
-    /// (ICCCM, "WM_CLASS Property").
+    /// The class in WM_CLASS: the second of two texts, each closed by a NUL; the first if there is no other (ICCCM,
+    /// "WM_CLASS Property").
     fileprivate var secondText: String {
         guard case .bytes(let bytes) = self else { return "" }
         let texts = bytes.split(separator: 0, maxSplits: 1, omittingEmptySubsequences: false)

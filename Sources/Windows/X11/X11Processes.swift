@@ -1,4 +1,4 @@
-/// Whose X11 windows are, for an observer that learns of them elsewhere.
+/// The processes that X11 windows belong to, for an observer that learns of the windows elsewhere.
 final class X11Processes {
     private let connection: XConnection
 
@@ -10,10 +10,10 @@ final class X11Processes {
     /// As `XConnection.onStall`.
     func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
-    /// The X server, where it is on this machine.
+    /// The process of the X server, if it is on this machine.
     var server: Int32? { connection.server }
 
-    /// The processes of these windows, in one round trip; those are left out that the server does not know.
+    /// The processes of these windows, in one round trip, without windows that the server does not know.
     func of(_ windows: [UInt32]) -> [UInt32: Int32] {
         guard !windows.isEmpty else { return [:] }
         let processes = connection.answer(to: connection.askProcesses(of: windows))

@@ -1,9 +1,9 @@
 import CXCB
 import Glibc
 
-/// What is said to everybody who listens at the root window.
+/// Messages to every client that listens at the root window.
 extension XConnection {
-    /// A window that is never shown, for what needs one to be named.
+    /// A window that is never shown, for requests that must name one.
     func makeHiddenWindow() -> xcb_window_t {
         let window = xcb_generate_id(pointer)
         var values: [UInt32] = [1, EventMask.propertyChange.rawValue]
@@ -14,15 +14,15 @@ extension XConnection {
         return window
     }
 
-    /// The server's time, of which it tells with a change of a property (ICCCM 2.1, "Acquiring Selection Ownership"); 0:
-    /// it does not answer. A round trip; events that came before are lost.
+    /// The server's time, which it reports with a change of a property (ICCCM 2.1, "Acquiring Selection Ownership"); 0:
+    /// it does not answer. Takes a round trip; events that came before are lost.
     ///
     /// - Parameter window: one of our own, whose properties are watched.
     func time(by window: xcb_window_t) -> UInt32 {
         xcb_change_property(
             pointer, UInt8(XCB_PROP_MODE_APPEND.rawValue), window, XCB_ATOM_WM_NAME.rawValue,
             XCB_ATOM_STRING.rawValue, 8, 0, nil)
-        // Events come before the answer to what was asked later.
+        // Events come before the answer to a later request.
         _ = focus()
         var time: UInt32 = 0
         while let event = xcb_poll_for_queued_event(pointer) {
@@ -37,7 +37,7 @@ extension XConnection {
     /// Sends a text to the root window, in parts of 20 bytes (Startup Notification Protocol 0.2).
     ///
     /// - Parameters:
-    ///   - window: names the sequence.
+    ///   - window: identifies the sequence.
     ///   - begin: the type of the first message.
     ///   - more: the type of the others.
     func broadcast(_ text: [UInt8], from window: xcb_window_t, begin: xcb_atom_t, more: xcb_atom_t) {

@@ -1,11 +1,11 @@
 import CXCB
 import Glibc
 
-/// Who owns selections (XFixes 1.0, "SelectSelectionInput").
+/// The owners of selections (XFixes 1.0, "SelectSelectionInput").
 extension XConnection {
-    /// Has the server tell of every new owner of these selections, and of owners that are gone.
+    /// Makes the server report every new owner of these selections, and owners that are gone.
     ///
-    /// - Throws: `unreachable` where it lacks XFixes.
+    /// - Throws: `unreachable` if it lacks XFixes.
     func watch(selections: [xcb_atom_t]) throws(ObserverFailure) {
         guard let fixes = cxcb_xfixes_extension(pointer), fixes.pointee.present != 0,
             // It answers nothing else before it was asked for its version.
@@ -26,7 +26,7 @@ extension XConnection {
         }
     }
 
-    /// The windows that own these selections; those are left out that nobody owns. A round trip.
+    /// The windows that own these selections, without selections that have no owner. Takes a round trip.
     func owners(of selections: [xcb_atom_t]) -> [xcb_atom_t: xcb_window_t] {
         let cookies = selections.map { ($0, xcb_get_selection_owner(pointer, $0)) }
         var owners: [xcb_atom_t: xcb_window_t] = [:]

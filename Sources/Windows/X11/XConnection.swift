@@ -1,21 +1,21 @@
 import CXCB
 import Glibc
 
-/// A connection to an X server, and the few requests that are made of it. Requests are sent without waiting, so that
-/// many of them cost one round trip; each answer is then asked for by its cookie.
+/// A connection to an X server, and the few requests that we make. Requests are sent without waiting, so that many of
+/// them cost one round trip; each answer is then fetched by its cookie.
 final class XConnection {
-    /// The display as it was asked for.
+    /// The display as it was requested.
     let display: String
     let root: xcb_window_t
-    /// The number of the screen that the root window is of.
+    /// The number of the screen that the root window belongs to.
     let screen: Int32
     let pointer: OpaquePointer
-    /// The number of XFixes' event, once it is asked for.
+    /// The number of XFixes' event, once it is requested.
     var selectionNotify: Int32?
-    /// What of a resource's id is the client's own to choose (X Window System Protocol, "Connection Setup").
+    /// The part of a resource's id that the client chooses (X Window System Protocol, "Connection Setup").
     private let resourceMask: UInt32
 
-    /// Connects and makes sure that the server tells whose windows are.
+    /// Connects, and makes sure that the server reports which processes windows belong to.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     init(display: String?) throws(ObserverFailure) {
@@ -56,25 +56,25 @@ final class XConnection {
     /// Whether the server is still there.
     var isAlive: Bool { xcb_connection_has_error(pointer) == 0 }
 
-    /// Sends what was only queued.
+    /// Sends what is only queued.
     func flush() { xcb_flush(pointer) }
 
     // MARK: Events
 
-    /// What an observer of windows selects, and gets.
+    /// The events that an observer of windows selects and gets.
     enum Event {
         case property(window: xcb_window_t, atom: xcb_atom_t)
         case destroyed(xcb_window_t)
         case unmapped(xcb_window_t)
         /// A selection has another owner; 0: none.
         case selection(xcb_atom_t, owner: xcb_window_t)
-        /// The keyboard focus has come to a window or left it, or one inside.
+        /// The keyboard focus has come to a window or left it, or a window inside.
         case focusMoved
         /// A client has sent a message about a window.
         case message(window: xcb_window_t, type: xcb_atom_t)
     }
 
-    /// The next event of those that have come; nil when there is none. Others are passed over.
+    /// The next event that has come; nil if there is none. Events of other kinds are skipped.
     func nextEvent() -> Event? {
         while let event = xcb_poll_for_event(pointer) {
             defer { free(event) }
@@ -102,22 +102,23 @@ final class XConnection {
         return nil
     }
 
-    /// Has the server send events of a window, in place of those it sent before. A window that is gone: nothing.
+    /// Makes the server send these events of a window, in place of those selected before. Does nothing if the window is
+    /// gone.
     func select(_ events: EventMask, of window: xcb_window_t) {
         var mask = events.rawValue
         xcb_change_window_attributes(pointer, window, XCB_CW_EVENT_MASK.rawValue, &mask)
     }
 
-    /// Asks the window manager to have a window put away: ICCCM 4.1.4, "Changing Window State".
+    /// Asks the window manager to minimize a window: ICCCM 4.1.4, "Changing Window State".
     func iconify(_ window: xcb_window_t, by changeState: xcb_atom_t) {
         let iconicState: UInt32 = 3
         tellManager(changeState, about: window, iconicState)
     }
 
-    /// Asks the window manager to bring a window to the front, as a pager does whom the user has told to: Extended Window
+    /// Asks the window manager to bring a window to the front, as a pager does on the user's command: Extended Window
     /// Manager Hints 1.5, "_NET_ACTIVE_WINDOW".
     ///
-    /// - Parameter time: of what the user did, by the server's clock; 0: not known.
+    /// - Parameter time: of the user's action, by the server's clock; 0: not known.
     func activate(_ window: xcb_window_t, at time: UInt32, by activeWindow: xcb_atom_t) {
         let pager: UInt32 = 2
         tellManager(activeWindow, about: window, pager, time)
@@ -148,14 +149,14 @@ final class XConnection {
 
     // MARK: Answers
 
-    /// Called while an answer does not come, with how often it was for this one: every `longestAnswer`. Whoever has the
-    /// server to itself (X Window System Protocol, "GrabServer") keeps all others waiting.
+    /// Called every `longestAnswer` while an answer does not come, with the number of calls so far for this answer. A
+    /// client that has grabbed the server (X Window System Protocol, "GrabServer") keeps all others waiting.
     var onStall: (_ times: Int) -> Void = { _ in }
-    /// In milliseconds. A server that nobody grabs answers within one.
+    /// In milliseconds. A server that is not grabbed answers within one.
     private static let longestAnswer: Int32 = 100
 
-    /// Waits for the answer to a request, which is the caller's to free; nil where there is an error instead, or no server
-    /// any more.
+    /// Waits for the answer to a request, which the caller must free; nil if there is an error instead, or the server
+    /// is gone.
     func reply<Reply>(_ sequence: UInt32, as type: Reply.Type) -> UnsafeMutablePointer<Reply>? {
         flush()
         var reply: UnsafeMutableRawPointer?
@@ -172,7 +173,7 @@ final class XConnection {
         return reply?.assumingMemoryBound(to: type)
     }
 
-    /// Makes the descriptor readable soon: asks for something, and drops the answer.
+    /// Makes the descriptor readable soon: sends a request, and drops the answer.
     func wake() {
         xcb_discard_reply(pointer, xcb_get_input_focus(pointer).sequence)
         flush()
@@ -180,7 +181,7 @@ final class XConnection {
 
     // MARK: Atoms and properties
 
-    /// The atoms of these names, made where they do not exist; one round trip.
+    /// The atoms of these names, created if they do not exist; one round trip.
     func atoms(_ names: [String]) -> [xcb_atom_t] {
         let cookies = names.map { xcb_intern_atom(pointer, 0, UInt16($0.utf8.count), $0) }
         return cookies.map { cookie in
@@ -192,7 +193,7 @@ final class XConnection {
         }
     }
 
-    /// A property that was asked for.
+    /// A property that was requested.
     struct Question {
         fileprivate let cookie: xcb_get_property_cookie_t
     }
@@ -207,7 +208,7 @@ final class XConnection {
         case absent
     }
 
-    /// Asks for a property.
+    /// Requests a property.
     ///
     /// - Parameter words: how much of it to send, in units of four bytes.
     func ask(_ window: xcb_window_t, _ property: xcb_atom_t, words: UInt32) -> Question {
@@ -233,8 +234,8 @@ final class XConnection {
 
     // MARK: Windows
 
-    /// The window that has the keyboard focus; 0 or 1 where none has (X Window System Protocol, "GetInputFocus"). A
-    /// round trip.
+    /// The window that has the keyboard focus; 0 or 1 if none has it (X Window System Protocol, "GetInputFocus"). Takes
+    /// a round trip.
     func focus() -> xcb_window_t {
         let cookie = xcb_get_input_focus(pointer)
         guard let reply = reply(cookie.sequence, as: xcb_get_input_focus_reply_t.self) else { return 0 }
@@ -242,7 +243,7 @@ final class XConnection {
         return reply.pointee.focus
     }
 
-    /// Those of the windows that are mapped, though perhaps within one that is not. A round trip.
+    /// The windows among these that are mapped, though perhaps within a window that is not. Takes a round trip.
     func mapped(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
         let cookies = windows.map { ($0, xcb_get_window_attributes(pointer, $0)) }
         var mapped: Set<xcb_window_t> = []
@@ -258,16 +259,16 @@ final class XConnection {
 
     // MARK: Processes
 
-    /// The X server, where it is on this machine.
+    /// The process of the X server, if it is on this machine.
     var server: Int32? { LocalSocket.process(of: descriptor) }
 
-    /// A question whose clients windows are.
+    /// A question for the clients that windows belong to.
     struct ProcessQuestion {
         fileprivate let cookie: xcb_res_query_client_ids_cookie_t
     }
 
-    /// Asks for the processes behind windows. Not by _NET_WM_PID, which a client sets itself, in its own PID namespace:
-    /// the server knows by the socket (X-Resource 1.2, "QueryClientIds").
+    /// Requests the processes behind windows. Does not use _NET_WM_PID, which a client sets itself, in its own PID
+    /// namespace: the server knows the process by the socket (X-Resource 1.2, "QueryClientIds").
     func askProcesses(of windows: [xcb_window_t]) -> ProcessQuestion {
         let specs = windows.map {
             xcb_res_client_id_spec_t(client: $0, mask: XCB_RES_CLIENT_ID_MASK_LOCAL_CLIENT_PID.rawValue)
@@ -275,7 +276,7 @@ final class XConnection {
         return ProcessQuestion(cookie: xcb_res_query_client_ids(pointer, UInt32(specs.count), specs))
     }
 
-    /// Waits for the processes, by `client(of:)` of their windows. Clients on other machines have none.
+    /// Waits for the processes, by `client(of:)` of their windows. Clients on other machines have no process.
     func answer(to question: ProcessQuestion) -> [UInt32: Int32] {
         guard let reply = reply(question.cookie.sequence, as: xcb_res_query_client_ids_reply_t.self) else {
             return [:]
@@ -316,7 +317,7 @@ struct EventMask: OptionSet {
     static let propertyChange = EventMask(rawValue: XCB_EVENT_MASK_PROPERTY_CHANGE.rawValue)
     /// Among others, that the window is unmapped or destroyed.
     static let structureNotify = EventMask(rawValue: XCB_EVENT_MASK_STRUCTURE_NOTIFY.rawValue)
-    /// Of a window's children; of the root window, messages to the window manager as well.
+    /// Of a window's children; for the root window, messages to the window manager as well.
     static let substructureNotify = EventMask(rawValue: XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue)
     static let focusChange = EventMask(rawValue: XCB_EVENT_MASK_FOCUS_CHANGE.rawValue)
 }

@@ -1,23 +1,26 @@
 import AppStateBus
+import AppStateContract
 import Glibc
 import Linux
 import Systemd
+import Windows
 
-/// Tells that somebody connects to a local socket (unix(7)) on which a suspended application listens.
+/// Reports connections to local sockets (unix(7)) on which a suspended application listens, and requests to it by its
+/// display server and its session manager, such as to close a window.
 ///
-/// The kernel tells whoever polls the socket, so the watch holds a copy of it while the application is suspended. It looks
-/// for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
+/// The kernel notifies whoever polls a socket, so the watch holds a copy of each while the application is suspended. It
+/// looks for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
 final class ConnectionWatch {
     private let loop: EventLoop
     private let journal: Journal
-    private let needed: (_ pid: Int32) -> Void
+    private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private let proc = Proc()
     private let worker: Worker<Int32, Found>
     private var source: Source?
     /// By the main process; nil: its sockets are being looked for.
     private var watched: [Int32: Watched?] = [:]
-    /// On what somebody waits for a second time: the application has run since, and has not accepted. It need not run for
-    /// that again.
+    /// The sockets on which something has waited before. The application has run since and has left it there, so it need
+    /// not run for that again.
     private var ignored: [Int32: Set<UInt32>] = [:]
     private var registered: Set<Int32> = []
     /// Those whose look has failed: they are looked at again.
@@ -25,27 +28,35 @@ final class ConnectionWatch {
     private var retry: Timer?
 
     private struct Watched {
-        let sockets: [ListeningSocket]
+        let sockets: [SocketCopy]
         let sources: [Source]
     }
 
-    /// Those of one look; empty where copies were closed.
+    /// The sockets that one look found; none where copies were closed.
     private struct Found: Sendable {
-        var sockets: [ListeningSocket] = []
+        var sockets: [SocketCopy] = []
         var failure: KernelFailure?
     }
 
-    /// The most of one application, and of all.
+    /// The most sockets of one application, and of all.
     private static let mostSockets = 16
-    private static let mostOfAll = 128
-    /// Looks and closings that wait: as many as there may be applications of one user.
+    private static let mostOfAll = 256
+    /// The most that is looked at of what a display server has sent, in bytes: as much as the kernel lets wait by default
+    /// (net.core.wmem_default).
+    private static let mostUnread = 212_992
+    /// The most arrivals of one suspension that are looked at: a server that sends more does not notice that its client
+    /// is suspended.
+    private static let mostArrivals = 1_024
+    /// The most looks and closings that wait: as many as there may be applications of one user.
     private static let mostJobs = 2_048
     /// Until a look that has failed is tried again, microseconds.
     private static let retryDelay: UInt64 = 1_000_000
 
-    /// - Parameter needed: gets the main process of the application. That is not watched any longer then, until it is
-    ///   suspended anew.
-    init(loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32) -> Void) throws {
+    /// - Parameter needed: gets the main process of the application. The application is not watched any longer then,
+    ///   until it is suspended anew.
+    init(
+        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void
+    ) throws {
         self.loop = loop
         self.journal = journal
         self.needed = needed
@@ -78,7 +89,7 @@ final class ConnectionWatch {
         discard(watch.sockets)
     }
 
-    private func discard(_ sockets: [ListeningSocket]) {
+    private func discard(_ sockets: [SocketCopy]) {
         if sockets.isEmpty { return }
         let submission = worker.submit(0) {
             for socket in sockets { socket.close() }
@@ -102,7 +113,9 @@ final class ConnectionWatch {
             }
             do throws(KernelFailure) {
                 return Found(
-                    sockets: try ListeningSocket.of(pids.sorted(), atMost: Self.mostSockets, proc: proc))
+                    sockets: try SocketCopy.of(
+                        pids.sorted(), atMost: Self.mostSockets,
+                        connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc))
             } catch {
                 return Found(failure: error)
             }
@@ -111,7 +124,7 @@ final class ConnectionWatch {
     }
 
     private func fail(_ pid: Int32, _ why: String) {
-        journal.log(.debug, "what process \(pid) listens on is looked for again: \(why)")
+        journal.log(.debug, "the sockets of process \(pid) are looked for again: \(why)")
         if failed.isEmpty { retry?.arm(at: loop.now + Self.retryDelay) }
         failed.insert(pid)
     }
@@ -139,27 +152,51 @@ final class ConnectionWatch {
         }
     }
 
-    private func watch(_ pid: Int32, _ sockets: [ListeningSocket]) {
+    private func watch(_ pid: Int32, _ sockets: [SocketCopy]) {
         let held = watched.values.reduce(0) { $0 + ($1?.sockets.count ?? 0) }
-        let full = Set(sockets.filter(\.isReadable).map(\.inode))
+        let waiting = Set(sockets.filter { reason(of: $0) != nil }.map(\.inode))
         // What it has accepted from meanwhile counts again.
-        let former = ignored[pid]?.intersection(full) ?? []
+        let former = ignored[pid]?.intersection(waiting) ?? []
         ignored[pid] = former.isEmpty ? nil : former
         let kept = Array(sockets.filter { !former.contains($0.inode) }.prefix(max(Self.mostOfAll - held, 0)))
         let inodes = Set(kept.map(\.inode))
         discard(sockets.filter { !inodes.contains($0.inode) })
-        let sources = kept.compactMap { socket in
-            try? loop.watch(socket.descriptor) { [unowned self] _ in connected(pid, socket.inode) }
-        }
-        watched[pid] = Watched(sockets: kept, sources: sources)
+        watched[pid] = Watched(sockets: kept, sources: kept.compactMap { follow($0, of: pid) })
     }
 
-    private func connected(_ pid: Int32, _ inode: UInt32) {
+    /// The need that waits in a socket.
+    private func reason(of socket: SocketCopy) -> DemandReason? {
+        switch socket.role {
+        case .listening: return socket.isReadable ? .connection : nil
+        case .connected(to: let service):
+            guard let events = UnreadEvents(service: service) else { return nil }
+            guard socket.peek(atMost: Self.mostUnread, events.haveRequest) else { return nil }
+            return events == .xsmp ? .sessionEnd : .close
+        }
+    }
+
+    private func follow(_ socket: SocketCopy, of pid: Int32) -> Source? {
+        switch socket.role {
+        case .listening:
+            return try? loop.watch(socket.descriptor) { [unowned self] _ in
+                found(.connection, in: socket, of: pid)
+            }
+        case .connected:
+            // Most of what a display server sends is no request, and stays unread until the application runs.
+            var left = Self.mostArrivals
+            return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
+                left -= 1
+                if left >= 0, let reason = reason(of: socket) { found(reason, in: socket, of: pid) }
+            }
+        }
+    }
+
+    private func found(_ reason: DemandReason, in socket: SocketCopy, of pid: Int32) {
         guard case let watch?? = watched[pid] else { return }
         drop(watch)
         // Until it is suspended anew.
         watched[pid] = Watched(sockets: [], sources: [])
-        ignored[pid, default: []].insert(inode)
-        needed(pid)
+        ignored[pid, default: []].insert(socket.inode)
+        needed(pid, reason)
     }
 }

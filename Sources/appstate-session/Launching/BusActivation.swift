@@ -3,15 +3,15 @@ import Linux
 
 /// The start of an application by the session bus.
 final class BusActivation {
-    /// What has come of it.
+    /// The result of the start.
     enum Outcome {
         case started(Running)
-        /// The bus has nothing that it could start, or there is none.
+        /// The bus has nothing to start for the name, or there is no bus.
         case notActivatable(String)
         case failed(String)
     }
 
-    /// The process that has its name.
+    /// The process that owns the name.
     final class Running {
         let process: PidFD
         let pid: Int32
@@ -32,14 +32,14 @@ final class BusActivation {
     private let done: (Outcome) -> Void
     private let complain: (String) -> Void
 
-    /// The errors of a bus that starts nothing of a name.
+    /// The errors of a bus that has nothing to start for a name.
     private static let absences: Set<String> = [
         "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
     ]
 
     /// - Parameters:
-    ///   - token: for its window; nil: there is none.
-    ///   - complain: gets what the application has answered to being shown, where that is an error.
+    ///   - token: the token for the application's window; nil: there is none.
+    ///   - complain: gets the error if the application answers the request to show itself with one.
     ///   - done: called once.
     init(
         _ id: String, _ request: LaunchRequest, token: String?, on bus: Bus,
@@ -81,7 +81,7 @@ final class BusActivation {
         }
     }
 
-    /// Who it is is known by now: it has not been asked for anything before.
+    /// The process is known by now. The application has not been asked for anything before.
     private func show(_ running: Running) {
         do throws(BusFailure) {
             if !request.isBackground || !request.urls.isEmpty {
@@ -96,7 +96,7 @@ final class BusActivation {
         }
     }
 
-    /// To the bus, a Flatpak's proxy is who has the name.
+    /// From the bus's point of view, a Flatpak's proxy owns the name.
     private func mainProcess(ofFlatpak unit: String) throws(KernelFailure) -> Running? {
         guard let main = proc.mainProcess(ofFlatpak: unit) else { return nil }
         let process = try PidFD(pid: main.pid)
@@ -104,7 +104,7 @@ final class BusActivation {
         return Running(process, main.pid)
     }
 
-    /// Without a descriptor of the bus's: it was on the bus a moment ago, where its name was its own.
+    /// Without a descriptor from the bus the PID is opened: a moment ago the process was on the bus and owned its name.
     private static func hold(_ pid: Int32, _ descriptor: Int32?) throws(KernelFailure) -> PidFD {
         guard let descriptor else { return try PidFD(pid: pid) }
         return try PidFD(adopting: Descriptor(owning: descriptor))

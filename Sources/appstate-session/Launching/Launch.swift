@@ -5,7 +5,7 @@ import Linux
 import Systemd
 import Windows
 
-/// What a launch needs of its surroundings.
+/// The parts of the agent that a launch needs.
 struct LaunchTools {
     let starters: Starters
     let notices: StartupNotices
@@ -16,9 +16,9 @@ struct LaunchTools {
 /// One start of a desktop entry, from the first question to the end of its process.
 final class Launch {
     let id: String
-    /// When it is cancelled, if it is not settled by then.
+    /// The time at which the launch is cancelled if it is not settled by then.
     var deadline: UInt64?
-    /// Nobody waits for anything any more: it may run, or is not to be.
+    /// Whether the launch waits for nothing any more: the process may run, or will never run.
     private(set) var isSettled = false
     private let request: LaunchRequest
     private let tools: LaunchTools
@@ -29,11 +29,11 @@ final class Launch {
     private var activation: BusActivation?
     private var activated: BusActivation.Running?
     private var token: String?
-    /// What is to be started beside it, when it proceeds.
+    /// The programs to start in addition when the launch proceeds.
     private var rest: [ProgramRequest] = []
 
     /// - Parameters:
-    ///   - isGated: the process waits until it may proceed; else it never does.
+    ///   - isGated: the process waits until it may proceed; otherwise it never waits.
     init(_ id: String, _ request: LaunchRequest, isGated: Bool, tools: LaunchTools) {
         self.id = id
         self.request = request
@@ -41,20 +41,20 @@ final class Launch {
         self.tools = tools
     }
 
-    /// Whether it is answered, and the desktop shows nothing of it.
+    /// Whether the launch is answered and the desktop does not show it.
     var isOver: Bool { answered == nil && !isShown }
     private var isShown: Bool { token.map(tools.notices.isShown) ?? false }
 
-    /// A pidfd of the process, ours.
+    /// A pidfd of the process, owned by this object.
     var descriptor: Int32? { program?.descriptor ?? activated?.process.rawValue }
-    /// Whether it waits at its gate.
+    /// Whether the process waits at its gate.
     var isHeld: Bool { program != nil && !isSettled }
-    /// Its unit; empty: it has none.
+    /// The unit of the process; empty: it has none.
     var unit: String { program?.unit ?? "" }
 
-    /// Starts it.
+    /// Starts the application.
     ///
-    /// - Parameter answered: called once: with why it was not started; nil: it was.
+    /// - Parameter answered: called once with the reason why it was not started; nil: it was started.
     func begin(_ answered: @escaping (MethodError?) -> Void) {
         self.answered = answered
         do throws(DesktopFailure) {
@@ -81,13 +81,13 @@ final class Launch {
 
     private func settle() {
         isSettled = true
-        // It has no window, and will have none, where nothing of it runs.
+        // If nothing of the application runs, it has no window and will have none.
         if program == nil, activated == nil { endNotice() }
     }
 
     // MARK: By the session bus
 
-    /// Nil where the bus is not to start it.
+    /// Nil if the bus is not to start the application.
     private func bus(for entry: DesktopEntry) -> Bus? {
         guard entry.isDBusActivatable, RunningApplication.isBusName(id) else { return nil }
         return try? tools.session.connection()
@@ -170,7 +170,7 @@ final class Launch {
 
     // MARK: What becomes of it
 
-    /// Opens the gate, where it is not open.
+    /// Opens the gate if it is not open.
     ///
     /// - Returns: whether there is a process that runs from now on.
     func proceed() -> Bool {
@@ -186,7 +186,7 @@ final class Launch {
         return true
     }
 
-    /// One after the other: each is started when the one before has begun.
+    /// Starts the remaining programs one after the other: each is started when the one before has begun.
     private func startRest() {
         guard !rest.isEmpty else { return }
         tools.starters.current.start(rest.removeFirst()) { [self] result in
@@ -198,7 +198,7 @@ final class Launch {
         }
     }
 
-    /// Has the process at the gate end, also one that is not there yet.
+    /// Ends the process at the gate, even if it has not reached the gate yet.
     func cancel() {
         guard !isSettled else { return }
         (isSettled, isCancelled) = (true, true)
@@ -206,7 +206,7 @@ final class Launch {
         endNotice()
     }
 
-    /// Tells how its process ended, as soon as that is known.
+    /// Reports how the process ended, as soon as that is known.
     func tellExit(_ answered: @escaping (LaunchExit) -> Void) {
         if let program {
             guard program.hasExited else { return answered(.running) }
@@ -232,7 +232,7 @@ final class Launch {
         }
     }
 
-    /// Takes the windows that there are: with the first one of its own, its start is over for the desktop.
+    /// Takes the present windows. With the first window of its own, the start is over for the desktop.
     func look(at presenter: Presenter) {
         guard let token, tools.notices.isShown(token), let process = program?.pid ?? activated?.pid,
             presenter.window(of: process) != nil
@@ -243,7 +243,7 @@ final class Launch {
     private func endNotice() { if let token { tools.notices.end(token) } }
 }
 
-/// How the process of a launch ended, as `GetExit` tells it.
+/// How the process of a launch ended, as `GetExit` returns it.
 struct LaunchExit: Equatable {
     let how: String
     /// The exit status, or the signal.
@@ -266,7 +266,7 @@ struct LaunchExit: Equatable {
 }
 
 extension DesktopFailure {
-    /// What a caller of `Start` is answered.
+    /// The error that a caller of `Start` gets.
     fileprivate var methodError: MethodError {
         let name: ErrorName =
             switch self {

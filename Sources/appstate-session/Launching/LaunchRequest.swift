@@ -1,25 +1,25 @@
 import AppStateBus
 
-/// What the daemon says of a launch: the options of `Start` and `Present`.
+/// The daemon's request for a launch: the options of `Start` and `Present`.
 struct LaunchRequest: Equatable {
     var urls: [String] = []
-    /// Nothing of it is to be shown.
+    /// The application is not to show anything.
     var isBackground = false
-    /// Of what the user did.
+    /// The activation token of the user's action.
     var token: String?
 
-    /// The most URLs.
+    /// The maximum number of URLs.
     private static let mostURLs = 1_024
-    /// The longest URL, in bytes: as long as all arguments of a call to the daemon may be.
+    /// The maximum length of a URL, in bytes. It equals the limit for all arguments of a call to the daemon.
     private static let longestURL = 65_536
-    /// The longest token, in bytes.
+    /// The maximum length of a token, in bytes.
     private static let longestToken = 4_096
 
     init() {}
 
-    /// Reads `a{sv}`; options that are not known are passed over.
+    /// Reads `a{sv}`. Unknown options are ignored.
     ///
-    /// - Throws: `InvalidArgs`, with the option that is wrong.
+    /// - Throws: `InvalidArgs`, which names the wrong option.
     init(reading options: [(key: String, value: Variant)]) throws(MethodError) {
         for (key, value) in options {
             switch (key, value) {

@@ -2,8 +2,8 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// org.appstate1.Agent, which the daemon has applications started and shown by (dbus/org.appstate1.Agent.xml): tells each
-/// daemon that comes that we are there, and obeys nobody else.
+/// org.appstate1.Agent, through which the daemon starts and shows applications (dbus/org.appstate1.Agent.xml). This
+/// class registers with each daemon that appears, and obeys no other caller.
 final class LaunchService: DaemonSpeaker {
     private let line: DaemonLine
     private let session: String
@@ -15,8 +15,8 @@ final class LaunchService: DaemonSpeaker {
 
     /// - Parameters:
     ///   - bus: the system bus.
-    ///   - deaf: called when the bus does not tell of the daemon.
-    ///   - session: the logind session that we serve; nil: the daemon finds out.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    ///   - session: the logind session that we serve; nil: the daemon determines it.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
         launching: Launching
@@ -47,7 +47,7 @@ final class LaunchService: DaemonSpeaker {
             })
     }
 
-    /// Who has asked for what waits is gone.
+    /// Cancels the launches that wait, because the daemon that has asked for them is gone.
     func forget() {
         isRegistered = false
         launcher.cancelAll()
@@ -85,7 +85,7 @@ final class LaunchService: DaemonSpeaker {
         _ handler: @escaping (borrowing Call) throws -> Void
     ) -> Method {
         Method(name.rawValue, in: arguments, out: results) { [unowned self] call in
-            // Root, and whoever the bus lets, may send us a call.
+            // Root, and any other caller that the bus permits, may send us a call.
             guard call.sender == line.daemon else {
                 throw MethodError(
                     ErrorName.accessDenied.rawValue, "only the owner of \(BusNames.service) has us do that")

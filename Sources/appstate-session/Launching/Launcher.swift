@@ -5,16 +5,16 @@ import Linux
 import Systemd
 import Windows
 
-/// Starts applications by their desktop entries, each at a gate until the daemon has registered it, and knows how they
-/// ended.
+/// Starts applications by their desktop entries and knows how they ended. Each process waits at a gate until the daemon
+/// has registered it.
 final class Launcher {
-    /// What the daemon is told of a launch.
+    /// The answer to the daemon about a launch.
     struct Started {
         let number: UInt64
         /// A pidfd, open as long as the launch is remembered.
         let descriptor: Int32
         let isHeld: Bool
-        /// Empty: there is none.
+        /// Empty: there is no unit.
         let unit: String
     }
 
@@ -23,20 +23,21 @@ final class Launcher {
     private let tools: LaunchTools
     private var launches: [UInt64: Launch] = [:]
     private var lastNumber: UInt64 = 0
-    /// What is started for an application that runs, and is nobody's launch; kept until the desktop shows it no more.
+    /// Starts for applications that already run. They are not launches of the daemon, and are kept until the desktop
+    /// does not show them any more.
     private var errands: [ObjectIdentifier: Launch] = [:]
     private var timer: Timer?
 
-    /// The most launches that are begun, and not settled.
+    /// The maximum number of launches that have begun and are not settled.
     private static let mostUnsettled = 16
-    /// The most that are remembered.
+    /// The maximum number of launches that are remembered.
     private static let mostLaunches = 64
-    /// For the daemon to settle one; microseconds.
+    /// How long the daemon may take to settle a launch, in microseconds.
     private static let patience: UInt64 = 30_000_000
 
     /// - Parameters:
     ///   - session: the session bus.
-    ///   - user: the user's bus, on which the service manager is; as a rule the same.
+    ///   - user: the user's bus, on which the service manager is; usually the same bus.
     init(loop: EventLoop, journal: Journal, session: SessionBus, user: SessionBus) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
@@ -46,7 +47,7 @@ final class Launcher {
         timer = try loop.timer { [unowned self] in expire() }
     }
 
-    /// Takes the windows that there are: a launch that has one is not announced any more.
+    /// Takes the present windows. A launch that has a window is not announced any more.
     func look(at presenter: Presenter) {
         for launch in launches.values { launch.look(at: presenter) }
         for errand in errands.values { errand.look(at: presenter) }
@@ -55,7 +56,7 @@ final class Launcher {
 
     // MARK: What the daemon asks
 
-    /// Starts what an entry says.
+    /// Starts a desktop entry.
     ///
     /// - Parameter answered: called once.
     func start(
@@ -98,28 +99,28 @@ final class Launcher {
         arm()
     }
 
-    /// Has the process at the gate end.
+    /// Ends the process at the gate.
     func cancel(_ number: UInt64) throws(MethodError) {
         guard let launch = launches[number] else { throw Self.noLaunch(number) }
         launch.cancel()
         arm()
     }
 
-    /// Cancels all that wait: who has asked for them is gone.
+    /// Cancels all launches that wait, because the daemon that has asked for them is gone.
     func cancelAll() {
         for launch in launches.values where !launch.isSettled { launch.cancel() }
         arm()
     }
 
-    /// Tells how the process of a launch ended.
+    /// Reports how the process of a launch ended.
     func tellExit(of number: UInt64, _ answered: @escaping (LaunchExit) -> Void) {
         guard let launch = launches[number] else { return answered(LaunchExit(.unknown)) }
         launch.tellExit(answered)
     }
 
-    /// Starts what an entry says, for an application that runs and is to open something.
+    /// Starts a desktop entry for an application that already runs and is to open something.
     ///
-    /// - Parameter answered: gets why not; nil: it was started.
+    /// - Parameter answered: gets the reason for a failure; nil: it was started.
     func open(_ id: String, _ request: LaunchRequest, _ answered: @escaping (MethodError?) -> Void) {
         forgetErrands()
         guard errands.count < Self.mostUnsettled else {
@@ -143,7 +144,7 @@ final class Launcher {
 
     // MARK: Limits
 
-    /// Forgets the oldest of those that are settled.
+    /// Forgets the oldest settled launches.
     private func makeRoom() {
         let settled = launches.filter { $0.value.isSettled }.keys.sorted()
         for number in settled.prefix(max(0, launches.count + 1 - Self.mostLaunches)) {

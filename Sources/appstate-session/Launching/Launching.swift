@@ -2,7 +2,7 @@ import AppStateBus
 import Linux
 import Systemd
 
-/// All that starts applications and shows them.
+/// The parts that start applications and show them.
 final class Launching {
     let launcher: Launcher
     let presenting: Presenting
@@ -10,7 +10,7 @@ final class Launching {
     /// - Parameter raise: brings a window to the front.
     init(loop: EventLoop, journal: Journal, raise: @escaping Presenting.Raise) throws(BusFailure) {
         let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
-        // Where each login has a bus of its own, the service manager is still on the user's.
+        // If each login has a bus of its own, the service manager is still on the user's bus.
         let user =
             DisplayServer.userBus == DisplayServer.sessionBus
             ? session : SessionBus(address: DisplayServer.userBus, loop: loop, journal: journal)
@@ -18,6 +18,6 @@ final class Launching {
         presenting = Presenting(session: session, launcher: launcher, journal: journal, raise: raise)
     }
 
-    /// Takes the windows that there are.
+    /// Takes the present windows.
     func look(at windows: [Report.Window]) { presenting.look(at: windows) }
 }

@@ -2,14 +2,14 @@ import AppStateBus
 import Linux
 import Windows
 
-/// Knows which window of an application to bring to the front.
+/// Finds the window of an application that is to be brought to the front.
 struct Presenter {
     private let proc = Proc()
     private var windows: [Report.Window] = []
-    /// Windows that had the focus, the last at the end.
+    /// Windows that have had the focus, the last at the end.
     private var focused: [UInt64] = []
 
-    /// Takes the windows that there are.
+    /// Takes the present windows.
     mutating func look(at windows: [Report.Window]) {
         self.windows = windows
         let numbers = Set(windows.map(\.number))
@@ -21,10 +21,10 @@ struct Presenter {
         focused.append(window)
     }
 
-    /// The window that its user had in front last, or else sees, or else the first; nil: it has none. Windows that may be
-    /// somebody else's are passed over.
+    /// The window that had the focus last, otherwise a visible window, otherwise the first; nil: there is none. Windows
+    /// that may belong to another process are skipped.
     ///
-    /// - Parameter process: the application's main process; windows of its descendants are its own.
+    /// - Parameter process: the application's main process. Windows of its descendants are the application's windows.
     func window(of process: Int32) -> UInt64? {
         var isOwn: [UInt32: Bool] = [:]
         let own = windows.filter { window in
@@ -42,7 +42,7 @@ struct Presenter {
     /// The processes that have windows.
     var processes: Set<UInt32> { Set(windows.map(\.pid)) }
 
-    /// Whether a process is another or one that that has started.
+    /// Whether a process is the other one or a descendant of it.
     static func isPart(_ pid: UInt32, of process: Int32, _ proc: Proc) -> Bool {
         guard let pid = Int32(exactly: pid) else { return false }
         return pid == process || proc.lineage(of: pid).contains { $0.pid == process }

@@ -3,7 +3,7 @@ import Linux
 import Systemd
 import Windows
 
-/// Shows applications that run, and has them open what is to be opened.
+/// Shows running applications, and makes them open URLs and files.
 final class Presenting {
     /// Brings a window to the front, by its number among all observers.
     typealias Raise = (_ window: UInt64, _ token: String?) throws(ObserverFailure) -> Void
@@ -15,11 +15,11 @@ final class Presenting {
     private let raise: Raise
     private let proc = Proc()
     private var presenter = Presenter()
-    /// What the session bus is asked.
+    /// The calls on the session bus that are in progress.
     private var calls: [Int: Slot] = [:]
     private var lastCall = 0
 
-    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 32
 
     init(session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise) {
@@ -29,7 +29,7 @@ final class Presenting {
         self.raise = raise
     }
 
-    /// Takes the windows that there are.
+    /// Takes the present windows.
     func look(at windows: [Report.Window]) {
         presenter.look(at: windows)
         launcher.look(at: presenter)
@@ -38,8 +38,8 @@ final class Presenting {
     /// Brings an application to the front.
     ///
     /// - Parameters:
-    ///   - process: its main process.
-    ///   - answered: gets whether it was brought there, or asked to come; called once.
+    ///   - process: the application's main process.
+    ///   - answered: called once, with whether the application was brought to the front, or asked to come there.
     func present(_ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer) {
         if request.urls.isEmpty, raiseWindow(of: process, request.token) { return answered(.success(true)) }
         findOnBus(id, process) { [unowned self] application in
@@ -66,7 +66,7 @@ final class Presenting {
 
     // MARK: On the session bus
 
-    /// The application, where it has its name there: its process, or one that that has started.
+    /// The application, if its main process or one of the descendants owns the application's name on the session bus.
     private func findOnBus(
         _ id: String, _ process: Int32, _ found: @escaping (RunningApplication?) -> Void
     ) {
@@ -91,12 +91,13 @@ final class Presenting {
             try application.present(request.urls, token: request.token) { [unowned self] error in
                 done()
                 guard let error else {
-                    // It may have opened them without coming to the front.
+                    // The application may have opened the URLs without coming to the front.
                     if !request.urls.isEmpty { _ = raiseWindow(of: process, request.token) }
                     return answered(.success(true))
                 }
                 journal.log(.info, "\(id) does not show itself by the session bus: \(error)")
-                // One that takes too long has the call, and will open what it says. One that leaves the bus does not.
+                // An application that takes too long has received the call, and will open the URLs. An application that
+                // leaves the bus will not.
                 let isLate = Clock.monotonicMicroseconds - begin >= RunningApplication.patience / 2
                 if error.isNoReply && isLate { return answered(.success(false)) }
                 openByEntry(id, process, request, answered)
@@ -105,7 +106,7 @@ final class Presenting {
         if !isAsked { openByEntry(id, process, request, answered) }
     }
 
-    /// - Parameter call: makes the call; it is told what to call when that is answered.
+    /// - Parameter call: makes the call; it gets a function to call when that is answered.
     /// - Returns: whether the call was made.
     private func ask(_ call: (_ done: @escaping () -> Void) throws(BusFailure) -> Slot) -> Bool {
         guard calls.count < Self.mostCalls else { return false }
@@ -122,7 +123,7 @@ final class Presenting {
 
     // MARK: By its entry
 
-    /// Where there is something to open.
+    /// Opens the URLs through the desktop entry, if there are any.
     private func openByEntry(
         _ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer
     ) {
@@ -130,7 +131,8 @@ final class Presenting {
         startOnceMore(id, process, request, answered)
     }
 
-    /// As a desktop does: the process that this starts hands over to the one that runs, where the program is such a one.
+    /// Starts the entry again, as a desktop does. The new process hands over to the running one if the program supports
+    /// that.
     private func startOnceMore(
         _ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer
     ) {

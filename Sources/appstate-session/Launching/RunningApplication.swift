@@ -1,16 +1,16 @@
 import AppStateBus
 import Linux
 
-/// An application on the session bus, under its id: org.freedesktop.Application (Desktop Entry Specification, "D-Bus
-/// Activation").
+/// An application that owns its id as a name on the session bus: org.freedesktop.Application (Desktop Entry
+/// Specification, "D-Bus Activation").
 struct RunningApplication {
     private let bus: Bus
     private let id: String
 
     private static let interface = "org.freedesktop.Application"
-    /// For an application to answer; microseconds.
+    /// How long an application may take to answer, in microseconds.
     static let patience: UInt64 = 10_000_000
-    /// For the bus to have it started; microseconds.
+    /// How long the bus may take to start an application, in microseconds.
     private static let startPatience: UInt64 = 20_000_000
 
     init(_ id: String, on bus: Bus) {
@@ -18,7 +18,7 @@ struct RunningApplication {
         self.bus = bus
     }
 
-    /// Whether an id can be a name on the bus: two parts or more, none of which begins with a digit.
+    /// Whether an id can be a name on the bus: it has two or more parts, and none begins with a digit.
     static func isBusName(_ id: String) -> Bool {
         let parts = id.split(separator: ".", omittingEmptySubsequences: false)
         return id.utf8.count <= 255 && parts.count > 1
@@ -28,12 +28,12 @@ struct RunningApplication {
             }
     }
 
-    /// Its object: the name with slashes for dots, and underscores for what a path may not have.
+    /// The object path: the name with slashes instead of dots, and underscores for characters that a path may not have.
     static func path(of id: String) -> String {
         "/" + String(id.map { $0 == "." ? "/" : $0 == "-" ? "_" : $0 })
     }
 
-    /// Has the bus start it, if it does not run.
+    /// Makes the bus start the application if it does not run.
     func start(_ answered: @escaping (MethodError?) -> Void) throws(BusFailure) -> Slot {
         let message = try bus.newDriverCall("StartServiceByName")
         try message.append(id)
@@ -41,17 +41,17 @@ struct RunningApplication {
         return try bus.callAsync(message, timeout: Self.startPatience) { answered($0.error) }
     }
 
-    /// Asks which process it is.
+    /// Asks for the PID of the application.
     func askProcess(_ answered: @escaping (Int32?) -> Void) throws(BusFailure) -> Slot {
         try bus.askProcess(of: id, answered)
     }
 
-    /// Has it show itself, or open something. It is not started for that.
+    /// Makes the application show itself or open URLs. It is not started for that.
     ///
     /// - Parameters:
-    ///   - urls: to open; none: it shows itself.
-    ///   - token: of what the user did, for its window; nil: there is none.
-    ///   - answered: gets what is wrong; nil: nothing is.
+    ///   - urls: the URLs to open; empty: the application shows itself.
+    ///   - token: the activation token of the user's action, for the window; nil: there is none.
+    ///   - answered: gets the error; nil: there is none.
     func present(
         _ urls: [String], token: String?, _ answered: @escaping (MethodError?) -> Void
     ) throws(BusFailure) -> Slot {
@@ -60,7 +60,7 @@ struct RunningApplication {
             member: urls.isEmpty ? "Activate" : "Open")
         try message.forbidStart()
         if !urls.isEmpty { try message.append(strings: urls) }
-        // The second is what it was called before there was Wayland.
+        // The second key is the name from the time before Wayland.
         try message.appendDictionary(
             token.map { token in
                 [("activation-token", .string(token)), ("desktop-startup-id", .string(token))]

@@ -1,15 +1,14 @@
 import AppStateBus
 import Systemd
 
-/// The session bus, for what is asked there now and then: a connection is made when it is needed, and again when it was
-/// lost.
+/// The session bus, for occasional calls. A connection is made when it is needed, and again after it was lost.
 final class SessionBus {
     private let address: String?
     private let loop: EventLoop
     private let journal: Journal
     private var bus: Bus?
 
-    /// - Parameter address: of the session bus; nil: there is none.
+    /// - Parameter address: the address of the session bus; nil: there is none.
     init(address: String?, loop: EventLoop, journal: Journal) {
         self.address = address
         self.loop = loop
@@ -18,7 +17,7 @@ final class SessionBus {
 
     /// The connection.
     ///
-    /// - Throws: where there is no bus.
+    /// - Throws: if there is no bus.
     func connection() throws(BusFailure) -> Bus {
         if let bus, bus.isOpen { return bus }
         bus = nil

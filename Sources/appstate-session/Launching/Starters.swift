@@ -4,13 +4,13 @@ import Glibc
 import Linux
 import Systemd
 
-/// Who starts programs: over the user's bus while there is one, for the service manager is there.
+/// Chooses what starts programs: it uses the user's bus if there is one, because the service manager is there.
 final class Starters {
     private let loop: EventLoop
     private let user: SessionBus
     private let executable: String
     private var last: (starter: ProgramStarter, bus: Bus?)?
-    /// Those of connections that were lost: they still know of processes of theirs.
+    /// Starters of lost connections. They still know the processes that they have started.
     private var former: [ProgramStarter] = []
 
     private static let mostFormer = 8
@@ -22,7 +22,7 @@ final class Starters {
         executable = OwnProgram.path
     }
 
-    /// The one for what is started now.
+    /// The starter for new programs.
     var current: ProgramStarter {
         let bus = try? user.connection()
         if let last, last.bus === bus { return last.starter }

@@ -3,7 +3,7 @@ import Linux
 import Systemd
 import Windows
 
-/// Tells the desktop what is being started, and asks it for the token that what is started gets: by X11's startup
+/// Announces starts to the desktop, and asks it for the token that the started program gets: by X11's startup
 /// notification, or by xdg_activation_v1 on Wayland.
 final class StartupNotices {
     private let loop: EventLoop
@@ -11,17 +11,17 @@ final class StartupNotices {
     private var notifier: StartupNotifier?
     private var tokens: (tokens: ActivationTokens, source: Source)?
     private var timer: Timer?
-    /// What the desktop shows, by its id, and until when.
+    /// The starts that the desktop shows, by id, each with the time at which it is ended.
     private var shown: [String: UInt64] = [:]
-    /// Who waits for a token, and until when.
+    /// The requests that wait for a token, each with its time limit.
     private var waiting: [Int: (until: UInt64, answered: (String?) -> Void)] = [:]
     private var lastNumber = 0
-    /// The compositor gives none.
+    /// The compositor gives no tokens.
     private var isWithoutTokens = false
 
-    /// So long a start is shown at most; microseconds. The desktop has a limit of its own, too.
+    /// How long a start is shown at most, in microseconds. The desktop has a limit of its own, too.
     private static let longestStart: UInt64 = 20_000_000
-    /// For the compositor to answer; microseconds.
+    /// How long the compositor may take to answer, in microseconds.
     private static let patience: UInt64 = 1_000_000
 
     init(loop: EventLoop, journal: Journal) throws(BusFailure) {
@@ -30,11 +30,11 @@ final class StartupNotices {
         timer = try loop.timer { [unowned self] in expire() }
     }
 
-    /// Tells of a start.
+    /// Announces a start.
     ///
     /// - Parameters:
-    ///   - isShown: the entry says that it can be told when its window is there.
-    ///   - answered: gets the token; nil: there is none. Called once, perhaps at once.
+    ///   - isShown: the entry supports startup notification, which announces when the window is there.
+    ///   - answered: called once, perhaps at once, with the token; nil: there is none.
     func begin(
         _ start: StartupNotifier.Start, isShown: Bool, _ answered: @escaping (_ token: String?) -> Void
     ) {
@@ -50,11 +50,11 @@ final class StartupNotices {
     /// Whether the desktop shows a start of ours.
     func isShown(_ token: String) -> Bool { shown[token] != nil }
 
-    /// It has a window, or will have none. Tokens that are somebody else's are passed over.
+    /// Ends a start that has a window or will have none. Tokens of other programs are ignored.
     func end(_ token: String) {
         guard shown.removeValue(forKey: token) != nil else { return }
         notifier?.end(token)
-        // Who says nothing needs no connection.
+        // Without a start to announce no connection is needed.
         if shown.isEmpty { notifier = nil }
         arm()
     }

@@ -3,7 +3,7 @@
 #include <glib-unix.h>
 #include <gtk/gtk.h>
 
-// GTK's casts are macros, which Swift does not import; and its handlers have as many types as there are signals.
+// GTK's casts are macros, which Swift does not import, and each signal has its own handler type.
 
 static inline GtkWidget *cgtk_window(const char *title, GtkWidget *child) {
     GtkWidget *window = gtk_window_new();
@@ -21,7 +21,7 @@ static inline GtkTextBuffer *cgtk_buffer(GtkWidget *view) {
     return gtk_text_view_get_buffer(GTK_TEXT_VIEW(view));
 }
 
-// To be freed.
+// The caller frees the result with g_free.
 static inline char *cgtk_text(GtkTextBuffer *buffer) {
     GtkTextIter begin, end;
     gtk_text_buffer_get_bounds(buffer, &begin, &end);
@@ -32,7 +32,7 @@ static inline void cgtk_on(void *object, const char *signal, void (*handler)(voi
     g_signal_connect(object, signal, G_CALLBACK(handler), data);
 }
 
-// TRUE keeps the window: it is there until the process ends.
+// The handler returns TRUE to keep the window until the process ends.
 static inline void cgtk_on_close(GtkWidget *window, gboolean (*handler)(void *, void *), void *data) {
     g_signal_connect(window, "close-request", G_CALLBACK(handler), data);
 }

@@ -1,8 +1,8 @@
 import Dispatch
 import Glibc
 
-/// Where notes are uploaded to: what listens on the Unix socket that NOTES_SERVER names, and answers with one byte when it
-/// has them. Without one, there is nothing to do.
+/// The server that notes are uploaded to. It listens on the Unix socket that NOTES_SERVER names, and answers with one
+/// byte when it has the notes. Without NOTES_SERVER, an upload does nothing.
 struct Server: Sendable {
     struct Failure: Error {
         let operation: String
@@ -42,7 +42,7 @@ struct Server: Sendable {
     }
 }
 
-/// The text that a file URL names; empty where it cannot be read.
+/// The text of the file that a file URL names; empty if it cannot be read.
 func read(_ url: String) -> String {
     let scheme = "file://"
     guard url.hasPrefix(scheme), let file = fopen(String(url.dropFirst(scheme.count)), "r") else { return "" }
@@ -53,7 +53,7 @@ func read(_ url: String) -> String {
     return String(decoding: bytes, as: UTF8.self)
 }
 
-/// A line for the journal.
+/// Writes a line for the journal.
 func log(_ line: String) {
     let bytes = Array("\(line)\n".utf8)
     _ = write(STDERR_FILENO, bytes, bytes.count)

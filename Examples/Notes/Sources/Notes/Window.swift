@@ -2,7 +2,7 @@ import AppState
 import CGTK
 import Glibc
 
-/// A window with a text in it: GTK 4.
+/// A GTK 4 window with a text in it.
 @MainActor
 final class Window {
     private let buffer: UnsafeMutablePointer<GtkTextBuffer>
@@ -18,7 +18,7 @@ final class Window {
             let window = cgtk_window(title, view)
         else { fatalError("no memory for a window") }
         (self.buffer, self.window) = (buffer, window)
-        // The text is saved after the window is closed, too.
+        // The buffer outlives the window, because the text is also saved after the window is closed.
         g_object_ref(buffer)
         let myself = Unmanaged.passUnretained(self).toOpaque()
         cgtk_on(
@@ -49,7 +49,7 @@ final class Window {
     private nonisolated static func at(
         _ data: UnsafeMutableRawPointer?, _ body: @MainActor (Window) -> Void
     ) {
-        // GTK calls its handlers on the thread that runs its loop: the main one.
+        // GTK calls its handlers on the thread that runs its loop, which is the main thread.
         let address = UInt(bitPattern: data)
         MainActor.assumeIsolated {
             guard let own = UnsafeRawPointer(bitPattern: address) else { return }

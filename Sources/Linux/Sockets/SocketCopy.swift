@@ -1,0 +1,94 @@
+import Glibc
+
+/// A copy of another process's descriptor of a local socket (unix(7)), to be polled. While the copy is open the socket
+/// stays open, whatever becomes of that process.
+///
+/// Closing it takes as long as closing what is in its queue, and any user can queue something that takes an hour: a TCP
+/// socket that lingers, or a file of a FUSE server that does not answer. So nothing is closed implicitly, only by
+/// `close`.
+public struct SocketCopy: Sendable {
+    /// To be polled, until `close`.
+    public let descriptor: Int32
+
+    /// Tells it apart from other sockets for as long as it is open.
+    public let inode: UInt32
+
+    /// What the socket is for.
+    public let role: Role
+
+    public enum Role: Hashable, Sendable {
+        /// It is readable as long as a connection waits to be accepted.
+        case listening
+        /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
+        /// something that the service has sent was not read.
+        case connected(to: String)
+    }
+
+    /// Whether a connection waits, or something to read.
+    public var isReadable: Bool {
+        var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&look, 1, 0) > 0
+    }
+
+    /// Gives `body` what waits to be read, and leaves it in the queue (recv(2), `MSG_PEEK`). No bytes if there are none.
+    ///
+    /// - Parameter limit: the most bytes that are looked at.
+    public func peek<Result>(atMost limit: Int, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
+        withUnsafeTemporaryAllocation(byteCount: limit, alignment: 8) { buffer in
+            let count = recv(
+                descriptor, buffer.baseAddress, buffer.count, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT))
+            return body(UnsafeRawBufferPointer(rebasing: buffer[..<max(count, 0)]))
+        }
+    }
+
+    /// Must be called once. May block without end.
+    public func close() { Glibc.close(descriptor) }
+
+    /// The listening sockets of some processes, and their connections to some services, each once. Only parts of the
+    /// result are of the same moment. Processes that are gone, in another network namespace, or out of our reach
+    /// (ptrace(2), "Ptrace access mode checking") count as having none. May block without end.
+    ///
+    /// - Parameters:
+    ///   - limit: the most sockets that are returned. Connections to services come first.
+    ///   - isService: whether connections to the service of this name are wanted.
+    public static func of(
+        _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
+        proc: Proc = Proc()
+    ) throws(KernelFailure) -> [SocketCopy] {
+        let handed = HandedOver()
+        // The processes' own sockets first: any user can make more sockets than are looked at.
+        let holders = proc.sockets(of: processes, handed, rest: {})
+        if holders.isEmpty { return [] }
+        var roles: [UInt32: Role] = [:]
+        var seen = 0
+        try SocketDiagnosis(handed).ask(.names) { report in
+            seen += 1
+            if report.isListening {
+                if report.isConnectionOriented, holders[report.inode] != nil {
+                    roles[report.inode] = .listening
+                }
+            } else if let end = report.peer, holders[end] != nil, let name = report.name, isService(name) {
+                // The service's end has its name. The other end is the client's.
+                roles[end] = .connected(to: name)
+            }
+            return seen < SocketDiagnosis.mostOfMachine
+        }
+        let inOrder = roles.sorted {
+            ($0.value == .listening ? 1 : 0, $0.key) < ($1.value == .listening ? 1 : 0, $1.key)
+        }
+        var found: [SocketCopy] = []
+        for (inode, role) in inOrder where found.count < limit {
+            // The copy tells which socket the number refers to by now.
+            guard let (pid, number) = holders[inode], let process = try? PidFD(pid: pid),
+                let copy = try? process.copy(of: number), Self.inode(of: copy.rawValue) == inode
+            else { continue }
+            found.append(SocketCopy(descriptor: copy.release(), inode: inode, role: role))
+        }
+        return found
+    }
+
+    private static func inode(of descriptor: Int32) -> UInt32? {
+        var information = stat()
+        return fstat(descriptor, &information) == 0 ? UInt32(truncatingIfNeeded: information.st_ino) : nil
+    }
+}

@@ -1,0 +1,86 @@
+/// What a display server or a session manager has sent to a client that is stopped and has not read it.
+///
+/// The client had read all earlier events whole, so the first byte begins an event. Where it had not, a request may be
+/// missed, or seen where there is none.
+public enum UnreadEvents: Sendable {
+    case wayland
+    case x11
+    /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
+    case xsmp
+
+    /// - Parameter service: the name of the server's socket, as in `sun_path` of unix(7); nil for a socket of another
+    ///   kind of service. Wayland servers are named `wayland-N` (wl_display_add_socket_auto), X servers
+    ///   `.X11-unix/XN` (X(7)), session managers `.ICE-unix/PID` (libICE).
+    public init?(service: String) {
+        let parts = service.split(separator: "/")
+        guard let last = parts.last else { return nil }
+        switch parts.dropLast().last {
+        case ".X11-unix": self = .x11
+        case ".ICE-unix": self = .xsmp
+        default:
+            guard last.hasPrefix("wayland-") else { return nil }
+            self = .wayland
+        }
+    }
+
+    /// Whether the server asks the client for something: to do something with a window of its own, mostly to close it,
+    /// or anything at all by XSMP, in which it only speaks to ask.
+    ///
+    /// - Parameter events: bytes from the beginning of an event on; the last event may be cut off.
+    public func haveRequest(_ events: UnsafeRawBufferPointer) -> Bool {
+        var rest = events[...]
+        while !rest.isEmpty {
+            let event = UnsafeRawBufferPointer(rebasing: rest)
+            guard event.count >= headerSize else { return false }
+            if isRequest(event) { return true }
+            guard let size = size(event), size <= event.count else { return false }
+            rest = rest.dropFirst(size)
+        }
+        return false
+    }
+
+    private var headerSize: Int {
+        switch self {
+        case .wayland, .xsmp: 8
+        case .x11: 32
+        }
+    }
+
+    /// nil: no event can have this size.
+    private func size(_ event: UnsafeRawBufferPointer) -> Int? {
+        switch self {
+        case .xsmp: return nil
+        case .wayland:
+            // The Wayland protocol, "Wire Format": an object, then the opcode in the lower half of a word and the size
+            // in the upper one.
+            let size = Int(event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >> 16)
+            return size >= headerSize ? size : nil
+        case .x11:
+            // X Window System Protocol, "Encoding": replies and, with the X Generic Event Extension, some events have
+            // more than 32 bytes.
+            guard event[0] == Self.reply || event[0] & 0x7f == Self.genericEvent else { return headerSize }
+            return headerSize + 4 * Int(event.loadUnaligned(fromByteOffset: 4, as: UInt32.self))
+        }
+    }
+
+    private func isRequest(_ event: UnsafeRawBufferPointer) -> Bool {
+        switch self {
+        case .xsmp: return true
+        case .wayland:
+            // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments. No other event of wayland.xml
+            // and xdg-shell.xml is like that.
+            return event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
+        case .x11:
+            // A message to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Those to the root window are for all clients.
+            return event[0] & 0x7f == Self.clientMessage
+                && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
+        }
+    }
+
+    private static let reply: UInt8 = 1
+    private static let clientMessage: UInt8 = 33
+    private static let genericEvent: UInt8 = 35
+    /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,
+    /// of which 11 at most tell clients apart).
+    private static let firstOfClients: UInt32 = 1 << 18
+}

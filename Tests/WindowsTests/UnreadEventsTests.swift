@@ -1,0 +1,193 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import Systemd
+import TestSupport
+import Testing
+import Windows
+
+@testable import appstate_session
+
+/// What a display server has sent to a client that does not read it.
+@Suite("Events that a stopped client has not read")
+struct UnreadEventsTests {
+    private func words(_ words: UInt32...) -> [UInt8] {
+        words.flatMap { word in withUnsafeBytes(of: word) { Array($0) } }
+    }
+
+    /// An event of X11 with 32 bytes.
+    private func event(_ code: UInt8, window: UInt32 = 0) -> [UInt8] {
+        [code, 32, 0, 0] + words(window) + [UInt8](repeating: 0, count: 24)
+    }
+
+    private func haveRequest(_ kind: UnreadEvents, _ bytes: [UInt8]) -> Bool {
+        bytes.withUnsafeBytes(kind.haveRequest)
+    }
+
+    @Test("the kind of server is known by the name of its socket")
+    func names() {
+        #expect(UnreadEvents(service: "/run/user/1000/wayland-0") == .wayland)
+        #expect(UnreadEvents(service: "/run/user/1000/.flatpak/1/wayland-12") == .wayland)
+        #expect(UnreadEvents(service: "@/tmp/.X11-unix/X0") == .x11)
+        #expect(UnreadEvents(service: "/tmp/.X11-unix/X77") == .x11)
+        #expect(UnreadEvents(service: "@/tmp/.ICE-unix/4711") == .xsmp)
+        for name in [
+            "", "/", "@", "X0", "/run/user/1000/bus", "/tmp/X0", "/tmp/.X11-unix", "/run/not-wayland-0",
+        ] {
+            #expect(UnreadEvents(service: name) == nil, "\(name)")
+        }
+    }
+
+    @Test("Wayland: close among other events, whatever is cut off")
+    func wayland() {
+        let done = words(7, 12 << 16, 4711)
+        let configure = words(9, 20 << 16, 800, 600, 0)
+        let close = words(9, 8 << 16 | 1)
+        #expect(!haveRequest(.wayland, []))
+        #expect(!haveRequest(.wayland, done + configure))
+        #expect(haveRequest(.wayland, close))
+        #expect(haveRequest(.wayland, done + configure + close + done))
+        let whole = done + configure + close
+        for count in 0..<whole.count { #expect(!haveRequest(.wayland, Array(whole[..<count])), "\(count)") }
+        // Sizes that no event has.
+        for size: UInt32 in 0..<8 { #expect(!haveRequest(.wayland, words(9, size << 16) + close), "\(size)") }
+        #expect(!haveRequest(.wayland, words(9, 0xffff << 16) + close))
+    }
+
+    @Test("X11: a message to a window of the client among other events, whatever is cut off")
+    func x11() {
+        let property = event(28, window: 0x1e6)
+        let message = event(33 | 0x80, window: 0x20_0003)
+        let reply = [1, 0, 0, 0] + words(2) + [UInt8](repeating: 33, count: 24 + 8)
+        let generic = [35, 0, 0, 0] + words(1) + [UInt8](repeating: 33, count: 24 + 4)
+        #expect(!haveRequest(.x11, property + reply + generic + property))
+        #expect(haveRequest(.x11, property + reply + generic + message))
+        // Every client gets those to the root window.
+        #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
+        let whole = property + reply + message
+        for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
+        #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
+    }
+
+    @Test("XSMP: whatever the session manager says")
+    func xsmp() {
+        #expect(!haveRequest(.xsmp, []))
+        #expect(!haveRequest(.xsmp, [1, 3, 0, 0]))
+        // SaveYourself (XSMP, 9): the minor opcode 3, and 8 bytes of data.
+        #expect(haveRequest(.xsmp, [1, 3, 0, 0] + words(1, 0, 0)))
+    }
+
+    @Test("whatever a byte is changed to, and wherever it ends, nothing beyond the end is read")
+    func damaged() {
+        let whole =
+            words(7, 12 << 16, 4711) + words(9, 8 << 16 | 1) + event(28) + event(33 | 0x80, window: .max)
+        for index in whole.indices {
+            for byte: UInt8 in [0, 1, 8, 33, 35, 0x7f, 0xff] {
+                var bytes = whole
+                bytes[index] = byte
+                for count in 0...bytes.count {
+                    // Its own memory, so that the sanitizer sees a read beyond its end.
+                    let part = Array(bytes[..<count])
+                    for kind in [UnreadEvents.wayland, .x11, .xsmp] { _ = haveRequest(kind, part) }
+                }
+            }
+        }
+    }
+}
+
+/// The same with real servers.
+@Suite(
+    "Requests to stopped clients", .serialized,
+    .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+struct ClientRequestTests {
+    @Test(
+        "Wayland: a request to close is found, a change of the window's size is not",
+        .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing), arguments: Compositor.Kind.present)
+    func wayland(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        let watch = try compositor.watch()
+        let (app, taskbar) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        _ = try app.open("Alpha", "first")
+        try watch.wait(for: ["Alpha focused"])
+        let request = try Request(app)
+        // A second window has the first one lose the focus, or its size.
+        _ = try taskbar.open("Beta", "second")
+        try request.wait("another event") { request.copy.isReadable }
+        #expect(!request.isThere)
+        try taskbar.ask("bar close first")
+        try request.wait("the request") { request.isThere }
+        try request.expectDemand()
+        try watch.wait(for: ["Beta focused"])
+    }
+
+    @Test(
+        "X11: a request to close is found, a change of the window is not",
+        .enabled(if: Display.isAvailable, Display.whatIsMissing))
+    func x11() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let watch = try display.watch()
+        let app = try display.app()
+        let window = try app.open("Alpha")
+        try watch.wait("the window") { $0.contains { $0.process == app.pid } }
+        // From here on it is sent the changes of the root window.
+        try app.ask("manager")
+        let request = try Request(app)
+        try display.run("xdotool", ["windowminimize", "\(window)"])
+        try request.wait("another event") { request.copy.isReadable }
+        #expect(!request.isThere)
+        try display.run("wmctrl", ["-i", "-c", "\(window)"])
+        try request.wait("the request") { request.isThere }
+        try request.expectDemand()
+        try watch.wait("the end of the window") { $0.isEmpty }
+    }
+}
+
+/// A client that is stopped, and what waits for it.
+private final class Request {
+    let app: WindowApp
+    let copy: SocketCopy
+    private let events: UnreadEvents
+
+    init(_ app: WindowApp) throws {
+        self.app = app
+        app.process.kill(SIGSTOP)
+        let process = try Proc().identity(of: app.pid)
+        try Self.wait("the stop") { try Proc().state(of: process) == .stopped }
+        let copies = try SocketCopy.of([app.pid], atMost: 16) { UnreadEvents(service: $0) != nil }
+        #expect(copies.count == 1)
+        copy = try #require(copies.first)
+        guard case .connected(let service) = copy.role else { throw TestFailure("\(copy.role)") }
+        events = try #require(UnreadEvents(service: service))
+    }
+
+    deinit { copy.close() }
+
+    var isThere: Bool { copy.peek(atMost: 1 << 18, events.haveRequest) }
+
+    func wait(_ what: String, _ isSo: () throws -> Bool) throws { try Self.wait(what, isSo) }
+
+    private static func wait(_ what: String, _ isSo: () throws -> Bool) throws {
+        guard try eventually(isSo) else { throw TestFailure("\(what) does not come") }
+    }
+
+    /// The session agent sees it, once for each suspension; the client runs, and then there is nothing to see.
+    func expectDemand() throws {
+        let loop = try EventLoop()
+        let seen = Seen()
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            seen.demands.append("\($0) \($1)")
+        }
+        watch.watch([app.pid], among: [app.pid])
+        let deadline = ContinuousClock.now + .seconds(300)
+        while seen.demands.isEmpty {
+            guard ContinuousClock.now < deadline else { throw TestFailure("the request is not seen") }
+            try loop.runOnce(timeout: 10_000)
+        }
+        #expect(seen.demands == ["\(app.pid) \(DemandReason.close)"])
+        app.process.kill(SIGCONT)
+        try wait("the client to read it") { !isThere }
+    }
+
+    private final class Seen { var demands: [String] = [] }
+}
