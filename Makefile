@@ -42,7 +42,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-unsaved test-system test-debian13 soak lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-figures test-unsaved test-system test-debian13 soak lint format bench \
     bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
@@ -103,6 +103,12 @@ test-launches:
 	@scripts/setup apps
 	$(release)
 	@scripts/test-apps --launches $(CASES)
+
+# What suspension saves, and what it costs: Firefox with ten tabs, and twenty applications at rest; writes its section.
+test-figures:
+	@scripts/setup apps
+	$(release)
+	@scripts/test-apps --figures
 
 # Memory really runs short, and applications with unsaved work are ended last; writes its section of that page.
 test-unsaved:
@@ -258,6 +264,7 @@ help:
 	@echo 'make test-repeat the tests ten times, five beside four busy processes (RUNS=10 BUSY=4)'
 	@echo "make test-apps   real applications on a desktop without a screen, as root (APPS='firefox gimp')"
 	@echo "make test-launches   their desktop entries, launched (CASES='mousepad htop')"
+	@echo 'make test-figures  Firefox and twenty applications, suspended: time, wake-ups, repaint, as root'
 	@echo 'make test-unsaved  memory runs short: unsaved work is ended last, as root'
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'

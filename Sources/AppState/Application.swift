@@ -71,7 +71,7 @@ public final class Application {
     private func begin<Delegate: ApplicationDelegate>(
         _ delegate: Delegate, on make: () throws(BusFailure) -> Connection
     ) -> Connection {
-        precondition(life == nil, "an application is launched once")
+        precondition(life == nil, "an application can be launched only once")
         do {
             let connection = try make()
             self.delegate = delegate

@@ -24,5 +24,5 @@ public struct ApplicationError: Error, Hashable, Sendable, CustomStringConvertib
         self.init(name: error.isNoReply ? nil : error.name, message: error.message)
     }
 
-    static let alone = ApplicationError(name: nil, message: "appstated is not there")
+    static let alone = ApplicationError(name: nil, message: "appstated is not available")
 }

@@ -282,7 +282,7 @@ public final class Daemon {
     private func watchKills() {
         processes.howEnded = { [unowned self] in askExit(of: $0, $1) }
         processes.wasChosen = { $1(false) }
-        journal.attempt(.info, "the kernel's out-of-memory kills are not told from others") {
+        journal.attempt(.info, "out-of-memory kills by the kernel cannot be distinguished from other kills") {
             let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
             processes.wasChosen = { [core] process, answer in
                 // The reason is already known for an application that is being ended.
@@ -293,14 +293,14 @@ public final class Daemon {
     }
 
     private func watchTime() {
-        journal.attempt(.warning, "changes of the time are not seen") {
+        journal.attempt(.warning, "changes of the system time are not detected") {
             time = try TimeSensor(loop: loop, journal: journal) { [core] in core.report(.timeChanged($0)) }
         }
     }
 
     /// Perf events do not cover a CPU that comes online after they were opened.
     private func watchCPUs() {
-        journal.attempt(.warning, "CPUs that come online are not seen") {
+        journal.attempt(.warning, "CPUs that come online are not detected") {
             cpus = try CPUSensor(
                 loop: loop, journal: journal, handed: handed, now: { Self.now },
                 changed: { [unowned self] in cpusChanged() })
@@ -339,11 +339,11 @@ public final class Daemon {
         }
         let earliest = began + Self.leastUptime
         if Service.isSupervised, Self.now >= earliest {
-            journal.log(.notice, "the kernel's events are deaf on some CPU: started anew")
+            journal.log(.notice, "the kernel's events are not received from every CPU: restarting")
             return makeWay(with: Self.temporaryFailure)
         }
         if sensor.detection == .events {
-            journal.log(.notice, "the kernel's events are deaf on some CPU: stops are found by polling")
+            journal.log(.notice, "the kernel's events are not received from every CPU: stops are found by polling")
             sensor.giveUpTrace()
         }
         if Service.isSupervised { renewal?.arm(at: earliest) }
@@ -402,7 +402,7 @@ public final class Daemon {
             journal.log(.error, "the bus has gone away")
             return stop(with: 1)
         }
-        journal.log(.error, "the bus has disconnected us; all is taken up on a new connection")
+        journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
         records.writeDelayed()
         stops.finish()
         keeper?.finish()

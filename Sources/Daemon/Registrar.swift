@@ -22,8 +22,8 @@ extension Daemon {
             if case .proxy = connection.confinement {
                 throw MethodError(
                     .invalidArgs,
-                    "The caller speaks through process \(connection.pid), its Flatpak's proxy, which is not the "
-                        + "application: RegisterProcess takes a pidfd that the application opens of itself")
+                    "The caller is connected through its Flatpak's proxy, process \(connection.pid), which is not the "
+                        + "application: call RegisterProcess with a pidfd of the application itself")
             }
             let subject = try subject(pid: connection.pid) { () throws(KernelFailure) in
                 try connection.openProcess()
@@ -49,7 +49,7 @@ extension Daemon {
         } catch  where error.isExhaustion {
             throw .exhausted(error)
         } catch {
-            throw MethodError(.invalidArgs, "The descriptor passed as pidfd is none: \(error)")
+            throw MethodError(.invalidArgs, "The descriptor passed is not a pidfd: \(error)")
         }
         do {
             pid = try descriptor.pid()
@@ -110,8 +110,8 @@ extension Daemon {
             guard isItself || connection.lineage.contains(ProcessID(identity)), connection.user == user else {
                 throw MethodError(
                     .accessDenied,
-                    "Process \(connection.pid) of user \(connection.user) is none of process "
-                        + "\(identity.pid)'s, which is user \(user)'s: it cannot be its delegate"
+                    "Process \(connection.pid) of user \(connection.user) does not belong to process "
+                        + "\(identity.pid) of user \(user): it cannot be its delegate"
                 )
             }
             registration.delegate = connection.name
@@ -272,12 +272,12 @@ extension Daemon {
     ) throws(MethodError) {
         let pid = subject.identity.pid
         if connection.isSandboxed && !isItself {
-            throw MethodError(.accessDenied, "A sandboxed process may register itself, not process \(pid)")
+            throw MethodError(.accessDenied, "A sandboxed process may register only itself, not process \(pid)")
         }
         if subject.owner.isWholly(connection.user) { return }
         try requireManagement(
             of: .process(ProcessID(subject.identity), user: subject.owner.real), user: 0, connection,
-            "Process \(pid) is not user \(connection.user)'s")
+            "Process \(pid) does not belong to user \(connection.user)")
     }
 
     func checkKind(_ subject: borrowing NamedProcess) throws(MethodError) {
@@ -387,7 +387,7 @@ extension Daemon {
 extension MethodError {
     /// The daemon has no descriptors or no memory left, which says nothing about what was asked for.
     static func exhausted(_ failure: KernelFailure) -> MethodError {
-        MethodError(.limitsExceeded, "appstated has no room left: \(failure)")
+        MethodError(.limitsExceeded, "appstated is out of resources: \(failure)")
     }
 
     /// A process could not be examined: it is gone, unless the daemon is at fault.

@@ -337,7 +337,7 @@ final class Resources {
             postpone(application.number)
         case .failed(let failure)?:
             if !hasNoThread {
-                journal.log(.warning, "the resources of large applications have to wait: \(failure)")
+                journal.log(.warning, "setting the resources of large applications is delayed: \(failure)")
             }
             hasNoThread = true
             postpone(application.number)
@@ -530,7 +530,7 @@ extension ResourceLedger.Figure {
             name = knob == .nice ? "Nice" : "IOSchedulingClass"
             whose = count == 1 ? " (1 thread)" : " (\(count) threads)"
         }
-        guard let written else { return "\(name) is somebody else's, left alone\(whose)" }
+        guard let written else { return "\(name) was set by another program, left alone\(whose)" }
         return "\(name)=\(word(written)), was \(word(original))\(whose)"
     }
 

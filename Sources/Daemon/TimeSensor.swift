@@ -88,7 +88,7 @@ final class TimeSensor {
                 if try timer.wait(for: moment) { return }
             }
         } catch {
-            journal.log(.warning, "no change of the time is seen any more: \(error)")
+            journal.log(.warning, "changes of the system time are no longer detected: \(error)")
         }
     }
 

@@ -40,14 +40,14 @@ public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible 
         case .hidden(let id, let path): "the desktop entry \(id) is hidden by \(path)"
         case .unreadable(let path, let why): "the desktop entry \(path) cannot be read: \(why)"
         case .notApplication(let id, ""): "the desktop entry \(id) has no Type"
-        case .notApplication(let id, let type): "the desktop entry \(id) is no Application but a \(type)"
+        case .notApplication(let id, let type): "the desktop entry \(id) is a \(type), not an Application"
         case .tryExecMissing(let id, let program):
-            "the program \(program) is not installed, which TryExec of \(id) names"
+            "TryExec of \(id) names the program \(program), which is not installed"
         case .programMissing(let id, let program):
-            "the program \(program) is not installed, which Exec of \(id) names"
+            "Exec of \(id) names the program \(program), which is not installed"
         case .directoryMissing(let id, let directory):
-            "the directory \(directory) is not there, which Path of \(id) names"
-        case .brokenExec(let id, let exec, let why): "Exec of \(id) is no command line: \(why): \(exec)"
+            "Path of \(id) names the directory \(directory), which does not exist"
+        case .brokenExec(let id, let exec, let why): "Exec of \(id) is not a command line: \(why): \(exec)"
         case .unknownFieldCode(let id, let exec, let code):
             "Exec of \(id) has an unknown field code %\(code): \(exec)"
         case .nothingToStart(let id): "the desktop entry \(id) has no Exec: there is nothing to start"
@@ -56,7 +56,7 @@ public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible 
         case .notURL(let text): "\(text) is neither a URL nor an absolute path"
         case .noFile(let path): "there is no file \(path)"
         case .noHandler(let what, let type):
-            "no application is known to open \(what) (\(type)); update-desktop-database(1) makes new ones known"
+            "no application is known to open \(what) (\(type)); update-desktop-database(1) registers new ones"
         case .notStarted(let id, let why): "\(id) was not started: \(why)"
         }
     }

@@ -40,10 +40,11 @@ extension Application {
         waitAgain(for: span, &step)
     }
 
-    /// Remembers the need and its time.
+    /// Remembers the need and its time. While it runs for one need, others do not extend the time that it has to answer:
+    /// a client that calls it again and again could otherwise keep it from being suspended.
     mutating func need(_ why: String, at now: Microseconds) {
         demand = why
-        neededAt = now
+        if isStopped || !isAnswering(at: now) { neededAt = now }
     }
 
     /// Policy tries again after a grace period.

@@ -204,12 +204,12 @@ public struct Application: Equatable, Sendable {
     }
 
     /// Whether it may still work on what it was needed for: opening a file may take longer than the grace period. While
-    /// it computes, policy then does not suspend it, but for a minute at most: some applications always compute.
+    /// it computes, policy then does not suspend it, but for 30 s at most: some applications always compute.
     public func isAnswering(at now: Microseconds) -> Bool {
         neededAt.map { now < $0 + Self.mostAnswering } ?? false
     }
 
-    static let mostAnswering: Microseconds = 60_000_000
+    static let mostAnswering: Microseconds = 30_000_000
 
     /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }

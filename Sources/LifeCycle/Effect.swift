@@ -187,7 +187,7 @@ public enum Notice: Hashable, Sendable {
     public var description: String {
         switch self {
         case .wouldSuspend: "would suspend"
-        case .contested: "holds given up: continued by somebody else again and again"
+        case .contested: "holds given up: another program keeps continuing it"
         case .objection(let why): "not suspended: \(why)"
         case .needed(let why): "runs again: \(why)"
         case .unresponsive(.launch): "does not answer: it has not finished launching in time"
@@ -200,7 +200,7 @@ public enum Notice: Hashable, Sendable {
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"
         case .notRelaunched(let times): "not started again: it was ended \(times) times within an hour"
-        case .reclaimLimit(let limit): "not ended: this event has cost \(limit) applications already"
+        case .reclaimLimit(let limit): "not ended: \(limit) applications have been ended for this event already"
         }
     }
 }

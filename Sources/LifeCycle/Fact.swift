@@ -263,7 +263,7 @@ public enum Refusal: Error, Equatable, Sendable {
             "\(connection) is not the delegate of application \(number)"
         case .noSuchTask(let task): "No background task \(task)"
         case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
-        case .noDelegate(let number): "Application \(number) has no delegate that could be told"
+        case .noDelegate(let number): "Application \(number) has no delegate to notify"
         case .invalidArgument(let what): what
         case .accessDenied(let what): what
         case .limitExceeded(let what, let limit): "More than \(limit) \(what)"

@@ -18,12 +18,12 @@ public struct Patterns: Equatable {
         let isExclusion = word.hasPrefix("!")
         let pattern = isExclusion ? String(word.dropFirst()) : word
         guard !pattern.isEmpty, pattern.utf8.allSatisfy(Self.allows) else {
-            return "\"\(word.excerpt)\" can match no application's id: "
-                + "those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+            return "\"\(word.excerpt)\" cannot match any application's id: "
+                + "ids consist of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
         }
         // fnmatch(3) would take the bracket for a character of the id, but ids have no brackets.
         guard Self.closesBrackets(pattern) else {
-            return "\"\(word.excerpt)\" can match no application's id: a bracket is not closed"
+            return "\"\(word.excerpt)\" cannot match any application's id: a bracket is not closed"
         }
         if isExclusion { excluded.append(pattern) } else { included.append(pattern) }
         return nil

@@ -168,7 +168,7 @@ public struct Traits: Equatable, Sendable {
 extension ConfigurationValue where Value == UInt64 {
     /// A span of time; `.max` is `infinity`.
     fileprivate static var boundlessSpan: Self {
-        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
+        Self("is not a time span (5, 500ms, 1min 30s, infinity)") { text in
             switch TimeSpan.parse(text) {
             case .microseconds(let span)?: span
             case .infinity?: .max
@@ -181,7 +181,7 @@ extension ConfigurationValue where Value == UInt64 {
 extension ConfigurationValue where Value == UInt32 {
     /// Percent of one processor, as `CPUQuota=` of systemd.resource-control(5) takes it.
     fileprivate static var percentage: Self {
-        Self("is no percentage of a processor, such as 20%") { text in
+        Self("is not a percentage of a processor, such as 20%") { text in
             guard text.hasSuffix("%"), let percent = UInt32(text.dropLast()) else { return nil }
             return CgroupShares.percentages.contains(percent) ? percent : nil
         }
@@ -189,13 +189,13 @@ extension ConfigurationValue where Value == UInt32 {
 }
 
 extension ConfigurationValue where Value == String {
-    fileprivate static var commandLine: Self { Self("is no command") { $0.isEmpty ? nil : $0 } }
+    fileprivate static var commandLine: Self { Self("is not a command") { $0.isEmpty ? nil : $0 } }
 }
 
 extension ConfigurationValue where Value == [String] {
     /// Words of a-z, 0-9 and -; `none`: no reason counts.
     fileprivate static var reasons: Self {
-        Self("is no list of words of a-z, 0-9 and -, nor none") { text in
+        Self("is neither a list of words of a-z, 0-9 and - nor none") { text in
             let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
             if words == ["none"] { return [] }
             let isValid = words.allSatisfy { word in

@@ -24,7 +24,7 @@ enum LocalSocket {
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.connect(number, $0, size) }
         }
         guard result == 0 else {
-            throw .unreachable("nobody answers at \(path): \(String(cString: strerror(errno)))")
+            throw .unreachable("nothing listens at \(path): \(String(cString: strerror(errno)))")
         }
         return connection
     }

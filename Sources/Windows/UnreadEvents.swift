@@ -67,17 +67,24 @@ public enum UnreadEvents: Sendable {
         switch self {
         case .xsmp: return true
         case .wayland:
-            // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments. No other event of wayland.xml
-            // and xdg-shell.xml is like that.
+            // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments, for an object that the client
+            // has made. Other events like that are rare for a client that is not in front: that it lost the primary
+            // selection, or that the user is back.
             return event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
+                && event.loadUnaligned(as: UInt32.self) < Self.firstOfServer
         case .x11:
-            // A message to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Those to the root window are for all clients.
-            return event[0] & 0x7f == Self.clientMessage
+            // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
+            // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
+            return event[0] == Self.sent | Self.clientMessage && event[1] == 32
                 && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
         }
     }
 
+    /// The Wayland protocol, "Creating Objects": the server's objects have this id or a greater one.
+    private static let firstOfServer: UInt32 = 0xff00_0000
     private static let reply: UInt8 = 1
+    /// The event was sent by a client (SendEvent).
+    private static let sent: UInt8 = 0x80
     private static let clientMessage: UInt8 = 33
     private static let genericEvent: UInt8 = 35
     /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,

@@ -48,10 +48,10 @@ public protocol WindowObserver: AnyObject {
 extension WindowObserver {
     public func takeNotices() -> [String] { [] }
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
-        throw .unsupported("\(subject) lets nobody else minimize windows")
+        throw .unsupported("\(subject) does not let other programs minimize windows")
     }
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
-        throw .unsupported("\(subject) lets nobody else activate windows")
+        throw .unsupported("\(subject) does not let other programs activate windows")
     }
     public var isBlind: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}

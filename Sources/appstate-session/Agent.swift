@@ -150,7 +150,7 @@ final class Agent {
             }
             calls?.watch(resting, among: registered)
         } catch {
-            journal.log(.notice, "calls on the session bus are not seen: \(error)")
+            journal.log(.notice, "calls on the session bus are not watched: \(error)")
         }
     }
 
@@ -161,7 +161,7 @@ final class Agent {
             }
             starts?.watch(resting)
         } catch {
-            journal.log(.notice, "who starts a suspended application is not seen: \(error)")
+            journal.log(.notice, "starts of suspended applications are not watched: \(error)")
         }
     }
 
@@ -172,7 +172,7 @@ final class Agent {
             }
             connections?.watch(Set(suspended), among: registered)
         } catch {
-            journal.log(.notice, "who connects to a suspended application is not seen: \(error)")
+            journal.log(.notice, "connections to suspended applications are not watched: \(error)")
         }
     }
 
@@ -205,7 +205,7 @@ final class Agent {
                 tell(.audio, $0)
             }
         } catch {
-            journal.log(.notice, "who plays sound is not watched: \(error)")
+            journal.log(.notice, "audio playback is not watched: \(error)")
         }
     }
 
@@ -216,7 +216,7 @@ final class Agent {
                 [unowned self] in tell(.inhibitor, $0)
             }
         } catch {
-            journal.log(.notice, "who inhibits something by the session bus is not watched: \(error)")
+            journal.log(.notice, "inhibitors on the session bus are not watched: \(error)")
         }
     }
 
@@ -292,7 +292,11 @@ final class Agent {
         self.entries = entries
         registered = Set(entries.keys)
         observer?.learn(names: entries.mapValues(\.name))
-        adoption.learn(registry?.isKnown == true ? entries : nil)
+        let isKnown = registry?.isKnown == true
+        adoption.learn(isKnown ? entries : nil)
+        // Without a daemon nothing tells that an application runs again, or has ended: its connections must not stay
+        // open by our copies of them.
+        connections?.watch(isKnown ? Set(suspended) : [], among: registered)
         report()
     }
 
@@ -321,7 +325,7 @@ final class Agent {
         let bus = try Bus.system()
         try bus.attach(to: loop)
         try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
-        let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not tell: \($0)") }
+        let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not report changes: \($0)") }
         if let launching {
             launches = try LaunchService(
                 bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,

@@ -21,23 +21,23 @@ enum Arguments: Equatable {
         appstate-session [--session ID] [--config FILE] [--launch-only] [--verbose]
 
         Watches the windows of this session and reports them to appstated. Takes no
-        arguments in normal use; the desktop is found by SWAYSOCK, WAYLAND_DISPLAY and
-        DISPLAY.
+        arguments in normal use; it finds the desktop with SWAYSOCK, WAYLAND_DISPLAY
+        and DISPLAY.
 
-          --session ID   the logind session to report for, instead of one's own
+          --session ID   the logind session to report for, instead of the agent's own
           --config FILE  read this file alone, instead of /etc/appstated/session.conf
                          and $XDG_CONFIG_HOME/appstated/session.conf
-          --launch-only  start what is to be launched, and watch no windows: for a
-                         session without a desktop, or one that cannot be watched
+          --launch-only  launch applications, but watch no windows: for a session
+                         without a desktop, or with one that cannot be watched
           --verbose      print each report
           --version      print the version
           --help         print this
 
-        SIGHUP has the configuration read again.
+        On SIGHUP the configuration is read again.
 
-        Ends when the display server does. Exit status: 0 that, or asked to end; 1 no
-        display server answers, or no system bus; 2 wrong usage; 3 the desktop is of a
-        kind that cannot be watched.
+        Ends when the display server ends. Exit status: 0 the display server has ended,
+        or the agent was asked to end; 1 no display server answers, or there is no
+        system bus; 2 wrong usage; 3 this kind of desktop cannot be watched.
         """
 
     init(_ words: some Sequence<String>) {

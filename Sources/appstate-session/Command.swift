@@ -67,9 +67,9 @@ final class Command {
     private static func failure(_ status: ExitStatus) -> String? {
         switch status {
         case .exited(0): nil
-        case .exited(let code): "ended with \(code)"
+        case .exited(let code): "exited with status \(code)"
         case .signalled(let signal, _): "was killed by signal \(signal)"
-        case .unknown: "ended, nobody knows how"
+        case .unknown: "ended with an unknown status"
         }
     }
 

@@ -70,11 +70,11 @@ final class Exemptions: DaemonSpeaker {
             refused: { [unowned self] error in
                 // Other programs of this user have too many exemptions now, and may have fewer later.
                 guard ErrorName(rawValue: error.name) != .limitsExceeded else {
-                    journal.log(.info, "not told what must not be suspended: \(error.message)")
+                    journal.log(.info, "exemptions are not reported: \(error.message)")
                     hadNoRoom = true
                     return
                 }
-                line.refused(error, "cannot be told what must not be suspended")
+                line.refused(error, "does not accept exemptions")
             })
         told = rows
         hadNoRoom = false

@@ -105,7 +105,7 @@ final class GnomeObserver: WindowObserver {
 
     private func lose(_ why: String) {
         isBlind = true
-        notices.append("GNOME Shell tells nothing of its windows: \(why)")
+        notices.append("GNOME Shell does not report its windows: \(why)")
     }
 
     // MARK: Windows

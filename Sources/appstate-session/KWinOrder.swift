@@ -63,7 +63,7 @@ final class KWinOrder {
     private func load() {
         ask("/Scripting", "org.kde.kwin.Scripting", "loadScript", [path, name]) { [unowned self] reply in
             guard reply.error == nil, let number = try? reply.readInt32(), number >= 0 else {
-                return done(reply.error.map { "\($0)" } ?? "it does not take the script")
+                return done(reply.error.map { "\($0)" } ?? "it does not accept the script")
             }
             // The path in KWin 6, then the path in KWin 5.
             run(at: ["/Scripting/Script\(number)", "/\(number)"])

@@ -63,7 +63,7 @@ final class KWinScriptObserver: WindowObserver {
         do throws(KernelFailure) {
             try WholeFile.write("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", to: path)
         } catch {
-            throw .unsupported("KWin cannot be given our script: \(error)")
+            throw .unsupported("our script for KWin cannot be written: \(error)")
         }
         defer { unlink(path) }
         do throws(BusFailure) {
@@ -114,7 +114,7 @@ final class KWinScriptObserver: WindowObserver {
     /// Runs a separate script that ends at once: a script that stays cannot be called from outside.
     private func order(_ text: String, _ action: String) throws(ObserverFailure) {
         guard orders.count < Self.mostOrders else {
-            throw .unreachable("KWin has not done what it was asked before")
+            throw .unreachable("KWin has not finished earlier requests")
         }
         lastOrder += 1
         let number = lastOrder
@@ -126,13 +126,13 @@ final class KWinScriptObserver: WindowObserver {
                     if let failure { notices.append("KWin does not \(action) a window: \(failure)") }
                 })
         } catch {
-            throw .unreachable("KWin cannot be given our script: \(error)")
+            throw .unreachable("our script for KWin cannot be written: \(error)")
         }
     }
 
     private func lose(_ why: String) {
         isBlind = true
-        notices.append("KWin tells nothing of its windows: \(why)")
+        notices.append("KWin does not report its windows: \(why)")
     }
 
     // MARK: Before it begins
@@ -202,7 +202,7 @@ final class KWinScriptObserver: WindowObserver {
         try loading.append(script)
         let number = try bus.call(loading).readInt32()
         guard number >= 0 else {
-            throw BusFailure(operation: "load", subject: path, errno: EINVAL, name: "it has it already")
+            throw BusFailure(operation: "load", subject: path, errno: EINVAL, name: "it is already loaded")
         }
         do throws(BusFailure) {
             try run(at: "/Scripting/Script\(number)")
@@ -226,13 +226,13 @@ final class KWinScriptObserver: WindowObserver {
 
     private func take(_ call: borrowing Call) throws {
         guard call.sender == kwin.connection else {
-            throw MethodError(ErrorName.accessDenied.rawValue, "only KWin tells of its windows")
+            throw MethodError(ErrorName.accessDenied.rawValue, "only KWin may report its windows")
         }
         do {
             try desk.take(try call.read { try $0.readString() }.utf8)
             isBlind = false
         } catch let error as ScriptedDesk.Unreadable {
-            lose("what its script tells is not understood: \(error)")
+            lose("the report of its script is not understood: \(error)")
             throw MethodError(ErrorName.invalidArgs.rawValue, "\(error)")
         }
         try call.reply()

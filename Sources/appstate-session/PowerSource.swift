@@ -21,7 +21,7 @@ final class PowerSource {
         self.journal = journal
         self.changed = changed
         peer = BusPeer(Self.name, bus: bus) {
-            journal.log(.notice, "the bus does not tell of \(Self.name): \($0)")
+            journal.log(.notice, "the bus does not report on \(Self.name): \($0)")
         }
         peer.onOwnerChange { [unowned self] in if peer.owner == nil { take(false) } else { ask() } }
         try peer.onSignal(

@@ -99,7 +99,7 @@ final class Registry: DaemonSpeaker {
             },
             try match(.resync) { [unowned self] _ in
                 journal.log(
-                    .info, "\(BusNames.service) has withheld signals: who is registered is asked again")
+                    .info, "\(BusNames.service) has withheld signals: the list of applications is requested again")
                 isListed = false
                 line.proceed()
             },
@@ -127,7 +127,7 @@ final class Registry: DaemonSpeaker {
                 method,
                 refused: { [unowned self] in
                     // Changes before the subscription is accepted are not announced.
-                    if line.tryAgain("does not tell who is registered", $0) {
+                    if line.tryAgain("does not accept a subscription", $0) {
                         (isSubscribed, isListed) = (false, false)
                     }
                 })
@@ -137,7 +137,7 @@ final class Registry: DaemonSpeaker {
         try line.call(
             ManagerMethod.listApplications,
             refused: { [unowned self] in
-                if line.tryAgain("does not say who is registered", $0) { isListed = false }
+                if line.tryAgain("does not list the applications", $0) { isListed = false }
             },
             answered: { [unowned self] reply in
                 if let rows = try? Self.rows(of: reply) { learn(rows) }

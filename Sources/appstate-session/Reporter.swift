@@ -112,7 +112,7 @@ final class Reporter: DaemonSpeaker {
         attempts += 1
         // The daemon still knows what it knew before.
         if let number = report.number { told?[number] = former } else { told = nil }
-        return line.tryAgain("does not take a report", error)
+        return line.tryAgain("does not accept a report", error)
     }
 
     private static let mostAttempts = 3
@@ -125,7 +125,7 @@ final class Reporter: DaemonSpeaker {
             leaveOut(report)
         case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
             // One application has too many windows. Sent one by one, its surplus windows are left out, and no others.
-            journal.log(.warning, "window by window, because not all were taken: \(error.message)")
+            journal.log(.warning, "reporting window by window, because not all were accepted: \(error.message)")
             do {
                 try send(.replace([]))
             } catch {
@@ -135,9 +135,9 @@ final class Reporter: DaemonSpeaker {
             journal.log(.debug, "\(report): \(error.message)")
             leaveOut(report)
         case (.accessDenied, _), (.invalidArgs, _), (.notSupported, _):
-            line.refused(error, "does not take reports", .error)
+            line.refused(error, "does not accept reports", .error)
         default:
-            line.refused(error, "cannot be told of windows")
+            line.refused(error, "cannot receive reports of windows")
         }
     }
 

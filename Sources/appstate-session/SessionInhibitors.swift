@@ -97,7 +97,7 @@ final class SessionInhibitors {
             let bus = try Bus.open(address: address)
             try bus.attach(to: loop)
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
-            let deaf: (MethodError) -> Void = { [unowned self] in lose("the bus does not tell: \($0)") }
+            let deaf: (MethodError) -> Void = { [unowned self] in lose("the bus does not report changes: \($0)") }
             services = Self.names.map { BusPeer($0, bus: bus, failed: deaf) }
             for service in services {
                 service.onOwnerChange { [unowned self, unowned service] in
@@ -126,7 +126,7 @@ final class SessionInhibitors {
                 guard let error = reply.error else { return }
                 if error.isNoReply { return lose("\(error)") }
                 // This refusal is final: the bus shows calls to no client.
-                journal.log(.info, "who inhibits something by the session bus is not seen: \(error)")
+                journal.log(.info, "inhibitors on the session bus cannot be watched: \(error)")
                 isRefused = true
                 retry?.arm(at: loop.now)
             })
@@ -153,7 +153,7 @@ final class SessionInhibitors {
     private func lose(_ why: String) {
         guard !isLost else { return }
         isLost = true
-        journal.log(.info, "who inhibits something by the session bus is not watched: \(why)")
+        journal.log(.info, "inhibitors on the session bus are not watched: \(why)")
         if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
         guard delay <= Self.longestDelay else { return }
         retry?.arm(at: loop.now + delay)
@@ -225,7 +225,7 @@ final class SessionInhibitors {
         do throws(BusFailure) {
             let end = try bus.watchOwner(
                 of: sender, onlyLost: true,
-                failed: { [unowned self] in lose("the bus does not tell: \($0)") },
+                failed: { [unowned self] in lose("the bus does not report changes: \($0)") },
                 handler: { [unowned self] _, _ in
                     callers[sender] = nil
                     publish()

@@ -70,12 +70,12 @@ final class SessionNames {
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
             // The watch comes before the list: a change in between is seen twice rather than never.
             changes = try bus.watchOwner(
-                failed: { [unowned self] in lose("the bus does not tell: \($0)") },
+                failed: { [unowned self] in lose("the bus does not report changes: \($0)") },
                 handler: { [unowned self] name, owner in take(name, isOwned: owner != nil) })
             listing = try bus.callAsync(try bus.newDriverCall("ListNames")) {
                 [unowned self] reply in
                 guard let names = try? reply.readStrings() else {
-                    return lose("it does not say who is there")
+                    return lose("the bus does not list its names")
                 }
                 for name in names { take(name, isOwned: true) }
                 isListed = true

@@ -61,7 +61,7 @@ final class SessionPeer {
 
     /// Handles a refused match rule: the observer would get no signals of the program.
     func refused(_ error: MethodError) {
-        end = "the session bus does not tell of \(subject): \(error)"
+        end = "the session bus does not report on \(subject): \(error)"
     }
 
     /// Handles all messages that have arrived.

@@ -197,7 +197,7 @@ final class SuspendCommands {
             ) { [unowned self] failure in ended(pid, commands.id, failure) }
             progress[pid]?.running = Running(command: command, isSuspend: isSuspend)
         } catch {
-            journal.log(.warning, "a command of the rule of \(commands.id) cannot be run: \(error)")
+            journal.log(.warning, "a command in the rule for \(commands.id) cannot be run: \(error)")
             if isSuspend { progress[pid]?.hasSucceeded = false }
         }
     }
@@ -209,7 +209,7 @@ final class SuspendCommands {
             if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
             if let failure {
                 let key = running.isSuspend ? "ExecSuspend" : "ExecResume"
-                let after = running.isSuspend ? "; it is not suspended until it was in front" : ""
+                let after = running.isSuspend ? "; the application is not suspended until it has been in front" : ""
                 journal.log(.warning, "\(key)= of \(id) \(failure)\(after)")
             }
         }

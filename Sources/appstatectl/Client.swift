@@ -41,7 +41,7 @@ final class Client {
         } catch {
             // libsystemd skips an entry with an unknown transport, and then has no address left to connect to.
             if let address, error.errno == EINVAL || !address.contains(":") {
-                throw ValidationError("\"\(address)\" is no address of a bus.")
+                throw ValidationError("\"\(address)\" is not a bus address.")
             }
             let place = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
             let reason = String(cString: strerror(error.errno))
@@ -131,7 +131,7 @@ final class Client {
         if BusNames.applicationNumber(inPath: name) != nil { return name }
         if name.hasPrefix("pid:") {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
-                throw Failure("\"\(name)\" is no process", .noSuchApplication)
+                throw Failure("\"\(name)\" is not a process", .noSuchApplication)
             }
             return try call(ManagerMethod.getApplicationByPID) { try $0.append(pid) }
                 .readObjectPath()
@@ -151,7 +151,7 @@ final class Client {
         guard let first = found.first else { throw Failure("no application \"\(name)\"", .noSuchApplication) }
         guard found.count == 1 else {
             let list = found.map { "\($0.number) (pid \($0.pid))" }.joined(separator: ", ")
-            throw Failure("\"\(name)\" is several applications: \(list); name one by its number")
+            throw Failure("\"\(name)\" matches several applications: \(list); name one by its number")
         }
         return first.path
     }

@@ -9,15 +9,15 @@ struct Register: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Argument(help: "The application's id: that of its desktop entry.") var appID: String
     @Argument(help: "The process.") var pid: UInt32
-    @Option(help: "How it begins.") var launchMode: LaunchMode?
+    @Option(help: "Whether it starts in the foreground or in the background.") var launchMode: LaunchMode?
     @Option(help: "Who may suspend it.") var suspension: SuspensionPolicy?
-    @Option(name: .customLong("background-mode"), help: "A reason to run on in the background.")
+    @Option(name: .customLong("background-mode"), help: "A reason to keep running in the background.")
     var backgroundModes: [String] = []
     @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
     var reclaimable = true
 
     func validate() throws {
-        guard pid > 0 else { throw ValidationError("A process has a number above 0.") }
+        guard pid > 0 else { throw ValidationError("The number of a process must be above 0.") }
     }
 
     func run() throws {
@@ -51,7 +51,7 @@ extension LaunchMode: ExpressibleByArgument {}
 extension SuspensionPolicy: ExpressibleByArgument {}
 
 struct Unregister: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Give an application up; its process lives on.")
+    static let configuration = CommandConfiguration(abstract: "Unregister an application; its process keeps running.")
 
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
@@ -60,7 +60,7 @@ struct Unregister: ParsableCommand {
 }
 
 struct Suspend: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Stop an application and hold it.")
+    static let configuration = CommandConfiguration(abstract: "Suspend an application, and keep it suspended.")
 
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
@@ -70,7 +70,7 @@ struct Suspend: ParsableCommand {
 
 struct Resume: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Let an application run again, also one that somebody stopped by a signal.")
+        abstract: "Let an application run again, even one that was stopped by a signal.")
 
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
@@ -81,7 +81,7 @@ struct Resume: ParsableCommand {
 struct Toggle: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Suspend an application until it gets the focus, or resume one that is suspended.",
-        discussion: "For a key of your desktop: appstatectl toggle --focused --minimize")
+        discussion: "To bind to a key of your desktop: appstatectl toggle --focused --minimize")
 
     @OptionGroup var bus: BusOptions
     @Flag(help: "The application in front in your session.") var focused = false
@@ -90,7 +90,7 @@ struct Toggle: ParsableCommand {
 
     func validate() throws {
         guard focused != (app != nil) else {
-            throw ValidationError("Name an application, or say --focused.")
+            throw ValidationError("Name an application, or use --focused.")
         }
     }
 
@@ -116,7 +116,7 @@ struct Toggle: ParsableCommand {
 
 struct Terminate: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "End an application: tell it, give it its seconds, then kill it.")
+        abstract: "End an application: notify it, give it some seconds, then kill it.")
 
     @OptionGroup var bus: BusOptions
     @Flag(help: "Kill it at once.") var force = false
@@ -147,7 +147,7 @@ struct Minimize: ParsableCommand {
         abstract: "Report that all windows of a process are minimized.")
 
     @OptionGroup var bus: BusOptions
-    @Flag(help: "They are not any longer.") var undo = false
+    @Flag(help: "Report that they are no longer minimized.") var undo = false
     @Argument(help: "A PID or an application's id.", completion: .applications) var process: String
 
     func run() throws {
@@ -161,7 +161,7 @@ struct Minimize: ParsableCommand {
 }
 
 struct Reload: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Have the configuration read again.")
+    static let configuration = CommandConfiguration(abstract: "Make the daemon read its configuration again.")
 
     @OptionGroup var bus: BusOptions
 

@@ -5,7 +5,7 @@ import Glibc
 
 struct History: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Tell how an application of yours has ended, the last time first.")
+        abstract: "Show how an application of yours has ended, the latest end first.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
@@ -19,7 +19,7 @@ struct History: ParsableCommand {
             return
         }
         if ends.isEmpty {
-            Terminal.warn("No end of \(Line(id).text) is known.")
+            Terminal.warn("No end of \(Line(id).text) is recorded.")
             return
         }
         var table = Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)])

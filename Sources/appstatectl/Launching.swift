@@ -7,18 +7,18 @@ import Linux
 
 struct Launch: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Start an application by its desktop entry, or bring it to the front where it runs.",
+        abstract: "Start an application by its desktop entry, or bring it to the front if it runs.",
         discussion: """
-            What it is to open are URLs, or files; a file whose name begins like a URL is one with ./ before it. \
+            The targets to open are URLs or files; put ./ before the name of a file that begins like a URL. \
             Prints the application's object path.
             """)
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Flag(help: "It begins in the background; a program that does not know of that shows its window.")
+    @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
     @Argument(help: "The id of its desktop entry.") var appID: String
-    @Argument(help: ArgumentHelp("What it is to open.", valueName: "url-or-file"), completion: .file())
+    @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
     func run() throws {
@@ -40,12 +40,12 @@ struct Open: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Open URLs and files with the applications that are chosen for their types.",
         discussion: """
-            Those that one application opens are opened with it in one go. Prints each application's object path.
+            Targets with the same application are opened together. Prints each application's object path.
             """)
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Argument(help: ArgumentHelp("What is to be opened.", valueName: "url-or-file"), completion: .file())
+    @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String]
 
     func run() throws {
@@ -90,7 +90,7 @@ enum Target {
     /// The URL of a target. For a file it is a `file:` URL; relative paths start at the working directory.
     static func url(_ text: String) throws -> String {
         if FileURL.scheme(of: text) != nil { return text }
-        guard !text.isEmpty else { throw ValidationError("A file has a name.") }
+        guard !text.isEmpty else { throw ValidationError("The name of a file must not be empty.") }
         let path = text.hasPrefix("/") ? text : try workingDirectory() + "/" + text
         guard access(path, F_OK) == 0 else {
             throw Failure("\(text): \(String(cString: strerror(errno)))")

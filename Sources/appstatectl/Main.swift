@@ -10,21 +10,21 @@ struct AppStateCtl: ParsableCommand {
         commandName: "appstatectl",
         abstract: "Show and control the life cycle of applications.",
         discussion: """
-            APP is an application's number, its object path, its id where only one application has it, \
-            or pid:PID. Digits that are one application's number and another one's id are neither: \
-            name the one by its object path.
+            APP is an application's number, its object path, its id if only one application has it, \
+            or pid:PID. Digits that are the number of one application and the id of another are refused: \
+            use the object path.
 
-            A command with several applications goes on with the others when one fails, says each failure, and \
-            ends with the status of the first; without appstated it ends at once. monitor begins only where \
-            it finds all of them.
+            If a command with several applications fails for one, it continues with the others, reports each \
+            failure, and exits with the status of the first; if appstated is not running, it ends at once. \
+            monitor starts only if it finds all of them.
 
-            On a terminal, what list, show, explain and status print is cut to its width, or to COLUMNS; \
+            On a terminal, the output of list, show, explain and status is cut to its width, or to COLUMNS; \
             in a file or a pipe nothing is cut. \
-            Control characters in what applications say of themselves are shown as \\n, \\x1b or \\u{202e}.
+            Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
-            Exit status: 0 done, or nobody reads the output any more; 1 the daemon refused or failed, or the \
+            Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
             output cannot be written; 2 digits that are both a number and an id; 3 no such application; \
-            4 appstated is not running; 64 wrong usage, also a value that an option does not take.
+            4 appstated is not running; 64 wrong usage, including a value that an option does not accept.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
@@ -69,7 +69,7 @@ struct AppStateCtl: ParsableCommand {
 
 /// The bus on which the service is reached.
 struct BusOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("The bus, instead of the system bus.", valueName: "address"))
+    @Option(help: ArgumentHelp("The bus to use instead of the system bus.", valueName: "address"))
     var address: String?
 
     func connect() throws -> Client { try Client(address: address) }

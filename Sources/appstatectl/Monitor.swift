@@ -5,7 +5,7 @@ import Glibc
 
 struct Monitor: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Print every signal about applications as it comes, until interrupted.")
+        abstract: "Print every signal about applications as it arrives, until interrupted.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
@@ -49,7 +49,7 @@ final class Watcher {
         slots.append(
             try client.bus.watchOwner(
                 of: BusNames.service,
-                failed: { [unowned self] in leave("the bus does not tell of \(BusNames.service): \($0)") },
+                failed: { [unowned self] in leave("the bus does not report on \(BusNames.service): \($0)") },
                 handler: { [unowned self] _, owner in ownerChanged(to: owner) }))
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
@@ -73,7 +73,7 @@ final class Watcher {
         // Our own call may have started this daemon.
         if owner == daemon { return }
         guard owner != nil else {
-            return Terminal.warn("appstatectl: appstated has left the bus; waiting for the next")
+            return Terminal.warn("appstatectl: appstated has left the bus; waiting for it to return")
         }
         do {
             try subscribe()

@@ -8,31 +8,31 @@ import SessionRules
 struct RuleCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "rule",
-        abstract: "Say how your applications are to be treated, from now on.",
+        abstract: "Set how your applications are treated from now on.",
         discussion: """
-            PATTERN is an application's id, the class of its windows, its unit or its program, as in fnmatch(3), \
-            whatever the case. The rule is written to your session.conf, and counts at once for what runs. \
-            Without KEY=VALUE the rule is shown.
+            PATTERN matches an application's id, the class of its windows, its unit or its program, as in \
+            fnmatch(3), ignoring case. The rule is written to your session.conf, and applies at once to running \
+            applications. Without KEY=VALUE the rule is shown.
 
               Suspension=automatic|manual|never
-              BackgroundGraceSec=SPAN   in the background, until it is suspended
+              BackgroundGraceSec=SPAN   time in the background before it is suspended
               KeepWhile=WORD…           what keeps it from being suspended: audio, network, …; none
               Reclaimable=yes|no        may be ended when memory is short
-              DrainEverySec=SPAN        while it stays suspended, until it is let run for a moment
-              DrainForSec=SPAN          how long that moment is
+              DrainEverySec=SPAN        time between short runs while it stays suspended
+              DrainForSec=SPAN          how long such a run lasts
               SuspendWhen=background|inactive
-                                        inactive: also while it can be seen, unless it has the focus
-              BackgroundCPUQuota=N%     in the background: of one processor, instead of being suspended
+                                        inactive: even while it is visible, unless it has the focus
+              BackgroundCPUQuota=N%     share of one processor in the background, instead of suspension
               UnsavedMark=yes|no        the mark of unsaved changes in a window's title counts
               RelaunchReclaimed=yes|no  started again in the background once memory is no longer short
-              ExecSuspend=COMMAND       run before it is suspended, which waits until it has succeeded
+              ExecSuspend=COMMAND       run before it is suspended; suspension waits until it succeeds
               ExecResume=COMMAND        run when it runs again
-              OnBattery=yes|no          the rule counts on battery, or on mains, only
+              OnBattery=yes|no          the rule applies only on battery, or only on mains
 
-            An empty value takes a key out again.
+            An empty value removes a key.
             """)
 
-    @Flag(help: "Take the rule out.") var delete = false
+    @Flag(help: "Remove the rule.") var delete = false
     @Argument(help: "The applications.") var pattern: String
     @Argument(help: ArgumentHelp("What the rule says.", valueName: "key=value")) var assignments: [String] =
         []
@@ -40,14 +40,14 @@ struct RuleCommand: ParsableCommand {
     func run() throws {
         let rule = Rule(pattern.trimmed)
         guard !rule.pattern.isEmpty, !rule.pattern.contains(where: \.isNewline) else {
-            throw ValidationError("A rule needs a pattern, in one line.")
+            throw ValidationError("A rule needs a pattern without line breaks.")
         }
         guard let path = Configuration.ownFile else {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
         }
         guard delete || !assignments.isEmpty else { return try show(rule) }
         guard !delete || assignments.isEmpty else {
-            throw ValidationError("--delete takes out the whole rule; KEY= takes out one key.")
+            throw ValidationError("--delete removes the whole rule; KEY= removes one key.")
         }
         let pairs = try assignments.map(Self.pair)
         for (key, value) in pairs {
@@ -63,7 +63,8 @@ struct RuleCommand: ParsableCommand {
         // The user's agents notice the change of the file.
         if try SessionAgent.processes().isEmpty {
             Terminal.warn(
-                "appstatectl: nobody applies it yet: the session agent does not run (systemctl --user start appstate-session)"
+                "appstatectl: the rule is not applied yet: the session agent is not running "
+                    + "(systemctl --user start appstate-session)"
             )
         }
     }
@@ -88,7 +89,7 @@ struct RuleCommand: ParsableCommand {
 
 struct Rules: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Show your rules, and which of them is about which running application.")
+        abstract: "Show your rules, and the running applications that they apply to.")
 
     @OptionGroup var bus: BusOptions
 
@@ -96,7 +97,7 @@ struct Rules: ParsableCommand {
         let configuration = Configuration(reading: .system)
         for complaint in configuration.complaints { Terminal.warn("\(complaint)") }
         guard !configuration.rules.isEmpty else {
-            Terminal.warn("There are no rules; appstatectl help rule tells how to make one.")
+            Terminal.warn("There are no rules; appstatectl help rule explains how to make one.")
             return
         }
         let client = try bus.connect()
@@ -116,14 +117,14 @@ struct Rules: ParsableCommand {
         var table = Table(["RULE", "SAYS", "ABOUT"], givingWay: [(2, 12), (1, 12), (0, 8)])
         for rule in configuration.rules {
             let says = rule.assignments.joined(separator: " ")
-            let about = uses[rule.pattern] ?? ["nothing that runs"]
+            let about = uses[rule.pattern] ?? ["no running application"]
             for (index, use) in about.enumerated() {
                 table.add([Line(index == 0 ? rule.pattern : ""), Line(index == 0 ? says : ""), Line(use)])
             }
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
         if try SessionAgent.processes().isEmpty {
-            Terminal.warn("appstatectl: nobody applies them: the session agent does not run")
+            Terminal.warn("appstatectl: the rules are not applied: the session agent is not running")
         }
     }
 }

@@ -75,7 +75,7 @@ struct Show: ParsableCommand {
 
 struct Explain: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Tell why an application is in its state: every fact, hold, exemption and timer.")
+        abstract: "Explain why an application is in its state: every fact, hold, exemption and timer.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
@@ -113,7 +113,7 @@ struct Explain: ParsableCommand {
 }
 
 struct Status: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Show how the daemon does.")
+    static let configuration = CommandConfiguration(abstract: "Show the status of the daemon.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions

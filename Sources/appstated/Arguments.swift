@@ -16,11 +16,11 @@ enum Arguments: Equatable {
         arguments in normal use; the configuration is /etc/appstated/appstated.conf and
         /etc/appstated/appstated.conf.d/*.conf.
 
-          --config FILE  read this file alone
-          --hand-over    open what a daemon that is not root may not, give it to
-                         the service manager, end: for the unit's ExecStartPre=+
-          --release      let everything run that a daemon that is gone has left
-                         suspended, end: for appstated-release.service
+          --config FILE  read only this file
+          --hand-over    open what only root may open, store it in the service
+                         manager and exit: for the unit's ExecStartPre=+
+          --release      resume everything that a daemon has left suspended when it
+                         exited, and exit: for appstated-release.service
           --version      print the version
           --help         print this
 

@@ -77,7 +77,7 @@ enum Main {
     private static func runAnew(passingOn handed: HandedOver, _ journal: Journal) -> Int32 {
         // If we are disconnected again and again, this leaves time for the rest of the machine.
         usleep(100_000)
-        journal.log(.error, "cannot run anew: \(OwnProgram.executeAgain(passingOn: handed))")
+        journal.log(.error, "cannot execute itself again: \(OwnProgram.executeAgain(passingOn: handed))")
         return 75
     }
 
@@ -95,7 +95,7 @@ enum Main {
         do {
             try MemoryLock.lock()
         } catch {
-            journal.log(.info, "may have to wait for memory itself when it is short: \(error)")
+            journal.log(.info, "appstated itself may have to wait when memory is short: \(error)")
         }
     }
 

@@ -316,9 +316,13 @@ class OnSway:
         self.run("swaymsg", f"[con_id={window}] kill")
 
     def type(self, *keys):
+        # Its keyboard is there for as long as it runs: clients need a moment to take it.
+        words = ["-s", "500"]
         for key in keys:
             *held, last = key.split("+")
-            self.run("wtype", "-d", "30", *(word for one in held for word in ("-M", one)), "-k", last)
+            words += [word for one in held for word in ("-M", one)] + ["-k", last]
+            words += [word for one in held for word in ("-m", one)] + ["-s", "30"]
+        self.run("wtype", *words, "-s", "200")
 
     def picture(self, window):
         node = self.node(window)

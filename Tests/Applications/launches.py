@@ -37,9 +37,9 @@ CASES = {
     "hidden": dict(entry="org.xfce.mousepad-hidden", base="org.xfce.mousepad", kind="Hidden=true", lines={"Hidden": "true"},
                    refusal="is hidden by"),
     "tryexec": dict(entry="org.example.tryexec", base="vim", kind="TryExec missing", lines={"TryExec": "no-such-vim"},
-                    refusal="the program no-such-vim is not installed, which TryExec"),
+                    refusal="names the program no-such-vim, which is not installed"),
     "program": dict(entry="org.example.program", base="htop", kind="Exec missing", lines={"Exec": "no-such-htop", "Terminal": "false"},
-                    refusal="the program no-such-htop is not installed, which Exec"),
+                    refusal="names the program no-such-htop, which is not installed"),
     "none": dict(entry="org.example.none", kind="no such entry", refusal="there is no desktop entry", absent=True),
 }
 

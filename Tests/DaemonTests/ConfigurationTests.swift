@@ -130,37 +130,37 @@ struct ConfigurationTests {
     @Test(
         "a line that cannot be taken is named by file, line and key, and the default stands",
         arguments: [
-            ("[Daemon]\nMode=sometimes", "test.conf:2: Mode=: \"sometimes\" is none of enforce, observe"),
+            ("[Daemon]\nMode=sometimes", "test.conf:2: Mode=: \"sometimes\" is not one of enforce, observe"),
             ("[Daemon]\nColour=blue", "test.conf:2: Colour=: no such key in [Daemon]"),
             (
                 "[LifeCycle]\n\nBackgroundGraceSec=soon",
-                "test.conf:3: BackgroundGraceSec=: \"soon\" is no time span"
+                "test.conf:3: BackgroundGraceSec=: \"soon\" is not a time span"
             ),
             (
                 "[LifeCycle]\nBackgroundTaskMaxSec=-5",
-                "test.conf:2: BackgroundTaskMaxSec=: \"-5\" is no time span"
+                "test.conf:2: BackgroundTaskMaxSec=: \"-5\" is not a time span"
             ),
             (
                 "[LifeCycle]\nBackgroundTaskWarnSec=infinity",
-                "test.conf:2: BackgroundTaskWarnSec=: \"infinity\" is no finite time span"
+                "test.conf:2: BackgroundTaskWarnSec=: \"infinity\" is not a finite time span"
             ),
             (
                 "[LifeCycle]\nTerminateGraceSec=5 apples",
-                "test.conf:2: TerminateGraceSec=: \"5 apples\" is no time"
+                "test.conf:2: TerminateGraceSec=: \"5 apples\" is not a time"
             ),
             (
                 "[LifeCycle]\nLaunchTimeoutSec=1.2.3",
-                "test.conf:2: LaunchTimeoutSec=: \"1.2.3\" is no time span"
+                "test.conf:2: LaunchTimeoutSec=: \"1.2.3\" is not a time span"
             ),
             ("[LifeCycle]\nMode=observe", "test.conf:2: Mode=: no such key in [LifeCycle]"),
             (
                 "[Limits]\nApplicationsPerUser=0",
-                "test.conf:2: ApplicationsPerUser=: \"0\" is no number from 1 to"
+                "test.conf:2: ApplicationsPerUser=: \"0\" is not a number from 1 to"
             ),
-            ("[Limits]\nSubscribersPerUser=many", "test.conf:2: SubscribersPerUser=: \"many\" is no number"),
+            ("[Limits]\nSubscribersPerUser=many", "test.conf:2: SubscribersPerUser=: \"many\" is not a number"),
             (
                 "[Limits]\nWindowsPerApplication=-1",
-                "test.conf:2: WindowsPerApplication=: \"-1\" is no number"
+                "test.conf:2: WindowsPerApplication=: \"-1\" is not a number"
             ),
             (
                 "[Limits]\nBackgroundTasksPerApplication=1.5",
@@ -168,53 +168,53 @@ struct ConfigurationTests {
             ),
             (
                 "[Limits]\nStringBytes=1000001",
-                "test.conf:2: StringBytes=: \"1000001\" is no number from 1 to 1000000"
+                "test.conf:2: StringBytes=: \"1000001\" is not a number from 1 to 1000000"
             ),
             ("[Limits]\nColours=5", "test.conf:2: Colours=: no such key in [Limits]"),
-            ("[Pressure]\nSource=/a b", "test.conf:2: Source=: \"b\" is no absolute path"),
-            ("[Pressure]\nWarning=any 70ms 1s", "test.conf:2: Warning=: \"any 70ms 1s\" is no trigger"),
-            ("[Pressure]\nWarning=some 70ms", "test.conf:2: Warning=: \"some 70ms\" is no trigger"),
-            ("[Pressure]\nWarning=some 0 1s", "test.conf:2: Warning=: \"some 0 1s\" is no trigger"),
-            ("[Pressure]\nWarning=some 2s 1s", "test.conf:2: Warning=: \"some 2s 1s\" is no trigger"),
+            ("[Pressure]\nSource=/a b", "test.conf:2: Source=: \"b\" is not an absolute path"),
+            ("[Pressure]\nWarning=any 70ms 1s", "test.conf:2: Warning=: \"any 70ms 1s\" is not a trigger"),
+            ("[Pressure]\nWarning=some 70ms", "test.conf:2: Warning=: \"some 70ms\" is not a trigger"),
+            ("[Pressure]\nWarning=some 0 1s", "test.conf:2: Warning=: \"some 0 1s\" is not a trigger"),
+            ("[Pressure]\nWarning=some 2s 1s", "test.conf:2: Warning=: \"some 2s 1s\" is not a trigger"),
             (
                 "[Pressure]\nCritical=full 1ms 499ms",
-                "test.conf:2: Critical=: \"full 1ms 499ms\" is no trigger"
+                "test.conf:2: Critical=: \"full 1ms 499ms\" is not a trigger"
             ),
-            ("[Pressure]\nCritical=full 1s 11s", "test.conf:2: Critical=: \"full 1s 11s\" is no trigger"),
+            ("[Pressure]\nCritical=full 1s 11s", "test.conf:2: Critical=: \"full 1s 11s\" is not a trigger"),
             (
                 "[Pressure]\nCritical=full 1s infinity",
-                "test.conf:2: Critical=: \"full 1s infinity\" is no trigger"
+                "test.conf:2: Critical=: \"full 1s infinity\" is not a trigger"
             ),
-            ("[Pressure]\nCriticalAvailable=0%", "test.conf:2: CriticalAvailable=: \"0%\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=0%", "test.conf:2: CriticalAvailable=: \"0%\" is not an amount"),
             (
                 "[Pressure]\nCriticalAvailable=0.001%",
-                "test.conf:2: CriticalAvailable=: \"0.001%\" is no amount"
+                "test.conf:2: CriticalAvailable=: \"0.001%\" is not an amount"
             ),
-            ("[Pressure]\nCriticalAvailable=101%", "test.conf:2: CriticalAvailable=: \"101%\" is no amount"),
-            ("[Pressure]\nCriticalAvailable=nan%", "test.conf:2: CriticalAvailable=: \"nan%\" is no amount"),
-            ("[Pressure]\nCriticalAvailable=0", "test.conf:2: CriticalAvailable=: \"0\" is no amount"),
-            ("[Pressure]\nCriticalAvailable=M", "test.conf:2: CriticalAvailable=: \"M\" is no amount"),
-            ("[Pressure]\nCriticalAvailable=-1M", "test.conf:2: CriticalAvailable=: \"-1M\" is no amount"),
+            ("[Pressure]\nCriticalAvailable=101%", "test.conf:2: CriticalAvailable=: \"101%\" is not an amount"),
+            ("[Pressure]\nCriticalAvailable=nan%", "test.conf:2: CriticalAvailable=: \"nan%\" is not an amount"),
+            ("[Pressure]\nCriticalAvailable=0", "test.conf:2: CriticalAvailable=: \"0\" is not an amount"),
+            ("[Pressure]\nCriticalAvailable=M", "test.conf:2: CriticalAvailable=: \"M\" is not an amount"),
+            ("[Pressure]\nCriticalAvailable=-1M", "test.conf:2: CriticalAvailable=: \"-1M\" is not an amount"),
             (
                 "[Pressure]\nCriticalAvailable=99999999T",
-                "test.conf:2: CriticalAvailable=: \"99999999T\" is no amount"
+                "test.conf:2: CriticalAvailable=: \"99999999T\" is not an amount"
             ),
-            ("[Pressure]\nThrashingLimit=30M", "test.conf:2: ThrashingLimit=: \"30M\" is no limit"),
-            ("[Pressure]\nThrashingLimit=0%", "test.conf:2: ThrashingLimit=: \"0%\" is no limit"),
+            ("[Pressure]\nThrashingLimit=30M", "test.conf:2: ThrashingLimit=: \"30M\" is not a limit"),
+            ("[Pressure]\nThrashingLimit=0%", "test.conf:2: ThrashingLimit=: \"0%\" is not a limit"),
             (
                 "[Pressure]\nKillWaitSec=infinity",
-                "test.conf:2: KillWaitSec=: \"infinity\" is no finite time span"
+                "test.conf:2: KillWaitSec=: \"infinity\" is not a finite time span"
             ),
             (
                 "[Pressure]\nTerminateGraceSec=soon",
-                "test.conf:2: TerminateGraceSec=: \"soon\" is no finite time span"
+                "test.conf:2: TerminateGraceSec=: \"soon\" is not a finite time span"
             ),
-            ("[Pressure]\nKillsPerEvent=0", "test.conf:2: KillsPerEvent=: \"0\" is no number from 1 to"),
-            ("[Pressure]\nLowMemoryMonitor=so", "test.conf:2: LowMemoryMonitor=: \"so\" is no boolean"),
+            ("[Pressure]\nKillsPerEvent=0", "test.conf:2: KillsPerEvent=: \"0\" is not a number from 1 to"),
+            ("[Pressure]\nLowMemoryMonitor=so", "test.conf:2: LowMemoryMonitor=: \"so\" is not a boolean"),
             ("[Pressure]\nColour=1", "test.conf:2: Colour=: no such key in [Pressure]"),
             (
                 "[Application org.example.A]\nSuspension=maybe",
-                "test.conf:2: Suspension=: \"maybe\" is none of"
+                "test.conf:2: Suspension=: \"maybe\" is not one of"
             ),
             (
                 "[Application org.example.A]\nReclaimable=perhaps",
@@ -224,10 +224,10 @@ struct ConfigurationTests {
                 "[Application org.example.A]\nColour=1",
                 "test.conf:2: Colour=: no such key in [Application org.exam"
             ),
-            ("[Application]\nSuspension=never", "test.conf:1: [Application] is no section"),
-            ("[Application a/b]\nSuspension=never", "test.conf:1: [Application a/b] is no section"),
-            ("[daemon]\nMode=observe", "test.conf:1: [daemon] is no section"),
-            ("Mode=observe", "test.conf:1: Mode=: stands outside of any section"),
+            ("[Application]\nSuspension=never", "test.conf:1: [Application] is not a section"),
+            ("[Application a/b]\nSuspension=never", "test.conf:1: [Application a/b] is not a section"),
+            ("[daemon]\nMode=observe", "test.conf:1: [daemon] is not a section"),
+            ("Mode=observe", "test.conf:1: Mode=: is outside of any section"),
         ])
     func badLines(_ text: String, _ complaint: String) {
         let configuration = take(text + "\n[LifeCycle]\nLaunchTimeoutSec=1\n")
@@ -285,17 +285,17 @@ struct ConfigurationTests {
     @Test(
         "a bad line in a state's section is named, and the default stands",
         arguments: [
-            ("CPUWeight=0", "CPUWeight=: \"0\" is no number from 1 to 10000"),
-            ("CPUWeight=idle", "CPUWeight=: \"idle\" is no number from 1 to 10000"),
-            ("IOWeight=10001", "IOWeight=: \"10001\" is no number from 1 to 10000"),
-            ("OOMScoreAdjust=1001", "OOMScoreAdjust=: \"1001\" is no number from -1000 to 1000"),
-            ("OOMScoreAdjust=99999999999", "OOMScoreAdjust=: \"99999999999\" is no number from"),
-            ("MemoryLow=51%", "MemoryLow=: \"51%\" is no share of the memory, up to 50%"),
-            ("MemoryLow=64M", "MemoryLow=: \"64M\" is no share of the memory, up to 50%"),
-            ("Nice=20", "Nice=: \"20\" is no number from -20 to 19"),
-            ("Nice=5 5", "Nice=: \"5 5\" is no number from -20 to 19"),
-            ("IOSchedulingClass=realtime", "IOSchedulingClass=: \"realtime\" is none of best-effort, idle"),
-            ("IOSchedulingClass=3", "IOSchedulingClass=: \"3\" is none of best-effort, idle"),
+            ("CPUWeight=0", "CPUWeight=: \"0\" is not a number from 1 to 10000"),
+            ("CPUWeight=idle", "CPUWeight=: \"idle\" is not a number from 1 to 10000"),
+            ("IOWeight=10001", "IOWeight=: \"10001\" is not a number from 1 to 10000"),
+            ("OOMScoreAdjust=1001", "OOMScoreAdjust=: \"1001\" is not a number from -1000 to 1000"),
+            ("OOMScoreAdjust=99999999999", "OOMScoreAdjust=: \"99999999999\" is not a number from"),
+            ("MemoryLow=51%", "MemoryLow=: \"51%\" is not a share of the memory, up to 50%"),
+            ("MemoryLow=64M", "MemoryLow=: \"64M\" is not a share of the memory, up to 50%"),
+            ("Nice=20", "Nice=: \"20\" is not a number from -20 to 19"),
+            ("Nice=5 5", "Nice=: \"5 5\" is not a number from -20 to 19"),
+            ("IOSchedulingClass=realtime", "IOSchedulingClass=: \"realtime\" is not one of best-effort, idle"),
+            ("IOSchedulingClass=3", "IOSchedulingClass=: \"3\" is not one of best-effort, idle"),
             ("Colour=1", "Colour=: no such key in [State background]"),
         ])
     func badStates(_ line: String, _ complaint: String) {
@@ -312,7 +312,7 @@ struct ConfigurationTests {
         arguments: ["State", "State asleep", "State not-running", "State Active", "state active"])
     func noStates(_ section: String) {
         let configuration = take("[\(section)]\nNice=5\n")
-        #expect(configuration.complaints.map(\.description) == ["test.conf:1: [\(section)] is no section"])
+        #expect(configuration.complaints.map(\.description) == ["test.conf:1: [\(section)] is not a section"])
         #expect(configuration.resources == ResourceTable())
     }
 

@@ -163,7 +163,7 @@ struct DamageTests {
                 if isRecord {
                     _ = scene.daemon.process.advance()
                     let number = file.split(separator: "/")[1]
-                    let line = "application \(number) of the daemon before cannot be taken up"
+                    let line = "application \(number) of the previous daemon cannot be taken over"
                     #expect(scene.daemon.process.errors.contains(line))
                 } else {
                     #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
@@ -195,7 +195,7 @@ struct DamageTests {
         try scene.daemon.start()
         let child = try scene.daemon.release()
         #expect(try child.waitForExit() == .exited(1), "\(child.errors)")
-        #expect(child.errors.contains("a daemon that lives has \(scene.daemon.runtimeDirectory)"))
+        #expect(child.errors.contains("a running daemon uses \(scene.daemon.runtimeDirectory)"))
         #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
     }
 

@@ -181,7 +181,7 @@ struct HistoryTests {
         try WholeFile.write(Array(try WholeFile.read(file).dropLast(9)), to: file)
         try daemon.start()
         #expect(try history(daemon.client()) == [])
-        #expect(daemon.process.errors.contains("what is kept of an application is not used"))
+        #expect(daemon.process.errors.contains("saved data of an application is not used"))
         #expect(try app.application(path, "LoadState") == "text")
     }
 

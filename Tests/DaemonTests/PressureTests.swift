@@ -434,7 +434,7 @@ struct PressureTests {
         try client.wait("nobody's name") { try !client.bus.hasOwner(name) }
         try other.requestName(name)
         try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=yes\n")
-        try daemon.process.waitForLine(containing: "\(name) is left to others")
+        try daemon.process.waitForLine(containing: "\(name) is left to another service")
         #expect(try client.bus.owner(of: name) == other.uniqueName)
     }
 

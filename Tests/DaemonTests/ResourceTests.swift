@@ -106,7 +106,7 @@ struct ResourceTests {
         var expected = own
         expected.nice = 15
         #expect(try Values(child.pid) == expected)
-        try daemon.process.waitForLine(containing: "is 15 by somebody else: left alone")
+        try daemon.process.waitForLine(containing: "another program has set it to 15: left alone")
         try client.application(path, "Unregister")
         #expect(try Values(child.pid) == expected)
         daemon.process.kill(SIGTERM)
@@ -237,7 +237,7 @@ struct ResourceTests {
             try client.explain(path)["resources"]
                 == .strings([
                     "IOSchedulingClass=idle, was \(own.io) (1 thread)",
-                    "Nice is somebody else's, left alone (1 thread)",
+                    "Nice was set by another program, left alone (1 thread)",
                     "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
                 ]))
         try client.setFocus(child.pid)
@@ -245,7 +245,7 @@ struct ResourceTests {
         try wait(for: path, toBe: "active", client)
         #expect(
             try client.explain(path)["resources"]
-                == .strings(["Nice is somebody else's, left alone (1 thread)"]))
+                == .strings(["Nice was set by another program, left alone (1 thread)"]))
     }
 
     @Test("Explain says that nothing slows an application without a cgroup of its own")
@@ -278,8 +278,8 @@ struct ResourceTests {
             "[State background]\nNice=3\nOOMScoreAdjust=many\nIOSchedulingClass=realtime\n")
         #expect(try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200))
         let file = daemon.configurationFile
-        try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is no number")
-        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: \"realtime\" is none of")
+        try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is not a number")
+        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: \"realtime\" is not one of")
     }
 
     @Test(

@@ -196,7 +196,7 @@ struct RestorationTests {
         }
         try daemon.start()
         _ = daemon.process.advance()
-        #expect(daemon.process.errors.contains("application 2 of the daemon before cannot be taken up"))
+        #expect(daemon.process.errors.contains("application 2 of the previous daemon cannot be taken over"))
         #expect(try client.list().map { $0.prefix { $0 != " " } } == [paths[0][...], paths[2][...]])
         #expect(try isStopped(children[0].pid) && isStopped(children[2].pid))
         #expect(try !isStopped(children[1].pid))

@@ -64,8 +64,8 @@ struct ExecTests {
     }
 
     private static let broken: [(exec: String, why: DesktopFailure)] = [
-        ("true \"a", .brokenExec(id: "app", exec: "true \"a", why: "a quotation mark has no other")),
-        ("true 'a", .brokenExec(id: "app", exec: "true 'a", why: "a quotation mark has no other")),
+        ("true \"a", .brokenExec(id: "app", exec: "true \"a", why: "a quotation mark is not closed")),
+        ("true 'a", .brokenExec(id: "app", exec: "true 'a", why: "a quotation mark is not closed")),
         (
             #"true a\\"#,
             .brokenExec(id: "app", exec: "true a\\", why: "nothing comes after its last backslash")

@@ -37,19 +37,21 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("for a minute it may be at work on what it was needed for, after a restart of the daemon too")
+    @Test("for 30 s it may be at work on what it was needed for, after a restart of the daemon too")
     func answering() throws {
         var stage = try suspended()
         #expect(!stage.application.isAnswering(at: stage.now))
         stage.take(.needed(stage.number, "start by pid 7"))
         stage.settle()
-        #expect(stage.application.isAnswering(at: stage.now + 60 * Self.second - 1))
-        #expect(!stage.application.isAnswering(at: stage.now + 60 * Self.second))
+        #expect(stage.application.isAnswering(at: stage.now + 30 * Self.second - 1))
+        #expect(!stage.application.isAnswering(at: stage.now + 30 * Self.second))
         let restored = try Application(stage.application.record())
-        #expect(restored.isAnswering(at: stage.now + 60 * Self.second - 1))
+        #expect(restored.isAnswering(at: stage.now + 30 * Self.second - 1))
+        // Another need meanwhile does not extend it.
         stage.pass(Self.second)
         stage.take(.needed(stage.number, "start by pid 8"))
-        #expect(stage.application.isAnswering(at: stage.now + 60 * Self.second - 1))
+        #expect(stage.application.isAnswering(at: stage.now + 29 * Self.second - 1))
+        #expect(!stage.application.isAnswering(at: stage.now + 29 * Self.second))
     }
 
     @Test("however short the grace, there is time to answer")

@@ -343,7 +343,7 @@ extension SignalTests {
             #expect(
                 extent.failures == [
                     KernelFailure(
-                        operation: "signal what is not wholly user 0's:",
+                        operation: "check before a signal that user 0 alone owns",
                         subject: "process \(first) and others",
                         errno: EPERM)
                 ])

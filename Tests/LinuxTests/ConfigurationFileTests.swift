@@ -58,10 +58,10 @@ struct ConfigurationFileTests {
         #expect(file.assignments.first == .init(line: 7, section: "Daemon", key: "Mode", value: "enforce"))
         #expect(
             file.complaints.map(\.description) == [
-                "test.conf:1: Early=: stands outside of any section",
-                "test.conf:2: [Daemon is no section",
-                "test.conf:3: Mode=: stands outside of any section",
-                "test.conf:4: [] is no section",
+                "test.conf:1: Early=: is outside of any section",
+                "test.conf:2: [Daemon is not a section",
+                "test.conf:3: Mode=: is outside of any section",
+                "test.conf:4: [] is not a section",
                 "test.conf:6: \"nonsense\" is neither a section nor Key=value",
             ])
     }

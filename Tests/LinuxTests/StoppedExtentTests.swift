@@ -194,7 +194,7 @@ extension SignalTests {
             #expect(
                 extent.failures == [
                     KernelFailure(
-                        operation: "signal what is not wholly user 0's:", subject: "process \(other)",
+                        operation: "check before a signal that user 0 alone owns", subject: "process \(other)",
                         errno: EPERM)
                 ])
             extent.release()

@@ -29,7 +29,7 @@ if [ "$where" = vm ]; then
     same 'its memory is reserved' 16777216 "$(cat "/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$daemon/cgroup")/memory.min")"
     check 'its memory is locked' test "$(status_of "$daemon" VmLck | tr -dc 0-9)" -gt 0
     same 'nothing is missing to it' '' "$(journalctl --no-pager -o cat -u appstated "_PID=$daemon" |
-        grep -E 'without|polling|not told|may have to|stalls alone')"
+        grep -E 'without|polling|cannot be distinguished|may have to|stalls alone')"
 else
     skip 'stops are told by the tracepoint' 'a container has no tracepoints'
     skip 'its memory is reserved' 'the memory is the host'"'"'s'

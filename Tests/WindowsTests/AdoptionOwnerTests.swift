@@ -194,7 +194,7 @@ struct WaylandAdoptionTests {
         _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
         try station.startAgent(
             ["--verbose", "--config", file], environment: compositor.environment, uid: compositor.uid)
-        try station.agent?.waitForLine(containing: "may be of any of the processes")
+        try station.agent?.waitForLine(containing: "may belong to any of the processes")
         let beta = try compositor.app("Beta")
         _ = try beta.open("org.example.Beta", "c")
         _ = try station.wait(forApplication: "org.example.Beta", beta.pid)

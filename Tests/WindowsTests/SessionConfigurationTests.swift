@@ -57,7 +57,7 @@ struct SessionConfigurationTests {
         let configuration = try read("[Session]\nAdopt=\(word) firefox\n")
         #expect(
             complaints(configuration) == [
-                "0:2: Adopt=: \"\(word)\" can match no application's id: a bracket is not closed"
+                "0:2: Adopt=: \"\(word)\" cannot match any application's id: a bracket is not closed"
             ])
         #expect(configuration.adopt.matches(anyOf: ["firefox"]))
     }
@@ -88,13 +88,13 @@ struct SessionConfigurationTests {
         let configuration = try read(
             "Adopt=early\n[Session]\nAdopt=a/b firefox ! \"x\"\nAdoptSuspension=perhaps\nNonsense=1\n[Daemon]\nMode=x\n"
         )
-        let allowed = "can match no application's id: those are of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+        let allowed = "cannot match any application's id: ids consist of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
         #expect(
             configuration.complaints.map { String("\($0)".drop { $0 != ":" }) } == [
-                ":1: Adopt=: stands outside of any section", ":6: [Daemon] is no section",
+                ":1: Adopt=: is outside of any section", ":6: [Daemon] is not a section",
                 ":3: Adopt=: \"a/b\" \(allowed)", ":3: Adopt=: \"!\" \(allowed)",
                 ":3: Adopt=: \"\"x\"\" \(allowed)",
-                ":4: AdoptSuspension=: \"perhaps\" is none of manual, automatic, never",
+                ":4: AdoptSuspension=: \"perhaps\" is not one of manual, automatic, never",
                 ":5: Nonsense=: no such key in [Session]",
             ])
         #expect(configuration.adopt.matches(anyOf: ["firefox"]))
@@ -182,10 +182,10 @@ struct SessionConfigurationTests {
         )
         #expect(
             complaints(configuration) == [
-                "0:6: [Application] is no section",
-                "0:2: Suspension=: \"often\" is none of manual, automatic, never",
-                "0:3: BackgroundGraceSec=: \"5 parsecs\" is no time span (5, 500ms, 1min 30s, infinity)",
-                "0:4: KeepWhile=: \"Audio\" is no list of words of a-z, 0-9 and -, nor none",
+                "0:6: [Application] is not a section",
+                "0:2: Suspension=: \"often\" is not one of manual, automatic, never",
+                "0:3: BackgroundGraceSec=: \"5 parsecs\" is not a time span (5, 500ms, 1min 30s, infinity)",
+                "0:4: KeepWhile=: \"Audio\" is neither a list of words of a-z, 0-9 and - nor none",
                 "0:5: Suspend=: no such key in [Application x]",
             ])
     }

@@ -233,7 +233,7 @@ extension SessionTests {
                 "SWAYSOCK": nil,
             ])
         #expect(try agent.waitForExit() == .exited(1))
-        #expect(agent.errors.contains("nobody answers at /nonexistent/wayland-0"))
+        #expect(agent.errors.contains("nothing listens at /nonexistent/wayland-0"))
     }
 
     @Test(

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Foundation
 import Glibc
 import Linux
 import Systemd
@@ -50,6 +51,9 @@ struct UnreadEventsTests {
         #expect(haveRequest(.wayland, done + configure + close + done))
         let whole = done + configure + close
         for count in 0..<whole.count { #expect(!haveRequest(.wayland, Array(whole[..<count])), "\(count)") }
+        // The server's own objects are no windows of the client.
+        #expect(!haveRequest(.wayland, words(0xff00_0000, 8 << 16 | 1)))
+        #expect(haveRequest(.wayland, words(0xfeff_ffff, 8 << 16 | 1)))
         // Sizes that no event has.
         for size: UInt32 in 0..<8 { #expect(!haveRequest(.wayland, words(9, size << 16) + close), "\(size)") }
         #expect(!haveRequest(.wayland, words(9, 0xffff << 16) + close))
@@ -63,8 +67,12 @@ struct UnreadEventsTests {
         let generic = [35, 0, 0, 0] + words(1) + [UInt8](repeating: 33, count: 24 + 4)
         #expect(!haveRequest(.x11, property + reply + generic + property))
         #expect(haveRequest(.x11, property + reply + generic + message))
-        // Every client gets those to the root window.
+        // Every client gets those to the root window, and the messages of the Startup Notification Protocol.
         #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
+        #expect(
+            !haveRequest(.x11, [33 | 0x80, 8, 0, 0] + words(0x20_0003) + [UInt8](repeating: 0, count: 24)))
+        // Only another client's message is a request.
+        #expect(!haveRequest(.x11, event(33, window: 0x20_0003)))
         let whole = property + reply + message
         for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
         #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
@@ -110,14 +118,14 @@ struct ClientRequestTests {
         let (app, taskbar) = (try compositor.app("Alpha"), try compositor.app("Beta"))
         _ = try app.open("Alpha", "first")
         try watch.wait(for: ["Alpha focused"])
-        let request = try Request(app)
+        let request = try Request(app.process)
         // A second window has the first one lose the focus, or its size.
         _ = try taskbar.open("Beta", "second")
         try request.wait("another event") { request.copy.isReadable }
         #expect(!request.isThere)
         try taskbar.ask("bar close first")
         try request.wait("the request") { request.isThere }
-        try request.expectDemand()
+        try request.expectDemand(.close)
         try watch.wait(for: ["Beta focused"])
     }
 
@@ -132,60 +140,161 @@ struct ClientRequestTests {
         try watch.wait("the window") { $0.contains { $0.process == app.pid } }
         // From here on it is sent the changes of the root window.
         try app.ask("manager")
-        let request = try Request(app)
+        let request = try Request(app.process)
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try request.wait("another event") { request.copy.isReadable }
         #expect(!request.isThere)
         try display.run("wmctrl", ["-i", "-c", "\(window)"])
         try request.wait("the request") { request.isThere }
-        try request.expectDemand()
+        try request.expectDemand(.close)
         try watch.wait("the end of the window") { $0.isEmpty }
     }
+
+    @Test(
+        "XSMP: a session manager that asks a client to save its state",
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(
+            if: Programs.inPath("xfce4-session") != nil && Programs.inPath("iceauth") != nil,
+            "needs xfce4-session and iceauth: scripts/setup test"))
+    func xsmp() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let home = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let bus = try Child("dbus-daemon", ["--session", "--nofork", "--print-address"])
+        let address = try bus.waitForLine(containing: "unix:")
+        let environment = display.environment.merging([
+            "DBUS_SESSION_BUS_ADDRESS": address, "HOME": home, "XDG_RUNTIME_DIR": home,
+            "ICEAUTHORITY": home + "/ICEauthority",
+        ]) { $1 }
+        let manager = try Child("xfce4-session", [], environment: environment)
+        defer { manager.kill(SIGKILL) }
+        let caller = try Bus.open(address: address)
+        guard try eventually({ try caller.owner(of: "org.xfce.SessionManager") != nil }) else {
+            throw TestFailure("xfce4-session does not start: \(manager.errors)")
+        }
+        let client = try Child(
+            ListeningApp.python, ["-c", Self.sessionClient, "\(manager.pid)"], environment: environment)
+        // A session manager asks each new client to save its state.
+        try client.waitForLine(containing: "saved")
+        let request = try Request(client)
+        let checkpoint = try caller.newCall(
+            destination: "org.xfce.SessionManager", path: "/org/xfce/SessionManager",
+            interface: "org.xfce.Session.Manager", member: "Checkpoint")
+        try checkpoint.append("")
+        guard eventually({ (try? caller.call(checkpoint)) != nil || request.isThere }) else {
+            throw TestFailure("it does not save the session")
+        }
+        try request.wait("the request") { request.isThere }
+        try request.expectDemand(.sessionEnd)
+    }
+
+    @Test("a request behind a descriptor, which the kernel does not show")
+    func behindDescriptor() throws {
+        let directory = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import signal, socket, struct, sys
+                server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+                server.bind(sys.argv[1])
+                server.listen()
+                client.connect(sys.argv[1])
+                end = server.accept()[0]
+                keymap, close = struct.pack("=IIII", 5, 16 << 16, 1, 2), struct.pack("=II", 9, 8 << 16 | 1)
+                socket.send_fds(end, [keymap], [0])
+                end.sendall(close)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                print("sent", flush=True)
+                signal.sigwait({signal.SIGUSR1})
+                left = len(keymap) + len(close)
+                while left: left -= len(client.recv(left))
+                signal.pause()
+                """, directory + "/wayland-7",
+            ])
+        try client.waitForLine(containing: "sent")
+        let request = try Request(client)
+        #expect(!request.isThere)
+        #expect(request.copy.peek(atMost: 1 << 18) { $0.count == 16 && $1 })
+        try request.expectDemand(.close)
+        client.kill(SIGUSR1)
+        try request.wait("the client to read all") { !request.copy.isReadable }
+    }
+
+    /// A client of the session manager, with libSM.
+    private static let sessionClient = """
+        import ctypes, os, socket, sys
+        # libICE looks the key up by this text, the machine's name included.
+        os.environ["SESSION_MANAGER"] = f"local/{socket.gethostname()}:@/tmp/.ICE-unix/{sys.argv[1]}"
+        ice, sm = ctypes.CDLL("libICE.so.6"), ctypes.CDLL("libSM.so.6")
+        sm.SmcOpenConnection.restype = sm.SmcGetIceConnection.restype = ctypes.c_void_p
+        Handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        def save(connection, _):
+            sm.SmcSaveYourselfDone(ctypes.c_void_p(connection), 1)
+        def saved(connection, _):
+            print("saved", flush=True)
+        handlers = [Handler(save), Handler(lambda *_: None), Handler(saved), Handler(lambda *_: None)]
+        table = (ctypes.c_void_p * 8)()
+        for index, handler in enumerate(handlers):
+            table[2 * index] = ctypes.cast(handler, ctypes.c_void_p)
+        name, error = ctypes.c_char_p(), ctypes.create_string_buffer(256)
+        connection = sm.SmcOpenConnection(None, None, 1, 0, 15, table, None, ctypes.byref(name), 256, error)
+        if not connection: raise SystemExit(error.value.decode())
+        stream = ctypes.c_void_p(sm.SmcGetIceConnection(ctypes.c_void_p(connection)))
+        while True:
+            ice.IceProcessMessages(stream, None, None)
+        """
 }
 
 /// A client that is stopped, and what waits for it.
 private final class Request {
-    let app: WindowApp
+    let client: Child
     let copy: SocketCopy
     private let events: UnreadEvents
 
-    init(_ app: WindowApp) throws {
-        self.app = app
-        app.process.kill(SIGSTOP)
-        let process = try Proc().identity(of: app.pid)
-        try Self.wait("the stop") { try Proc().state(of: process) == .stopped }
-        let copies = try SocketCopy.of([app.pid], atMost: 16) { UnreadEvents(service: $0) != nil }
-        #expect(copies.count == 1)
-        copy = try #require(copies.first)
+    init(_ client: Child) throws {
+        self.client = client
+        client.kill(SIGSTOP)
+        let process = try Proc().identity(of: client.pid)
+        guard try eventually({ try Proc().state(of: process) == .stopped }) else {
+            throw TestFailure("the client does not stop")
+        }
+        var copies = try SocketCopy.of([client.pid], atMost: 16) { UnreadEvents(service: $0) != nil }
+        // Connections come first.
+        copy = copies.removeFirst()
+        for other in copies {
+            #expect(other.role == .listening)
+            other.close()
+        }
         guard case .connected(let service) = copy.role else { throw TestFailure("\(copy.role)") }
         events = try #require(UnreadEvents(service: service))
     }
 
     deinit { copy.close() }
 
-    var isThere: Bool { copy.peek(atMost: 1 << 18, events.haveRequest) }
+    var isThere: Bool { copy.peek(atMost: 1 << 18) { bytes, _ in events.haveRequest(bytes) } }
 
-    func wait(_ what: String, _ isSo: () throws -> Bool) throws { try Self.wait(what, isSo) }
-
-    private static func wait(_ what: String, _ isSo: () throws -> Bool) throws {
+    func wait(_ what: String, _ isSo: () throws -> Bool) throws {
         guard try eventually(isSo) else { throw TestFailure("\(what) does not come") }
     }
 
-    /// The session agent sees it, once for each suspension; the client runs, and then there is nothing to see.
-    func expectDemand() throws {
+    /// The session agent reports it, once for each suspension. Once the client runs, nothing is left to report.
+    func expectDemand(_ reason: DemandReason) throws {
         let loop = try EventLoop()
         let seen = Seen()
         let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
             seen.demands.append("\($0) \($1)")
         }
-        watch.watch([app.pid], among: [app.pid])
+        watch.watch([client.pid], among: [client.pid])
         let deadline = ContinuousClock.now + .seconds(300)
         while seen.demands.isEmpty {
-            guard ContinuousClock.now < deadline else { throw TestFailure("the request is not seen") }
+            guard ContinuousClock.now < deadline else { throw TestFailure("the request is not reported") }
             try loop.runOnce(timeout: 10_000)
         }
-        #expect(seen.demands == ["\(app.pid) \(DemandReason.close)"])
-        app.process.kill(SIGCONT)
+        #expect(seen.demands == ["\(client.pid) \(reason)"])
+        client.kill(SIGCONT)
         try wait("the client to read it") { !isThere }
     }
 

@@ -54,7 +54,7 @@ struct WaylandSessionTests {
         _ = (try first.open("org.example.Alpha", "a"), try second.open("org.example.Alpha", "b"))
         try station.startAgent(environment: compositor.environment, uid: compositor.uid)
         try station.agent?.waitForLine(
-            containing: "may be of any of the processes \(first.pid), \(second.pid)")
+            containing: "may belong to any of the processes \(first.pid), \(second.pid)")
         for path in paths { try station.wait(for: path, toBe: "inactive") }
         first.process.kill(SIGKILL)
         try station.wait(for: paths[1], toBe: "active")
@@ -74,7 +74,7 @@ struct WaylandSessionTests {
         // The agent knows who is registered.
         if !isRegisteredBefore {
             try station.agent?.waitForLine(
-                containing: "may be of any of the processes \(alpha.pid), \(beta.pid)")
+                containing: "may belong to any of the processes \(alpha.pid), \(beta.pid)")
         }
         let a = try early ?? station.register(id, alpha.pid)
         try station.wait(for: a, toBe: "active")

@@ -48,7 +48,7 @@ struct CommandTests {
         let text = try String(contentsOfFile: own + "/appstated/session.conf", encoding: .utf8)
         #expect(text == "[Application sleep]\nSuspension=automatic\nBackgroundGraceSec=2min\n")
         #expect(try run("rule", "sleep").output == "Suspension=automatic\nBackgroundGraceSec=2min\n")
-        #expect(try run("rules").output.contains("nothing that runs"))
+        #expect(try run("rules").output.contains("no running application"))
 
         // As the agent would.
         let child = try Child("sleep", ["1000"])
@@ -305,7 +305,7 @@ struct CommandTests {
         #expect(try stage.run("resume", "77", "org.example.Twice", "2").status == .exited(3))
         #expect(try stage.state("1") == "background")
         #expect(try stage.state("2") == "background")
-        #expect(try stage.run("--help").output.contains("goes on with the others"))
+        #expect(try stage.run("--help").output.contains("fails for one, it continues"))
         // Without a daemon it is said once.
         stage.daemon.kill(SIGTERM)
         try stage.daemon.waitForExit()

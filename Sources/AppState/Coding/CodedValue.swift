@@ -108,7 +108,7 @@ extension CodedValue {
     static func decode(_ bytes: [UInt8]) throws(CodedValueFailure) -> CodedValue {
         var reader = Reader(bytes: bytes)
         let value = try reader.value(depth: 0)
-        guard reader.offset == bytes.count else { throw reader.failure("more bytes than one value has") }
+        guard reader.offset == bytes.count else { throw reader.failure("extra bytes after the value") }
         return value
     }
 
@@ -127,7 +127,7 @@ extension CodedValue {
             switch major {
             case .unsigned: return .unsigned(argument)
             case .negative:
-                guard argument <= UInt64(Int64.max) else { throw failure("a number below those of 64 bits") }
+                guard argument <= UInt64(Int64.max) else { throw failure("a number that is too small for 64 bits") }
                 return .negative(~Int64(argument))
             case .bytes: return .bytes(Array(try take(argument)))
             case .text: return .text(try text(argument))
@@ -136,7 +136,7 @@ extension CodedValue {
                 for _ in 0..<(try count(argument, each: 1)) { values.append(try value(depth: depth + 1)) }
                 return .array(values)
             case .map: return .map(try map(argument, depth))
-            case .simple: throw failure("a value of no kind")
+            case .simple: throw failure("an unknown kind of value")
             }
         }
 
@@ -146,7 +146,7 @@ extension CodedValue {
             var values: [String: CodedValue] = [:]
             for _ in 0..<(try count(argument, each: 2)) {
                 guard case .text(let key) = try value(depth: depth + 1) else {
-                    throw failure("a key that is no text")
+                    throw failure("a key that is not text")
                 }
                 values[key] = try value(depth: depth + 1)
             }
@@ -160,7 +160,7 @@ extension CodedValue {
             case 0xf6: return .null
             case 0xfa: return .float(Float(bitPattern: UInt32(truncatingIfNeeded: try bigEndian(4))))
             case 0xfb: return .double(Double(bitPattern: try bigEndian(8)))
-            default: throw failure("a value of no kind that is written here")
+            default: throw failure("an unsupported simple value")
             }
         }
 
@@ -171,14 +171,14 @@ extension CodedValue {
             case 25: return try bigEndian(2)
             case 26: return try bigEndian(4)
             case 27: return try bigEndian(8)
-            default: throw failure("a length that is not said")
+            default: throw failure("a length that is not specified")
             }
         }
 
         /// How many values follow. There are never more than the remaining bytes can hold, so a length alone allocates
         /// no memory.
         private func count(_ argument: UInt64, each size: Int) throws(CodedValueFailure) -> Int {
-            guard argument <= UInt64((bytes.count - offset) / size) else { throw failure("an end too early") }
+            guard argument <= UInt64((bytes.count - offset) / size) else { throw failure("an unexpected end") }
             return Int(argument)
         }
 
@@ -196,7 +196,7 @@ extension CodedValue {
         }
 
         private mutating func byte() throws(CodedValueFailure) -> UInt8 {
-            guard offset < bytes.count else { throw failure("an end too early") }
+            guard offset < bytes.count else { throw failure("an unexpected end") }
             defer { offset += 1 }
             return bytes[offset]
         }

@@ -31,7 +31,7 @@ struct StateDecoder: Decoder {
 
     fileprivate func mismatch(_ type: Any.Type) -> DecodingError {
         DecodingError.typeMismatch(
-            type, .init(codingPath: codingPath, debugDescription: "something else is there"))
+            type, .init(codingPath: codingPath, debugDescription: "a value of another type is there"))
     }
 
     fileprivate func decode<Value: Decodable>(_ type: Value.Type) throws -> Value {

@@ -187,7 +187,7 @@ final class Life {
 
     private func didRegister(_ reply: borrowing Message) {
         guard let path = try? reply.readObjectPath() else {
-            return stayUnknown(ApplicationError(name: nil, message: "Register answers without an object"))
+            return stayUnknown(ApplicationError(name: nil, message: "the answer to Register contains no object"))
         }
         line.trust(reply)
         begin(at: path)
@@ -317,7 +317,7 @@ final class Life {
         guard !isAlone, path == nil else { return }
         isAlone = true
         endPatience()
-        Log.say("\(application.id) runs on as active, without appstated: \(why)")
+        Log.say("\(application.id) continues as active, without appstated: \(why)")
         if !hasLaunched { launch(LaunchOptions()) }
         walk(to: .active)
     }

@@ -57,7 +57,7 @@ final class Line {
     }
 
     private func watch(_ bus: Bus) throws(BusFailure) -> Slot {
-        let failed: (MethodError) -> Void = { Log.say("the bus does not tell of appstated: \($0)") }
+        let failed: (MethodError) -> Void = { Log.say("the bus does not report on appstated: \($0)") }
         return try bus.watchOwner(of: BusNames.service, failed: failed) { [weak self] _, owner in
             // The bus itself says so. Signals that the daemon sends before we know our object again count, too.
             self?.daemon = owner

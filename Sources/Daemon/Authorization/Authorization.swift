@@ -10,7 +10,7 @@ extension Daemon {
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
         guard let sender = bus.currentSender, let connection = connections[sender] else {
-            throw MethodError(.accessDenied, "The bus does not say who is calling")
+            throw MethodError(.accessDenied, "The bus does not identify the caller")
         }
         return connection
     }
@@ -32,7 +32,7 @@ extension Daemon {
         case .challenge?:
             throw MethodError(
                 .interactiveAuthorizationRequired,
-                "\(what()): somebody has to authenticate (\(Polkit.Action.manage.rawValue))")
+                "\(what()): a user has to authenticate (\(Polkit.Action.manage.rawValue))")
         case .unanswered?: throw MethodError(.accessDenied, "\(what()): polkit did not answer in time")
         case .no?, nil: throw MethodError(.accessDenied, what())
         }
@@ -116,7 +116,7 @@ extension Daemon {
         guard isOwn(application, connection) else {
             throw MethodError(
                 .notDelegate,
-                "Process \(connection.pid) is none of application \(application.number)'s: \(call.member) is for its own"
+                "Process \(connection.pid) is not in application \(application.number), and may not call \(call.member)"
             )
         }
         return (application, connection)

@@ -30,7 +30,7 @@ extension Daemon {
         "org.freedesktop.DBus.Error.UnknownObject", "No object has a path of more than \(longestPath) bytes")
 
     private static let tooManyOfStrangers = MethodError(
-        .limitsExceeded, "Too many calls wait until the bus has said who sends them")
+        .limitsExceeded, "Too many calls wait for the bus to identify their senders")
 
     private static func tooMuch(for limit: Int) -> MethodError {
         guard limit == mostOfState else {
@@ -145,7 +145,7 @@ extension Daemon {
     private static func unreadAnswers(of user: UInt32) -> MethodError {
         MethodError(
             .limitsExceeded,
-            "User \(user) has more than \(UnreadAnswers.most) bytes of answers that nobody reads")
+            "User \(user) has more than \(UnreadAnswers.most) bytes of unread answers")
     }
 
     /// A caller that reads everything about an object is notified of its changes from then on, and counts as a

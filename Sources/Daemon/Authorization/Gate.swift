@@ -203,7 +203,7 @@ final class Gate {
         if polkit.isAway { return false }
         guard questions.hasPlace(for: connection.user) else {
             throw MethodError(
-                .limitsExceeded, "Too many questions to polkit wait, of user \(connection.user) or of all")
+                .limitsExceeded, "Too many questions to polkit are open, for user \(connection.user) or in total")
         }
         let call = Managing(message, connection.name, target)
         managing.append(call)

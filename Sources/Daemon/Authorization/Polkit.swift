@@ -104,7 +104,7 @@ final class Polkit {
 
     /// Takes a question back. A dialogue that it opened closes.
     func cancel(id: String) {
-        journal.attempt(.warning, "cannot take a question to polkit back") {
+        journal.attempt(.warning, "cannot withdraw a question to polkit") {
             let message = try newCall("CancelCheckAuthorization")
             try message.append(id)
             try bus.send(message)
@@ -123,10 +123,10 @@ final class Polkit {
                 reply.sender == Bus.driver && error.name != "org.freedesktop.DBus.Error.NoReply"
                 && peer.owner == nil
             if isAway {
-                journal.log(.info, "there is no polkit: users manage their own, and root (\(error))")
+                journal.log(.info, "polkit is not available: users manage only their own, root everything (\(error))")
             } else {
                 // For example an action that polkit does not know: the error is the same at every question.
-                journal.log(hasComplained ? .debug : .warning, "polkit does not say: \(error)")
+                journal.log(hasComplained ? .debug : .warning, "polkit has not decided: \(error)")
                 hasComplained = true
             }
             return .no
@@ -138,7 +138,7 @@ final class Polkit {
                 return isAuthorized ? .yes : isChallenge ? .challenge : .no
             }
         } catch {
-            journal.log(.warning, "polkit's answer: \(error)")
+            journal.log(.warning, "cannot read polkit's answer: \(error)")
             return .no
         }
     }

@@ -105,7 +105,7 @@ final class Questions {
         for entry in late {
             journal.log(
                 .warning,
-                "polkit said nothing in time of \(entry.question.action.rawValue) for \(entry.question.connection.name)"
+                "no answer from polkit in time: \(entry.question.action.rawValue) for \(entry.question.connection.name)"
             )
             entry.answered(.unanswered)
         }

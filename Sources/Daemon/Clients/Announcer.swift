@@ -74,7 +74,7 @@ final class Announcer {
 
     func removed(_ application: Registered, _ reason: ExitReason) {
         journal.log(
-            reason.priority, reason == .unregistered ? "given up" : "ended: \(reason.rawValue)",
+            reason.priority, reason == .unregistered ? "unregistered" : "ended: \(reason.rawValue)",
             about: application, as: .applicationRemoved, [(.reason, reason.rawValue)])
         manager(.applicationRemoved, about: application) { try $0.append(reason.rawValue) }
         delivery.send(.objects("InterfacesRemoved"), to: followers(of: application)) { message in

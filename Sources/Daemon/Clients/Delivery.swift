@@ -115,7 +115,7 @@ final class Delivery {
     private func post(
         _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
     ) {
-        journal.attempt(.warning, "signal \(signal.member) of \(signal.path) to \(connection.name)") {
+        journal.attempt(.warning, "cannot send \(signal.member) of \(signal.path) to \(connection.name)") {
             let message = try bus.newSignal(
                 path: signal.path, interface: signal.interface, member: signal.member, to: connection.name)
             try body(message)
@@ -132,7 +132,7 @@ final class Delivery {
             return
         }
         connection.flow.sent = 0
-        journal.attempt(.warning, "ping of \(connection.name)") {
+        journal.attempt(.warning, "cannot ping \(connection.name)") {
             let ping = try bus.newCall(
                 destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer",
                 member: "Ping")

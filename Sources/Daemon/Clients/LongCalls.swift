@@ -254,13 +254,13 @@ final class LongCalls {
         let own = (waiting[connection.name]?.count ?? 0) + (returning[connection.name]?.count ?? 0)
         guard held.calls < Self.mostHeld || own < Self.ownPlaces else {
             throw MethodError(
-                .limitsExceeded, "More than \(Self.mostHeld) calls of user \(user) wait for those before them"
+                .limitsExceeded, "More than \(Self.mostHeld) calls of user \(user) wait for earlier calls"
             )
         }
         guard held.bytes + size <= Self.mostBytes else {
             throw MethodError(
                 .limitsExceeded,
-                "Calls of user \(user) that wait for those before them have more than \(Self.mostBytes) bytes"
+                "Calls of user \(user) that wait for earlier calls have more than \(Self.mostBytes) bytes"
             )
         }
     }

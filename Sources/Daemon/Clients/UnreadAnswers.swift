@@ -86,7 +86,7 @@ final class UnreadAnswers {
         guard coming + sums[user, default: 0] < Self.most else {
             throw MethodError(
                 .limitsExceeded,
-                "More than \(Self.most) bytes for user \(user) are not read, or not sent yet")
+                "More than \(Self.most) bytes for user \(user) are unread or not sent yet")
         }
     }
 
@@ -130,7 +130,7 @@ final class UnreadAnswers {
                 ($0.value.unchecked, $0.value.unread) < ($1.value.unchecked, $1.value.unread)
             })
         else { return }
-        journal.attempt(.warning, "what \(name) has not read") {
+        journal.attempt(.warning, "cannot ask the bus what \(name) has not read") {
             let call = try inquiries.newCall(
                 destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
                 interface: "org.freedesktop.DBus.Debug.Stats", member: "GetConnectionStats")
@@ -153,7 +153,7 @@ final class UnreadAnswers {
         case .never:
             isBlind = true
             (accounts, sums) = ([:], [:])
-            journal.log(.debug, "the bus does not tell who reads: nothing limits answers that stay unread")
+            journal.log(.debug, "the bus does not report unread messages: unread answers are not limited")
             return
         }
         // What was charged since the question was sent may not have reached the bus yet.

@@ -140,6 +140,6 @@ public struct Configuration {
     private static func addSources(_ paths: [String], _ sources: inout [String]) -> [String] {
         let wrong = paths.filter { !$0.hasPrefix("/") }
         if wrong.isEmpty { sources += paths }
-        return wrong.prefix(1).map { "\"\($0.excerpt)\" is no absolute path" }
+        return wrong.prefix(1).map { "\"\($0.excerpt)\" is not an absolute path" }
     }
 }

@@ -9,7 +9,7 @@ extension ConfigurationValue where Value == Int {
 extension ConfigurationValue where Value == IOPriority.Class {
     /// Not realtime: a process that never stops reading would leave the others no disk time.
     static var ioClass: Self {
-        Self("is none of best-effort, idle; realtime is not for applications") { text in
+        Self("is not one of best-effort, idle; applications cannot have realtime") { text in
             switch text {
             case "best-effort": .bestEffort
             case "idle": .idle
@@ -21,17 +21,17 @@ extension ConfigurationValue where Value == IOPriority.Class {
 
 extension ConfigurationValue where Value == PressureSettings.Trigger {
     static var trigger: Self {
-        Self("is no trigger (some 70ms 1s, full 700ms 1s; the window from 500ms to 10s)", read: Value.init)
+        Self("is not a trigger (some 70ms 1s, full 700ms 1s; the window from 500ms to 10s)", read: Value.init)
     }
 }
 
 extension ConfigurationValue where Value == PressureSettings.Amount {
-    static var amount: Self { Self("is no amount of memory (5%, 256M, 1G, bytes)", read: Value.init) }
+    static var amount: Self { Self("is not an amount of memory (5%, 256M, 1G, bytes)", read: Value.init) }
 }
 
 extension ConfigurationValue where Value == UInt64 {
     static var bytes: Self {
-        Self("is no number of bytes (64M, 1G)") { text in
+        Self("is not a number of bytes (64M, 1G)") { text in
             guard case .bytes(let bytes)? = PressureSettings.Amount(text) else { return nil }
             return bytes
         }
@@ -41,7 +41,7 @@ extension ConfigurationValue where Value == UInt64 {
 extension ConfigurationValue where Value == UInt64? {
     /// Bytes per second; nil is `infinity`.
     static var rate: Self {
-        Self("is no number of bytes per second (16K, 1M, infinity)") { text in
+        Self("is not a number of bytes per second (16K, 1M, infinity)") { text in
             if text == "infinity" { return .some(nil) }
             guard case .bytes(let bytes)? = PressureSettings.Amount(text) else { return nil }
             return bytes
@@ -52,7 +52,7 @@ extension ConfigurationValue where Value == UInt64? {
 extension ConfigurationValue where Value == UInt32? {
     /// Hundredths of a per cent; nil is `infinity`.
     static var limit: Self {
-        Self("is no limit (10%, infinity)") { text in
+        Self("is not a limit (10%, infinity)") { text in
             if text == "infinity" { return .some(nil) }
             guard case .share(let share)? = PressureSettings.Amount(text) else { return nil }
             return share
@@ -63,7 +63,7 @@ extension ConfigurationValue where Value == UInt32? {
 extension ConfigurationValue where Value == UInt32 {
     /// Hundredths of a per cent. More than half for one application would leave the others nothing to work with.
     static var protection: Self {
-        Self("is no share of the memory, up to 50%") { text in
+        Self("is not a share of the memory, up to 50%") { text in
             guard case .share(let share)? = PressureSettings.Amount(text), share <= 5_000 else { return nil }
             return share
         }

@@ -87,8 +87,8 @@ extension Daemon {
         guard let kept = table[application.number]?.kept else {
             throw MethodError(
                 .accessDenied,
-                "Nothing is saved under the id \(application.id): the process runs in a sandbox that is not known by "
-                    + "it, or its user has state of too many applications saved")
+                "Nothing is saved under the id \(application.id): its process runs in a sandbox with another id, "
+                    + "or its user has saved the state of too many applications")
         }
         return (keeper, kept)
     }
@@ -107,7 +107,7 @@ extension Daemon {
     }
 
     private static let nothingIsKept = MethodError(
-        .notSupported, "appstated keeps nothing here: it was started without STATE_DIRECTORY")
+        .notSupported, "appstated saves nothing: it was started without STATE_DIRECTORY")
 
     // MARK: Whose it is
 

@@ -34,7 +34,7 @@ extension Variant {
     /// Refuses a value that cannot be kept, or passed on in a message.
     func checkBody(_ key: String) throws(MethodError) {
         if containsDescriptor {
-            throw MethodError(.invalidArgs, "\(key) holds a descriptor: none is taken there")
+            throw MethodError(.invalidArgs, "\(key) holds a file descriptor, which is not allowed there")
         }
         guard byteCount <= Self.greatestBody else {
             throw MethodError(.limitsExceeded, "\(key) holds more than \(Self.greatestBody) bytes")

@@ -151,7 +151,7 @@ extension Daemon {
     ) throws(MethodError) -> Variant {
         let limit = machine.settings.limits.stringBytes
         guard !name.isEmpty, name.utf8.count <= limit else {
-            throw MethodError(.invalidArgs, "A name of \(name.utf8.count) bytes is not 1 to \(limit) long")
+            throw MethodError(.invalidArgs, "The name has \(name.utf8.count) bytes, not 1 to \(limit)")
         }
         let value = Variant.dictionary(of: entries)
         try value.checkBody(key)
@@ -165,7 +165,7 @@ extension Daemon {
             throw MethodError(.invalidArgs, "No logind session \"\(name.shortened)\"")
         }
         guard owner == connection.user else {
-            throw MethodError(.accessDenied, "Session \(name.shortened) is not user \(connection.user)'s")
+            throw MethodError(.accessDenied, "Session \(name.shortened) does not belong to user \(connection.user)")
         }
         return .login(name)
     }

@@ -20,7 +20,7 @@ struct RegisterOptions {
                 throw MethodError(.invalidArgs, "Register has no option \"\(key.shortened)\"")
             }
             guard seen.insert(option).inserted else {
-                throw MethodError(.invalidArgs, "The option \"\(key)\" is there twice")
+                throw MethodError(.invalidArgs, "The option \"\(key)\" is given twice")
             }
             switch option {
             case .delegate: delegate = try value.bool(key)

@@ -15,7 +15,7 @@ extension Rule {
                 throw MethodError(.invalidArgs, "Configure has no key \"\(key.shortened)\"")
             }
             guard seen.insert(known).inserted else {
-                throw MethodError(.invalidArgs, "The key \"\(key)\" is there twice")
+                throw MethodError(.invalidArgs, "The key \"\(key)\" is given twice")
             }
             switch known {
             case .rule: name = try value.string(key, limit: min(limit, 255))
@@ -39,7 +39,7 @@ extension Rule {
                 let words = try value.strings(key, limit: limit)
                 for word in words where !ExemptionReason.isValid(word) {
                     throw MethodError(
-                        .invalidArgs, "\(key): \"\(word.shortened)\" is not 1 to 64 of a-z, 0-9 and -")
+                        .invalidArgs, "\(key): \"\(word.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
                 }
                 keepWhile = words
             }

@@ -49,7 +49,7 @@ extension Variant {
         guard case .string(let value) = self else { throw wrongType(key, "s") }
         guard let choice = Choice(rawValue: value) else {
             let choices = Choice.allCases.map(\.rawValue).joined(separator: ", ")
-            throw MethodError(.invalidArgs, "\(key) is \"\(value.shortened)\", none of \(choices)")
+            throw MethodError(.invalidArgs, "\(key) is \"\(value.shortened)\", not one of \(choices)")
         }
         return choice
     }

@@ -14,7 +14,7 @@ extension WindowReport {
                 throw MethodError(.invalidArgs, "A window has no key \"\(key.shortened)\"")
             }
             guard seen.insert(name).inserted else {
-                throw MethodError(.invalidArgs, "The key \"\(key)\" is there twice")
+                throw MethodError(.invalidArgs, "The key \"\(key)\" is given twice")
             }
             switch name {
             case .focused: focused = try value.bool(key)

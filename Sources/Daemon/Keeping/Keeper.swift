@@ -84,7 +84,7 @@ final class Keeper {
         switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
         case .accepted:
             if !takeResult(until: Clock.monotonicMicroseconds + Self.patience) {
-                journal.log(.error, "the disk does not answer: nothing is kept of applications until it does")
+                journal.log(.error, "the disk does not answer: nothing is saved for applications until it does")
             }
         case .full: preconditionFailure("the disk's worker does one job at a time")
         case .failed: adopt(files.load(boot: boot, now: now))
@@ -93,7 +93,7 @@ final class Keeper {
 
     private func adopt(_ found: KeptFiles.Found) {
         for complaint in found.complaints {
-            journal.log(.warning, "what is kept of an application is not used: \(complaint)")
+            journal.log(.warning, "saved data of an application is not used: \(complaint)")
         }
         for (kept, known) in found.applications { self[kept] = known }
         isOpen = true
@@ -446,7 +446,7 @@ final class Keeper {
         if let failure, !hasFailed {
             journal.log(
                 .error,
-                "what became of application \(kept.application) of user \(kept.user) may be forgotten: \(failure)"
+                "cannot save how application \(kept.application) of user \(kept.user) ended: \(failure)"
             )
         }
         hasFailed = failure != nil
@@ -461,7 +461,7 @@ final class Keeper {
             call.fail(
                 MethodError(
                     .limitsExceeded,
-                    "The state was not saved: a process has the file open that LoadStateFile gave before; close it first"
+                    "The state was not saved: a process still has the file from LoadStateFile open; close it first"
                 ))
         case .saved(_, let failure?):
             call.fail(.failed("It is not certain that the state was saved: \(failure)"))
@@ -490,12 +490,12 @@ final class Keeper {
         let end = Clock.monotonicMicroseconds + Self.patience
         while line.current != nil {
             if takeResult(until: end) { continue }
-            journal.log(.error, "the disk does not answer: what became of applications may be forgotten")
+            journal.log(.error, "the disk does not answer: how applications ended may be lost")
             break
         }
         isOpen = false
         repeat {
-            line.end()?.work.call?.fail(.failed("appstated ends, and the disk has not answered"))
+            line.end()?.work.call?.fail(.failed("appstated is ending, and the disk has not answered"))
         } while line.begin() != nil
     }
 }

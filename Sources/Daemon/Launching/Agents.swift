@@ -70,7 +70,7 @@ final class Agents {
 
     /// The same, for a message whose answer is not needed.
     func tell(_ agent: ConnectionName, _ method: AgentMethod, _ number: UInt64) {
-        journal.attempt(.notice, "the session agent is not told \(method.rawValue)") {
+        journal.attempt(.notice, "cannot send \(method.rawValue) to the session agent") {
             let message = try newCall(agent, method)
             try message.append(number)
             try bus.send(message)

@@ -116,7 +116,7 @@ extension Daemon {
         do {
             // Checked before a descriptor is taken, which nothing would close.
             guard reply.signature == "thbs" else {
-                throw MethodError(.failed, "The session agent answers with \(reply.signature.shortened)")
+                throw MethodError(.failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
             let launch = try reply.readUInt64()
             let descriptor = try reply.readDescriptor()
@@ -133,7 +133,7 @@ extension Daemon {
         } catch let error as MethodError {
             return .failure(error)
         } catch {
-            return .failure(MethodError(.failed, "The session agent's answer is not understood: \(error)"))
+            return .failure(MethodError(.failed, "The session agent's answer cannot be read: \(error)"))
         }
     }
 
@@ -145,7 +145,7 @@ extension Daemon {
     ) throws(MethodError) -> ApplicationNumber {
         let process = ProcessID(subject.identity)
         guard subject.owner.isWholly(user) else {
-            throw MethodError(.accessDenied, "Process \(process.pid) is not user \(user)'s")
+            throw MethodError(.accessDenied, "Process \(process.pid) does not belong to user \(user)")
         }
         // A process that does not wait was started by the session bus, which has had it open the URLs.
         var rest = wish
@@ -232,7 +232,7 @@ extension Daemon {
         }
         throw MethodError(
             .failed,
-            "\(application.id) is suspended, and not by policy: it can open nothing before it is resumed (Resume)"
+            "\(application.id) is suspended, but not by policy: it cannot open anything until Resume is called"
         )
     }
 

@@ -28,7 +28,7 @@ struct Wish {
                 throw MethodError(.invalidArgs, "Launch has no option \"\(key.shortened)\"")
             }
             guard seen.insert(known).inserted else {
-                throw MethodError(.invalidArgs, "The option \"\(key)\" is there twice")
+                throw MethodError(.invalidArgs, "The option \"\(key)\" is given twice")
             }
             switch known {
             case .urls: urls = try value.urls(key)
@@ -157,7 +157,7 @@ extension Variant {
         for url in urls where !Self.isURL(url) {
             throw MethodError(
                 .invalidArgs,
-                "\(key): \"\(url.shortened)\" is no URL: it begins with a scheme, and a blank is %20")
+                "\(key): \"\(url.shortened)\" is not a URL: it needs a scheme, and %20 for a space")
         }
         return urls
     }

@@ -50,7 +50,7 @@ final class LowMemoryMonitor {
         hasName = failure == nil
         guard let failure else { return }
         // Another process may serve it, or the bus's policy may reserve it for another process.
-        journal.log(.info, "\(Self.name) is left to others: \(failure)")
+        journal.log(.info, "\(Self.name) is left to another service: \(failure)")
         forget()
     }
 

@@ -103,7 +103,7 @@ final class PressureSensor {
     // MARK: The alarm
 
     private func openAlarm() {
-        journal.attempt(.info, "that memory is being taken is told by stalls alone") {
+        journal.attempt(.info, "memory that is being taken is detected by stalls alone") {
             let alarm = try FaultAlarm(handed: handed)
             alarmSources = try alarm.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.rang() }
@@ -262,7 +262,7 @@ final class PressureSensor {
                 entry.triggers.append(armed)
             }
         } catch {
-            journal.log(.warning, "memory pressure is not watched by \(source): \(error)")
+            journal.log(.warning, "\(source) is not watched for memory pressure: \(error)")
             return
         }
         watched[source] = entry
@@ -290,7 +290,7 @@ final class PressureSensor {
         watched[source] = nil
         alarm(source, after: nil)
         if let user = source.user { users.remove(user) }
-        journal.log(.notice, "memory pressure is no longer watched by \(source): \(why)")
+        journal.log(.notice, "\(source) is no longer watched for memory pressure: \(why)")
         report(.pressureSources(Array(watched.keys)))
     }
 }

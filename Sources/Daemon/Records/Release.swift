@@ -50,7 +50,7 @@ public enum Release {
             let state = RuntimeState(directory: runtimeDirectory, journal: journal)
         else { return 0 }
         guard state.lock(alone: true) else {
-            journal.log(.error, "a daemon that lives has \(runtimeDirectory): nothing is released")
+            journal.log(.error, "a running daemon uses \(runtimeDirectory): nothing is released")
             return 1
         }
         return letGo(state, journal)
@@ -67,11 +67,11 @@ public enum Release {
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
             let release = entry.release(proc: proc) { mains.contains($0) }
             if let done = release.description {
-                journal.log(.notice, "application \(entry.name) of a daemon that is gone: \(done)")
+                journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(done)")
             }
             for failure in release.failures where !failure.isNoSuchProcess {
                 status = 1
-                journal.log(.warning, "application \(entry.name) of a daemon that is gone: \(failure)")
+                journal.log(.warning, "application \(entry.name) of a daemon that has exited: \(failure)")
             }
             let left = entry.left(in: state)
             _ = entry.giveBack(left, proc: proc) { mains.contains($0) }

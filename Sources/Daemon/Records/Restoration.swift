@@ -94,7 +94,7 @@ extension Daemon {
         guard !restored.isEmpty else { return }
         for number in restored { sensor.look(at: number) }
         sensor.rescan()
-        journal.log(.info, "took up \(restored.count) applications of the daemon before")
+        journal.log(.info, "took over \(restored.count) applications of the previous daemon")
     }
 
     /// nil: its process has ended meanwhile.
@@ -193,17 +193,17 @@ extension Daemon {
     /// - Parameter why: why it cannot be taken up; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
         for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
-            journal.log(.notice, "resources of application \(entry.name) of the daemon before: \(note)")
+            journal.log(.notice, "resources of application \(entry.name) of the previous daemon: \(note)")
         }
         let done = release(entry, state)
         if entry.isRemoved {
             guard let done else { return }
-            return journal.log(.info, "application \(entry.name) had left the daemon before: \(done)")
+            return journal.log(.info, "application \(entry.name) was unregistered with the previous daemon: \(done)")
         }
         guard let why else { return }
         journal.log(
             .error,
-            "application \(entry.name) of the daemon before cannot be taken up: \(why); it runs on unmanaged"
+            "application \(entry.name) of the previous daemon cannot be taken over: \(why); it runs on unmanaged"
                 + (done.map { ", " + $0 } ?? ""))
     }
 
@@ -223,7 +223,7 @@ extension Daemon {
         let main = isSpared ? entry.owner?.main : nil
         let release = entry.release(proc: proc, sparing: main, isForeign: table.isForeign)
         for failure in release.failures {
-            journal.log(.warning, "resuming application \(entry.name) of the daemon before: \(failure)")
+            journal.log(.warning, "cannot resume application \(entry.name) of the previous daemon: \(failure)")
         }
         return release
     }

@@ -75,7 +75,7 @@ extension RuntimeState {
             guard let application else { return "there is no record of it" }
             if let damage = application.damage { return damage }
             let number = application.record["number"]?.fields.first ?? ""
-            return number == name ? nil : "it says that it is application \(number)"
+            return number == name ? nil : "its record names application \(number)"
         }
     }
 }

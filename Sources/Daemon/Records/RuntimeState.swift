@@ -229,7 +229,7 @@ final class RuntimeState {
     private func complain(_ failure: KernelFailure) {
         if !hasFailed {
             journal.log(
-                .error, "what is known may not survive this daemon, and nothing more is suspended: \(failure)"
+                .error, "the state may not survive a restart of the daemon, and nothing more is suspended: \(failure)"
             )
         }
         hasFailed = true
@@ -267,7 +267,7 @@ final class RuntimeState {
         guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
         let reading = RecordFile.read(bytes)
         if let damage = reading.damage {
-            journal.log(.error, "resources of application \(name) of the daemon before: \(damage)")
+            journal.log(.error, "resources of application \(name) of the previous daemon: \(damage)")
         }
         let owner = reading.record.understood("owner") { fields -> Owner? in
             guard let user: UInt32 = fields.number(), let main = ProcessID(&fields) else { return nil }

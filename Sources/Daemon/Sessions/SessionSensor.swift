@@ -97,14 +97,14 @@ final class SessionSensor {
             sensor, session, reply throws in
             let properties = try reply.readDictionary()
             guard case .bool(let isActive)? = properties.first(where: { $0.key == "Active" })?.value else {
-                throw MethodError(.invalidArgs, "no Active")
+                throw MethodError(.invalidArgs, "Active is missing")
             }
             session.isActive = isActive
             switch properties.first(where: { $0.key == "LockedHint" })?.value {
             case .bool(let isLocked)?: session.isLocked = isLocked
             // systemd before 230 has no LockedHint.
             case nil: session.isLocked = false
-            case _?: throw MethodError(.invalidArgs, "LockedHint is no boolean")
+            case _?: throw MethodError(.invalidArgs, "LockedHint is not a boolean")
             }
             sensor.tell(id)
         }
@@ -120,7 +120,7 @@ final class SessionSensor {
                 guard let self, let session = watched[id] else { return }
                 session.question = nil
                 if let error = reply.error { return failed(id, member, error) }
-                journal.attempt(.warning, "logind's answer about session \(id.shortened)") {
+                journal.attempt(.warning, "cannot read logind's answer about session \(id.shortened)") {
                     try answered(self, session, reply)
                 }
             }
@@ -181,7 +181,7 @@ final class SessionSensor {
             }
             guard isClear else { return askProperties(of: id) }
         } catch {
-            journal.log(.warning, "logind's word of session \(id.shortened): \(error)")
+            journal.log(.warning, "cannot read logind's signal about session \(id.shortened): \(error)")
             return askProperties(of: id)
         }
         tell(id)

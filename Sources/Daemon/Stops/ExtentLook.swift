@@ -111,7 +111,9 @@ struct ExtentLook: Sendable {
             found.sample = sample
             return
         }
-        if let limit = work.networkRate, sample.traffic.rate(since: earlier.traffic) >= limit {
+        if let limit = work.networkRate, !earlier.traffic.isEmpty,
+            sample.traffic.rate(since: earlier.traffic) >= limit
+        {
             found.reasons.append(
                 "\(ObjectionReason.network.rawValue): it transfers \(limit) bytes per second or more")
         }
@@ -204,7 +206,7 @@ struct LockRound: Sendable {
 
 extension FileLocks.Waiter {
     fileprivate var words: String {
-        let who = pid.map { "pid \($0)" } ?? "somebody"
+        let who = pid.map { "pid \($0)" } ?? "a process"
         return "\(who) waits for a file lock (\(lock.file)) that pid \(holder) holds"
     }
 }

@@ -81,7 +81,7 @@ struct ExecLine: Equatable {
                     text.append(byte)
                 }
             }
-            throw .quoting("a quotation mark has no other")
+            throw .quoting("a quotation mark is not closed")
         }
 
         private mutating func code() throws(Broken) {

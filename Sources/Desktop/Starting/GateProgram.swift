@@ -28,7 +28,7 @@ public enum GateProgram {
     /// - Parameter arguments: the arguments after `--gate`.
     public static func run(_ arguments: some Sequence<String>) -> Never {
         guard let order = Order(Array(arguments)[...]) else {
-            end(2, "appstate-session: --gate is for appstate-session alone")
+            end(2, "appstate-session: --gate is only for use by appstate-session itself")
         }
         Descriptor.closeAll(from: STDERR_FILENO + 1)
         // The process that started us may have blocked or ignored signals, and programs inherit that.
@@ -43,7 +43,7 @@ public enum GateProgram {
             end(1, "appstate-session: \(error)")
         }
         guard GateSocket.peer(of: gate)?.uid == getuid() else {
-            end(1, "appstate-session: the gate \(order.gate) is another user's")
+            end(1, "appstate-session: the gate \(order.gate) belongs to another user")
         }
         guard mayProceed(gate) else { exit(0) }
         let failure = becomeProgram(order)

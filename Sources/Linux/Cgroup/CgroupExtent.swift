@@ -108,7 +108,7 @@ extension CgroupExtent.Reason: CustomStringConvertible {
         switch self {
         case .rootCgroup: "it is the root of all cgroups"
         case .sessionScope(let name): "\(name) holds a whole session"
-        case .notApplicationUnit(let name): "\(name) is no application's unit"
+        case .notApplicationUnit(let name): "\(name) is not an application's unit"
         case .directoryOf(let owner, let uid): "it belongs to uid \(owner), the application to uid \(uid)"
         case .holdsDaemon(let cgroup): "appstated itself is in it, in \(cgroup)"
         case .mainOutside(let main): "process \(main) is not in it"

@@ -79,7 +79,7 @@ public struct ConfigurationFile: Sendable {
         if text.first == "[" {
             guard text.last == "]", text.count > 2 else {
                 section = nil
-                complain(line, "", "\(text.excerpt) is no section")
+                complain(line, "", "\(text.excerpt) is not a section")
                 return
             }
             let name = String(text.dropFirst().dropLast())
@@ -93,7 +93,7 @@ public struct ConfigurationFile: Sendable {
         }
         let key = String(text[..<equals]).trimmed
         guard let section else {
-            complain(line, key, "stands outside of any section")
+            complain(line, key, "is outside of any section")
             return
         }
         let value = String(text[text.index(after: equals)...]).trimmed
@@ -117,7 +117,7 @@ public struct ConfigurationFile: Sendable {
         var known: [String: [ConfigurationRow<Target>]] = [:]
         for (section, line) in sections {
             known[section] = rows(section)
-            if known[section] == nil { file.complain(line, "", "[\(section.excerpt)] is no section") }
+            if known[section] == nil { file.complain(line, "", "[\(section.excerpt)] is not a section") }
         }
         for assignment in assignments {
             guard let rows = known[assignment.section] else { continue }

@@ -66,7 +66,7 @@ public struct ConfigurationValue<Value> {
 extension ConfigurationValue where Value == Bool {
     /// A boolean of systemd.syntax(7).
     public static var boolean: Self {
-        Self("is no boolean") { text in
+        Self("is not a boolean") { text in
             switch text.lowercased() {
             case "1", "yes", "y", "true", "t", "on": true
             case "0", "no", "n", "false", "f", "off": false
@@ -79,7 +79,7 @@ extension ConfigurationValue where Value == Bool {
 extension ConfigurationValue where Value: FixedWidthInteger {
     /// A number within these bounds.
     public static func number(_ range: ClosedRange<Value>) -> Self {
-        Self("is no number from \(range.lowerBound) to \(range.upperBound)") { text in
+        Self("is not a number from \(range.lowerBound) to \(range.upperBound)") { text in
             Value(text).flatMap { range.contains($0) ? $0 : nil }
         }
     }
@@ -89,7 +89,7 @@ extension ConfigurationValue where Value: RawRepresentable<String> & CaseIterabl
     /// One of the cases.
     public static var choice: Self {
         Self(
-            "is none of " + Value.allCases.map(\.rawValue).joined(separator: ", "),
+            "is not one of " + Value.allCases.map(\.rawValue).joined(separator: ", "),
             read: Value.init(rawValue:))
     }
 }

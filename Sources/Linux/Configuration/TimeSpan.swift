@@ -84,7 +84,7 @@ extension Character {
 extension ConfigurationValue where Value == UInt64? {
     /// A span of time in microseconds; nil is `infinity`.
     public static var span: Self {
-        Self("is no time span (5, 500ms, 1min 30s, infinity)") { text in
+        Self("is not a time span (5, 500ms, 1min 30s, infinity)") { text in
             switch TimeSpan.parse(text) {
             case .microseconds(let span)?: .some(span)
             case .infinity?: .some(nil)
@@ -97,7 +97,7 @@ extension ConfigurationValue where Value == UInt64? {
 extension ConfigurationValue where Value == UInt64 {
     /// A span of time in microseconds that ends.
     public static var finiteSpan: Self {
-        Self("is no finite time span (5, 500ms, 1min 30s)") { text in
+        Self("is not a finite time span (5, 500ms, 1min 30s)") { text in
             if case .microseconds(let span)? = TimeSpan.parse(text) { span } else { nil }
         }
     }

@@ -267,7 +267,7 @@ public final class Suspender {
                 self.judged = nil
                 search.repetitions += 1
                 if search.repetitions > Search.mostRepetitions {
-                    objection = "\(cgroup): its processes change while they are looked at"
+                    objection = "\(cgroup): its processes change while they are examined"
                     search.candidates.removeFirst()
                 }
             case false?:

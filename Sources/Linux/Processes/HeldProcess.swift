@@ -27,7 +27,7 @@ final class HeldProcess {
         let status = try proc.status(identity.pid)
         guard status.owner.isWholly(uid) else {
             throw KernelFailure(
-                operation: "signal what is not wholly user \(uid)'s:", subject: "process \(identity)",
+                operation: "check before a signal that user \(uid) alone owns", subject: "process \(identity)",
                 errno: EPERM)
         }
     }

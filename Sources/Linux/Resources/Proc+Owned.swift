@@ -13,7 +13,7 @@ extension Proc {
         }
         guard owner.isWholly(uid) else {
             throw KernelFailure(
-                operation: "change what is not wholly user \(uid)'s:", subject: "process \(process)",
+                operation: "check before a change that user \(uid) alone owns", subject: "process \(process)",
                 errno: EPERM)
         }
     }

@@ -20,9 +20,9 @@ public struct ResourceLedger: Sendable {
         public var description: String {
             switch self {
             case .changedByOthers(let knob, let subject, let from, let to):
-                "\(knob.rawValue) of \(subject) was \(from) and is \(to) by somebody else: left alone"
+                "\(knob.rawValue) of \(subject) was \(from), and another program has set it to \(to): left alone"
             case .ownValue(let knob, let subject, let value):
-                "\(knob.rawValue) of \(subject) is \(value) by somebody else: left alone"
+                "\(knob.rawValue) of \(subject) was set to \(value) by another program: left alone"
             case .failed(let failure):
                 failure.description
             }

@@ -31,13 +31,29 @@ public struct SocketCopy: Sendable {
     }
 
     /// Gives `body` what waits to be read, and leaves it in the queue (recv(2), `MSG_PEEK`). No bytes if there are none.
+    /// The kernel shows nothing behind a descriptor in the queue; `isCut` says that something is there.
+    ///
+    /// May block without end: a process that reads the same socket into memory that is not there keeps all others from
+    /// it, `MSG_DONTWAIT` or not (net/unix/af_unix.c, `iolock`).
     ///
     /// - Parameter limit: the most bytes that are looked at.
-    public func peek<Result>(atMost limit: Int, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
+    public func peek<Result>(
+        atMost limit: Int, _ body: (_ bytes: UnsafeRawBufferPointer, _ isCut: Bool) -> Result
+    ) -> Result {
         withUnsafeTemporaryAllocation(byteCount: limit, alignment: 8) { buffer in
-            let count = recv(
-                descriptor, buffer.baseAddress, buffer.count, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT))
-            return body(UnsafeRawBufferPointer(rebasing: buffer[..<max(count, 0)]))
+            var vector = iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
+            return withUnsafeMutablePointer(to: &vector) { vector in
+                var header = msghdr()
+                header.msg_iov = vector
+                header.msg_iovlen = 1
+                let flags = Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)
+                let count = max(recvmsg(descriptor, &header, flags), 0)
+                var waiting: Int32 = 0
+                let isCut =
+                    header.msg_flags & Int32(MSG_CTRUNC) != 0
+                    && ioctl(descriptor, UInt(FIONREAD), &waiting) == 0 && Int(waiting) > count
+                return body(UnsafeRawBufferPointer(rebasing: buffer[..<count]), isCut)
+            }
         }
     }
 

@@ -98,7 +98,7 @@ public final class PlaybackObserver {
     private func take(_ packet: TagStruct) throws(ObserverFailure) {
         var packet = packet
         guard let command = packet.nextNumber(), packet.nextNumber() != nil else {
-            throw ended("what it says is not understood")
+            throw ended("its message is not understood")
         }
         switch Command(rawValue: command) {
         case .reply: try takeReply(packet)
@@ -181,7 +181,7 @@ public final class PlaybackObserver {
         let packet = header + body.bytes
         // A few hundred bytes, one question after the other: the socket has room for them.
         let count = Glibc.send(socket.rawValue, packet, packet.count, Int32(MSG_NOSIGNAL))
-        guard count == packet.count else { throw ended("it does not take what it is asked") }
+        guard count == packet.count else { throw ended("it does not accept a request") }
     }
 
     private func receive() throws(ObserverFailure) {
@@ -190,7 +190,7 @@ public final class PlaybackObserver {
             let count = recv(socket.rawValue, &buffer, buffer.count, 0)
             if count > 0 {
                 unread += buffer.prefix(count)
-                guard unread.count <= Self.longestPacket else { throw ended("it says too much") }
+                guard unread.count <= Self.longestPacket else { throw ended("its message is too long") }
                 // The rest makes the descriptor readable again.
                 if count < buffer.count { return }
             } else if count < 0, errno == EINTR {
@@ -206,7 +206,7 @@ public final class PlaybackObserver {
     private func takePacket() throws(ObserverFailure) -> TagStruct? {
         guard unread.count >= Self.headerLength else { return nil }
         let length = unread.prefix(4).reduce(0) { $0 << 8 | Int($1) }
-        guard length <= Self.longestPacket else { throw ended("it says too much") }
+        guard length <= Self.longestPacket else { throw ended("its message is too long") }
         guard unread.count >= Self.headerLength + length else { return nil }
         let packet = Array(unread[Self.headerLength..<Self.headerLength + length])
         unread.removeFirst(Self.headerLength + length)

@@ -73,7 +73,7 @@ public struct ScriptedDesk {
         let title = try json.stringBytes()
         var flags: [Bool] = []
         while try json.nextElement() { flags.append(try json.bool()) }
-        guard flags.count == 5 else { throw json.failure("five times true or false") }
+        guard flags.count == 5 else { throw json.failure("five booleans") }
         guard let number = UInt64(exactly: number), number >> 48 == 0 else { return nil }
         return Client(
             window: ObservedWindow(

@@ -70,7 +70,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         } catch {
             throw .ended("\(subject) has ended: \(error)")
         }
-        guard !isFinished else { throw .ended("\(subject) tells of windows no more") }
+        guard !isFinished else { throw .ended("\(subject) no longer reports windows") }
         show()
     }
 
@@ -162,7 +162,7 @@ public final class ForeignToplevelObserver: WindowObserver {
             try owners.refresh()
         } catch {
             // The kernel is asked again with the next window.
-            say("cannot tell whose windows are: \(error)", about: "")
+            say("the owners of windows cannot be found: \(error)", about: "")
             return
         }
         let named = changes.named
@@ -191,11 +191,11 @@ public final class ForeignToplevelObserver: WindowObserver {
             let pids = owners.map { "\($0.pid)" }.joined(separator: ", ")
             say(
                 """
-                windows of "\(appID)" may be of any of the processes \(pids): as long as one is visible, all of them \
-                count as visible, and none as focused
+                windows of "\(appID)" may belong to any of the processes \(pids): as long as one is visible, all of \
+                these processes count as visible, and none as focused
                 """, about: appID)
         } else if owners.isEmpty, isNew {
-            say("nobody knows whose the windows of \"\(appID)\" are", about: appID)
+            say("the owner of the windows of \"\(appID)\" is unknown", about: appID)
         }
     }
 

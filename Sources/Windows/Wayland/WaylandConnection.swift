@@ -41,7 +41,7 @@ final class WaylandConnection {
         }
         let directory = Environment["XDG_RUNTIME_DIR"]
         guard let path = name.hasPrefix("/") ? name : directory.map({ "\($0)/\(name)" }) else {
-            throw .unreachable("WAYLAND_DISPLAY=\(name) is in XDG_RUNTIME_DIR, which is not set")
+            throw .unreachable("WAYLAND_DISPLAY=\(name) is relative to XDG_RUNTIME_DIR, which is not set")
         }
         let socket = try LocalSocket.connect(to: path).release()
         // It belongs to libwayland from here on.
@@ -56,7 +56,7 @@ final class WaylandConnection {
         do throws(ObserverFailure) {
             try synchronize()
         } catch .ended(let why) {
-            throw .unreachable("the compositor lets nobody in: \(why)")
+            throw .unreachable("the compositor accepts no connection: \(why)")
         }
     }
 

@@ -13,7 +13,7 @@ extension XConnection {
                 xcb_xfixes_query_version(pointer, 1, 0).sequence, as: xcb_xfixes_query_version_reply_t.self)
         else {
             throw .unreachable(
-                "the X server at display \(display) lacks XFixes: it does not tell of the clipboard")
+                "the X server at display \(display) lacks XFixes: it does not report clipboard changes")
         }
         free(reply)
         selectionNotify = Int32(fixes.pointee.first_event) + XCB_XFIXES_SELECTION_NOTIFY

@@ -44,7 +44,7 @@ final class XConnection {
         resourceMask = setup.pointee.resource_id_mask
         guard tellsProcesses else {
             throw .unreachable(
-                "the X server at display \(name) lacks X-Resource 1.2: it does not say whose windows are")
+                "the X server at display \(name) lacks X-Resource 1.2: it does not report the owners of windows")
         }
     }
 

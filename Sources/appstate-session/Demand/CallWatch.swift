@@ -210,7 +210,7 @@ final class CallWatch {
                 // By the second answer the bus has written what the first call had it show.
                 if times > 1, (try? ask(times - 1)) != nil { return }
                 while (try? monitor.bus.process()) == true {}
-                haveBecome(monitor, isDeluged ? "it shows all of them, whatever is asked for" : nil)
+                haveBecome(monitor, isDeluged ? "the bus shows a monitor all calls, whatever it asks for" : nil)
             }
         }
         do throws(BusFailure) {
@@ -224,7 +224,7 @@ final class CallWatch {
     private func haveBecome(_ made: Monitor, _ why: String? = nil) {
         guard next === made else { return }
         next = nil
-        if let why { journal.log(.notice, "calls on the session bus are not seen: \(why)") }
+        if let why { journal.log(.notice, "calls on the session bus are not watched: \(why)") }
         if let settled {
             self.settled = nil
             isRefused = why != nil

@@ -15,7 +15,7 @@ final class ConnectionWatch {
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private let proc = Proc()
-    private let worker: Worker<Int32, Found>
+    private let worker: Worker<Int32, Answer>
     private var source: Source?
     /// By the main process; nil: its sockets are being looked for.
     private var watched: [Int32: Watched?] = [:]
@@ -28,25 +28,28 @@ final class ConnectionWatch {
     private var retry: Timer?
 
     private struct Watched {
-        let sockets: [SocketCopy]
-        let sources: [Source]
-    }
-
-    /// The sockets that one look found; none where copies were closed.
-    private struct Found: Sendable {
         var sockets: [SocketCopy] = []
-        var failure: KernelFailure?
+        var sources: [Source] = []
+        /// The connections that are being looked at, by inode, and whether something has arrived in each meanwhile.
+        var looks: [UInt32: Bool] = [:]
     }
 
-    /// The most sockets of one application, and of all.
+    /// The result of a job.
+    private enum Answer: Sendable {
+        /// The sockets of an application, and in which of them something waits that it is needed for.
+        case found([SocketCopy], waiting: [UInt32: DemandReason])
+        case failed(KernelFailure)
+        /// What a connection, known by its inode, has waiting.
+        case waits(UInt32, DemandReason?)
+        case closed
+    }
+
+    /// The most sockets of one application; the most listening sockets of all, and the most connections.
     private static let mostSockets = 16
-    private static let mostOfAll = 256
-    /// The most that is looked at of what a display server has sent, in bytes: as much as the kernel lets wait by default
+    private static let mostOfAll = 128
+    /// The most that is looked at of what a server has sent, in bytes: as much as the kernel lets wait by default
     /// (net.core.wmem_default).
     private static let mostUnread = 212_992
-    /// The most arrivals of one suspension that are looked at: a server that sends more does not notice that its client
-    /// is suspended.
-    private static let mostArrivals = 1_024
     /// The most looks and closings that wait: as many as there may be applications of one user.
     private static let mostJobs = 2_048
     /// Until a look that has failed is tried again, microseconds.
@@ -93,7 +96,7 @@ final class ConnectionWatch {
         if sockets.isEmpty { return }
         let submission = worker.submit(0) {
             for socket in sockets { socket.close() }
-            return Found()
+            return .closed
         }
         // Rather a descriptor that stays than a loop that waits.
         if submission != .accepted { journal.log(.debug, "copies of sockets are not closed: \(submission)") }
@@ -103,7 +106,7 @@ final class ConnectionWatch {
         let foreign = registered.subtracting([pid])
         let proc = proc
         let submission = worker.submit(pid) {
-            guard let main = try? proc.identity(of: pid) else { return Found() }
+            guard let main = try? proc.identity(of: pid) else { return .found([], waiting: [:]) }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
             var pids = Set(members.map(\.pid))
             if let hierarchy = try? UnifiedHierarchy.find(proc: proc),
@@ -112,15 +115,30 @@ final class ConnectionWatch {
                 pids.formUnion((try? unit.processes()) ?? [])
             }
             do throws(KernelFailure) {
-                return Found(
-                    sockets: try SocketCopy.of(
-                        pids.sorted(), atMost: Self.mostSockets,
-                        connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc))
+                let sockets = try SocketCopy.of(
+                    pids.sorted(), atMost: Self.mostSockets,
+                    connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc)
+                var waiting: [UInt32: DemandReason] = [:]
+                for socket in sockets { waiting[socket.inode] = Self.reason(of: socket) }
+                return .found(sockets, waiting: waiting)
             } catch {
-                return Found(failure: error)
+                return .failed(error)
             }
         }
         if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
+    }
+
+    /// The need that waits in a socket. May block without end.
+    private static func reason(of socket: SocketCopy) -> DemandReason? {
+        switch socket.role {
+        case .listening: return socket.isReadable ? .connection : nil
+        case .connected(to: let service):
+            guard let events = UnreadEvents(service: service) else { return nil }
+            let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in isCut || events.haveRequest(bytes)
+            }
+            guard isThere else { return nil }
+            return events == .xsmp ? .sessionEnd : .close
+        }
     }
 
     private func fail(_ pid: Int32, _ why: String) {
@@ -136,42 +154,41 @@ final class ConnectionWatch {
     }
 
     private func takeResults() {
-        for finished in worker.takeResults() where finished.key > 0 {
-            let (pid, sockets) = (finished.key, finished.value.sockets)
+        for finished in worker.takeResults() {
+            let pid = finished.key
             // It runs again, and may have been suspended once more: then another look is on its way.
-            guard case .some(nil) = watched[pid] else {
-                discard(sockets)
-                continue
+            var isAwaited: Bool {
+                if case .some(nil) = watched[pid] { true } else { false }
             }
-            if let failure = finished.value.failure {
+            switch finished.value {
+            case .closed: break
+            case .waits(let inode, let reason): settle(inode, reason, of: pid)
+            case .found(let sockets, let waiting):
+                if isAwaited { watch(pid, sockets, waiting) } else { discard(sockets) }
+            case .failed(let failure):
+                guard isAwaited else { break }
                 watched.removeValue(forKey: pid)
                 fail(pid, "\(failure)")
-            } else {
-                watch(pid, sockets)
             }
         }
     }
 
-    private func watch(_ pid: Int32, _ sockets: [SocketCopy]) {
-        let held = watched.values.reduce(0) { $0 + ($1?.sockets.count ?? 0) }
-        let waiting = Set(sockets.filter { reason(of: $0) != nil }.map(\.inode))
+    private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [UInt32: DemandReason]) {
         // What it has accepted from meanwhile counts again.
-        let former = ignored[pid]?.intersection(waiting) ?? []
+        let former = (ignored[pid] ?? []).intersection(waiting.keys)
         ignored[pid] = former.isEmpty ? nil : former
-        let kept = Array(sockets.filter { !former.contains($0.inode) }.prefix(max(Self.mostOfAll - held, 0)))
+        let held = watched.values.flatMap { $0?.sockets ?? [] }
+        let candidates = sockets.filter { !former.contains($0.inode) }
+        var kept: [SocketCopy] = []
+        for isListening in [false, true] {
+            let left = Self.mostOfAll - held.count { ($0.role == .listening) == isListening }
+            kept += candidates.filter { ($0.role == .listening) == isListening }.prefix(max(left, 0))
+        }
         let inodes = Set(kept.map(\.inode))
         discard(sockets.filter { !inodes.contains($0.inode) })
         watched[pid] = Watched(sockets: kept, sources: kept.compactMap { follow($0, of: pid) })
-    }
-
-    /// The need that waits in a socket.
-    private func reason(of socket: SocketCopy) -> DemandReason? {
-        switch socket.role {
-        case .listening: return socket.isReadable ? .connection : nil
-        case .connected(to: let service):
-            guard let events = UnreadEvents(service: service) else { return nil }
-            guard socket.peek(atMost: Self.mostUnread, events.haveRequest) else { return nil }
-            return events == .xsmp ? .sessionEnd : .close
+        if let socket = kept.first(where: { waiting[$0.inode] != nil }), let reason = waiting[socket.inode] {
+            report(reason, in: socket.inode, of: pid)
         }
     }
 
@@ -179,24 +196,43 @@ final class ConnectionWatch {
         switch socket.role {
         case .listening:
             return try? loop.watch(socket.descriptor) { [unowned self] _ in
-                found(.connection, in: socket, of: pid)
+                report(.connection, in: socket.inode, of: pid)
             }
         case .connected:
-            // Most of what a display server sends is no request, and stays unread until the application runs.
-            var left = Self.mostArrivals
+            // Most of what a server sends is no request, and stays unread until the application runs.
             return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
-                left -= 1
-                if left >= 0, let reason = reason(of: socket) { found(reason, in: socket, of: pid) }
+                look(into: socket, of: pid)
             }
         }
     }
 
-    private func found(_ reason: DemandReason, in socket: SocketCopy, of pid: Int32) {
+    /// Looks at what has arrived, one look at a time.
+    private func look(into socket: SocketCopy, of pid: Int32) {
+        let isUnderWay = watched[pid]??.looks[socket.inode] != nil
+        watched[pid]??.looks[socket.inode] = isUnderWay
+        if isUnderWay { return }
+        // A copy is closed by the same worker, and so after this.
+        let submission = worker.submit(pid) { .waits(socket.inode, Self.reason(of: socket)) }
+        if submission != .accepted { watched[pid]??.looks[socket.inode] = nil }
+    }
+
+    private func settle(_ inode: UInt32, _ reason: DemandReason?, of pid: Int32) {
+        guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: inode),
+            let socket = watched[pid]??.sockets.first(where: { $0.inode == inode })
+        else { return }
+        if let reason {
+            report(reason, in: inode, of: pid)
+        } else if isToBeRepeated {
+            look(into: socket, of: pid)
+        }
+    }
+
+    private func report(_ reason: DemandReason, in inode: UInt32, of pid: Int32) {
         guard case let watch?? = watched[pid] else { return }
         drop(watch)
         // Until it is suspended anew.
-        watched[pid] = Watched(sockets: [], sources: [])
-        ignored[pid, default: []].insert(socket.inode)
+        watched[pid] = Watched()
+        ignored[pid, default: []].insert(inode)
         needed(pid, reason)
     }
 }

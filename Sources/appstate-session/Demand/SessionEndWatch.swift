@@ -19,7 +19,7 @@ final class SessionEndWatch {
     ) throws(BusFailure) {
         let bus = try Bus.open(address: address)
         manager = BusPeer(Self.name, bus: bus) { error in
-            journal.log(.notice, "the session bus does not tell of Xfce's session manager: \(error)")
+            journal.log(.notice, "the session bus does not report on Xfce's session manager: \(error)")
         }
         try manager.onSignal("interface='\(Self.interface)',member='StateChanged'") { message in
             guard (try? message.readUInt32()) != nil, let state = try? message.readUInt32(),

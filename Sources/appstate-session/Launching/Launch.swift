@@ -124,7 +124,7 @@ final class Launch {
             guard entry.exec != nil else {
                 return finish(.failed("\(id) was not started by the session bus: \(why)"))
             }
-            tools.journal.log(.info, "\(id) is started by its Exec: \(why)")
+            tools.journal.log(.info, "\(id) is started with its Exec line: \(why)")
             endNotice()
             do throws(DesktopFailure) {
                 try execute(entry)

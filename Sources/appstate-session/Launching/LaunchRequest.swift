@@ -35,7 +35,7 @@ struct LaunchRequest: Equatable {
                 try Self.check(text, of: key, atMost: Self.longestToken)
                 token = text.isEmpty ? nil : text
             case ("urls", _), ("launch-mode", _), ("activation-token", _):
-                throw .invalidArgs("\(key): \(value) is none")
+                throw .invalidArgs("\(key): \(value) is not a valid value")
             default: break
             }
         }
@@ -48,7 +48,7 @@ struct LaunchRequest: Equatable {
             throw .invalidArgs("\(key): \(text.utf8.count) bytes are too many; \(limit) at most")
         }
         guard text.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
-            throw .invalidArgs("\(key): there is a control character in it")
+            throw .invalidArgs("\(key): it contains a control character")
         }
     }
 }

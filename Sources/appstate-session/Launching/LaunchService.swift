@@ -39,10 +39,10 @@ final class LaunchService: DaemonSpeaker {
         try line.call(
             ManagerMethod.registerAgent, { try $0.append(session) },
             refused: { [unowned self] error in
-                if line.tryAgain("does not take a session agent", error) {
+                if line.tryAgain("does not accept a session agent", error) {
                     isRegistered = false
                 } else {
-                    line.refused(error, "has nothing launched by us")
+                    line.refused(error, "does not launch through this agent")
                 }
             })
     }
@@ -88,7 +88,7 @@ final class LaunchService: DaemonSpeaker {
             // Root, and any other caller that the bus permits, may send us a call.
             guard call.sender == line.daemon else {
                 throw MethodError(
-                    ErrorName.accessDenied.rawValue, "only the owner of \(BusNames.service) has us do that")
+                    ErrorName.accessDenied.rawValue, "only the owner of \(BusNames.service) may call this")
             }
             try handler(call)
         }
@@ -121,7 +121,7 @@ final class LaunchService: DaemonSpeaker {
             )
         }
         guard let pid = Int32(exactly: pid), pid > 0 else {
-            throw MethodError.invalidArgs("pid: \(pid) is none")
+            throw MethodError.invalidArgs("pid: \(pid) is not a process")
         }
         let pending = call.deferred()
         presenting.present(id, pid, request) { result in
@@ -144,7 +144,7 @@ final class LaunchService: DaemonSpeaker {
     }
 
     private static func id(_ text: String) throws(MethodError) -> String {
-        guard let id = ApplicationID(text) else { throw .invalidArgs("app_id: \"\(text)\" is none") }
+        guard let id = ApplicationID(text) else { throw .invalidArgs("app_id: \"\(text)\" is not an application id") }
         return id.rawValue
     }
 }

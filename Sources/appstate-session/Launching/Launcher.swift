@@ -68,7 +68,7 @@ final class Launcher {
                 .failure(
                     MethodError(
                         ErrorName.limitsExceeded.rawValue,
-                        "\(Self.mostUnsettled) launches are begun and not settled")))
+                        "\(Self.mostUnsettled) launches are already in progress")))
         }
         makeRoom()
         lastNumber += 1
@@ -139,7 +139,7 @@ final class Launcher {
     private func forgetErrands() { errands = errands.filter { !$0.value.isOver } }
 
     private static func noLaunch(_ number: UInt64) -> MethodError {
-        MethodError(ErrorName.noSuchProcess.rawValue, "no launch \(number) is there for that")
+        MethodError(ErrorName.noSuchProcess.rawValue, "there is no pending launch \(number)")
     }
 
     // MARK: Limits
@@ -160,7 +160,7 @@ final class Launcher {
     private func expire() {
         for (number, launch) in launches where !launch.isSettled {
             guard let deadline = launch.deadline, deadline <= loop.now else { continue }
-            journal.log(.notice, "launch \(number) of \(launch.id) is cancelled: nobody let it proceed")
+            journal.log(.notice, "launch \(number) of \(launch.id) is cancelled: Proceed was not called in time")
             launch.cancel()
         }
         arm()

@@ -69,7 +69,7 @@ final class StartupNotices {
             arm()
             return token
         } catch {
-            journal.log(.notice, "nobody is told of starts: \(error)")
+            journal.log(.notice, "starts are not announced: \(error)")
             return nil
         }
     }
@@ -101,9 +101,9 @@ final class StartupNotices {
             return tokens
         } catch ObserverFailure.unsupported(let why) {
             isWithoutTokens = true
-            journal.log(.info, "what is started gets no token: \(why)")
+            journal.log(.info, "started applications get no activation token: \(why)")
         } catch {
-            journal.log(.notice, "what is started gets no token: \(error)")
+            journal.log(.notice, "started applications get no activation token: \(error)")
         }
         return nil
     }

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""What suspension saves and costs: Firefox with ten tabs of animations, and twenty applications at rest.
+
+Usage: figures.py [--display N] [--table FILE] [--rounds N]
+Prints what it measures; with --table, writes it below "Figures" of a page. Exit status: 0, 1 a goal is missed, 125 it
+cannot be tried here.
+
+scripts/test-apps --figures runs it where there is what it needs.
+"""
+import argparse, ctypes, os, pathlib, shutil, statistics, sys, time
+import desktop
+from desktop import Desktop, descendants, free_display, put, stat, wait_for
+
+TABS, RESTING, SECONDS = 10, 20, 60
+# Each frame has another red; what is not this page has another green or blue.
+PAGE = """<title>{0}</title><body><script>
+let red = 0
+function frame() { red = (red + 1) % 256; document.body.style.background = `rgb(${red}, 200, 77)`; requestAnimationFrame(frame) }
+frame()
+</script>"""
+HEADING = "## Figures"
+
+
+class Screen:
+    """Pixels of an X server, without a process for each look."""
+
+    def __init__(self, display):
+        self.x = ctypes.CDLL("libX11.so.6")
+        self.x.XOpenDisplay.restype = ctypes.c_void_p
+        self.x.XDefaultRootWindow.restype = ctypes.c_ulong
+        self.x.XGetImage.restype = ctypes.c_void_p
+        self.x.XGetPixel.restype = ctypes.c_ulong
+        self.display = ctypes.c_void_p(self.x.XOpenDisplay(display.encode()))
+        self.root = ctypes.c_ulong(self.x.XDefaultRootWindow(self.display))
+
+    def pixel(self, x, y):
+        """(red, green, blue) of a place on the screen."""
+        image = ctypes.c_void_p(self.x.XGetImage(self.display, self.root, x, y, 1, 1, ctypes.c_ulong(0xffffff), 2))
+        value = self.x.XGetPixel(image, 0, 0)
+        self.x.XDestroyImage(image)
+        return value >> 16 & 255, value >> 8 & 255, value & 255
+
+    def shows_page(self):
+        return self.pixel(640, 600)[1:] == (200, 77)
+
+
+def ticks(main):
+    return sum(one[2] for pid in descendants(main) if (one := stat(pid)))
+
+
+def switches(process):
+    """How often the threads of a process were scheduled."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        for line in (task / "status").read_text().splitlines():
+            if "ctxt_switches" in line:
+                total += int(line.split()[1])
+    return total
+
+
+def own(desk, before):
+    return [window for window in desk.windows() if window not in before]
+
+
+def firefox(desk, rounds):
+    """Rows, and whether the goals are met."""
+    files = desk.directory / "files"
+    pages = []
+    for number in range(TABS):
+        path = files / f"tab{number}.html"
+        path.write_text(PAGE.format(f"tab {number}"))
+        os.chown(path, desktop.UID, desktop.UID)
+        pages.append(path.name)
+    screen, before = Screen(desk.display), set(desk.windows())
+    rule = desk.directory / "session.conf"
+    rule.write_text("[Application *]\nSuspension=never\n")
+    desk.spawn(["firefox-esr", *pages], "firefox", unit="firefox-esr")
+    assert wait_for(screen.shows_page, 90, 0.2) is not None, "Firefox shows no page"
+    time.sleep(20)
+    window = own(desk, before)[0]
+    main = next(one["pid"] for one in desk.applications() if "firefox" in one["app_id"])
+    state = lambda: (desk.state(main) or {}).get("state")
+
+    def used(seconds=20):
+        start = ticks(main)
+        time.sleep(seconds)
+        return (ticks(main) - start) / os.sysconf("SC_CLK_TCK") / seconds
+
+    def restores(wanted):
+        """Seconds until the page is seen again, of each round."""
+        found = []
+        for _ in range(rounds):
+            desk.minimize(window)
+            assert wait_for(lambda: state() == wanted and not screen.shows_page(), 30, 0.05) is not None, state()
+            time.sleep(0.5)
+            start = time.monotonic()
+            desk.activate(window)
+            seconds = wait_for(screen.shows_page, 20, 0.002)
+            assert seconds is not None, "the page does not come back"
+            found.append(time.monotonic() - start)
+            time.sleep(0.5)
+        return found
+
+    visible = used()
+    free = restores("background")
+    desk.minimize(window)
+    time.sleep(5)
+    minimized = used()
+    desk.activate(window)
+    rule.write_text("[Application *]\nSuspension=automatic\n")
+    frozen = restores("suspended")
+    desk.minimize(window)
+    assert wait_for(lambda: state() == "suspended", 30) is not None
+    suspended = used()
+    later = statistics.median(frozen) - statistics.median(free)
+    share = suspended / visible if visible else 0
+    rows = [
+        ("Firefox with ten tabs of animations: processors used while visible", f"{visible:.2f}"),
+        ("the same, minimized and not suspended", f"{minimized:.3f}"),
+        ("the same, suspended", f"{suspended:.3f} ({share:.1%} of visible; the goal is at most 1 %)"),
+        (f"from the request to restore it until the page is seen, not suspended, median of {rounds}",
+         f"{statistics.median(free) * 1000:.0f} ms"),
+        ("the same, suspended before",
+         f"{statistics.median(frozen) * 1000:.0f} ms ({later * 1000:+.0f} ms; the goal is at most +150 ms)"),
+    ]
+    return rows, share <= 0.01 and later <= 0.15
+
+
+def rest(desk):
+    before = set(desk.windows())
+    for number in range(RESTING):
+        desk.spawn(["galculator"], f"rest{number}", unit="galculator")
+    assert wait_for(lambda: len(own(desk, before)) >= RESTING, 60, 0.2) is not None, "windows are missing"
+    time.sleep(3)
+    for window in own(desk, before):
+        desk.minimize(window)
+    suspended = lambda: sum(one["state"] == "suspended" for one in desk.applications())
+    assert wait_for(lambda: suspended() >= RESTING, 60, 0.5) is not None, f"{suspended()} are suspended"
+    time.sleep(5)
+
+    def woken(seconds):
+        start = switches(desk.daemon), switches(desk.agent)
+        time.sleep(seconds)
+        return switches(desk.daemon) - start[0], switches(desk.agent) - start[1]
+
+    quiet = woken(SECONDS)
+    # Calls to somebody else, as fast as they are answered.
+    callers = [desk.spawn(["sh", "-c", "while :; do gdbus call --session -d org.freedesktop.DBus -o / "
+                           "-m org.freedesktop.DBus.ListNames; done"], "caller") for _ in range(2)]
+    time.sleep(1)
+    busy = woken(SECONDS)
+    for one in callers:
+        for pid in descendants(one.pid):
+            os.kill(pid, 9)
+    rows = [
+        (f"{RESTING} applications suspended: wake-ups of the daemon and of the agent in {SECONDS} s", "%d and %d" % quiet),
+        ("the same while others use the session bus without a pause", "%d and %d" % busy),
+    ]
+    return rows, sum(quiet) + sum(busy) == 0
+
+
+def section(rows):
+    return "\n".join([
+        HEADING, "",
+        "On X11 (Xvfb, xfwm4), in one run. `make test-figures` writes this section.", "",
+        "| | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows), "",
+    ])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
+    parser.add_argument("--rounds", type=int, default=20, help="of restoring Firefox")
+    parser.add_argument("--table")
+    arguments = parser.parse_args()
+    if missing := [one for one in ("firefox-esr", "galculator", "xfwm4") if not shutil.which(one)]:
+        print(f"cannot be tried: {', '.join(missing)} not installed")
+        return 125
+    rows, good = [], True
+    for trial in (lambda desk: firefox(desk, arguments.rounds), rest):
+        desk = Desktop("freezer", free_display(arguments.display))
+        try:
+            desk.start()
+            found, is_good = trial(desk)
+        finally:
+            desk.close()
+        for what, value in found:
+            print(f"{what}: {value}", flush=True)
+        rows += found
+        good &= is_good
+    if arguments.table:
+        put(arguments.table, HEADING, section(rows))
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
