@@ -343,7 +343,8 @@ public final class Daemon {
             return makeWay(with: Self.temporaryFailure)
         }
         if sensor.detection == .events {
-            journal.log(.notice, "the kernel's events are not received from every CPU: stops are found by polling")
+            journal.log(
+                .notice, "the kernel's events are not received from every CPU: stops are found by polling")
             sensor.giveUpTrace()
         }
         if Service.isSupervised { renewal?.arm(at: earliest) }

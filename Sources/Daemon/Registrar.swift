@@ -272,7 +272,8 @@ extension Daemon {
     ) throws(MethodError) {
         let pid = subject.identity.pid
         if connection.isSandboxed && !isItself {
-            throw MethodError(.accessDenied, "A sandboxed process may register only itself, not process \(pid)")
+            throw MethodError(
+                .accessDenied, "A sandboxed process may register only itself, not process \(pid)")
         }
         if subject.owner.isWholly(connection.user) { return }
         try requireManagement(

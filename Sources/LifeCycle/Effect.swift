@@ -200,7 +200,8 @@ public enum Notice: Hashable, Sendable {
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"
         case .notRelaunched(let times): "not started again: it was ended \(times) times within an hour"
-        case .reclaimLimit(let limit): "not ended: \(limit) applications have been ended for this event already"
+        case .reclaimLimit(let limit):
+            "not ended: \(limit) applications have been ended for this event already"
         }
     }
 }

@@ -14,7 +14,8 @@ extension Machine {
         let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
         let sent = registration.deliveries.reduce(0) { $0 + $1.waitingBytes }
         guard sent <= Self.waitingBytes else {
-            throw .limitExceeded("bytes to deliver to an application that is launched", limit: Self.waitingBytes)
+            throw .limitExceeded(
+                "bytes to deliver to an application that is launched", limit: Self.waitingBytes)
         }
         try checkText(modes + sent - freed, of: registration.user)
         if let former { vacate(former) }

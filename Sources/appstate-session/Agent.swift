@@ -325,7 +325,9 @@ final class Agent {
         let bus = try Bus.system()
         try bus.attach(to: loop)
         try bus.onDisconnect { [unowned self] in lose("the connection to the system bus is lost") }
-        let deaf: (MethodError) -> Void = { [unowned self] in lose("the system bus does not report changes: \($0)") }
+        let deaf: (MethodError) -> Void = { [unowned self] in
+            lose("the system bus does not report changes: \($0)")
+        }
         if let launching {
             launches = try LaunchService(
                 bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,

@@ -99,7 +99,8 @@ final class Registry: DaemonSpeaker {
             },
             try match(.resync) { [unowned self] _ in
                 journal.log(
-                    .info, "\(BusNames.service) has withheld signals: the list of applications is requested again")
+                    .info,
+                    "\(BusNames.service) has withheld signals: the list of applications is requested again")
                 isListed = false
                 line.proceed()
             },

@@ -125,7 +125,8 @@ final class Reporter: DaemonSpeaker {
             leaveOut(report)
         case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
             // One application has too many windows. Sent one by one, its surplus windows are left out, and no others.
-            journal.log(.warning, "reporting window by window, because not all were accepted: \(error.message)")
+            journal.log(
+                .warning, "reporting window by window, because not all were accepted: \(error.message)")
             do {
                 try send(.replace([]))
             } catch {

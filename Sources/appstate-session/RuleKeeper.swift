@@ -132,7 +132,9 @@ final class RuleKeeper: DaemonSpeaker {
                 { try $0.appendDictionary(rule.map { $0.rule.entries(named: $0.name) } ?? []) },
                 refused: { [unowned self] error in
                     // The application has usually ended.
-                    if !line.tryAgain("does not accept the rule for \(path)", error) { told[path] = .some(rule) }
+                    if !line.tryAgain("does not accept the rule for \(path)", error) {
+                        told[path] = .some(rule)
+                    }
                 },
                 answered: { [unowned self] _ in
                     told[path] = .some(rule)

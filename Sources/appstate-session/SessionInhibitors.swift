@@ -97,7 +97,9 @@ final class SessionInhibitors {
             let bus = try Bus.open(address: address)
             try bus.attach(to: loop)
             try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
-            let deaf: (MethodError) -> Void = { [unowned self] in lose("the bus does not report changes: \($0)") }
+            let deaf: (MethodError) -> Void = { [unowned self] in
+                lose("the bus does not report changes: \($0)")
+            }
             services = Self.names.map { BusPeer($0, bus: bus, failed: deaf) }
             for service in services {
                 service.onOwnerChange { [unowned self, unowned service] in

@@ -209,7 +209,8 @@ final class SuspendCommands {
             if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
             if let failure {
                 let key = running.isSuspend ? "ExecSuspend" : "ExecResume"
-                let after = running.isSuspend ? "; the application is not suspended until it has been in front" : ""
+                let after =
+                    running.isSuspend ? "; the application is not suspended until it has been in front" : ""
                 journal.log(.warning, "\(key)= of \(id) \(failure)\(after)")
             }
         }

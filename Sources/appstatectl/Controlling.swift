@@ -51,7 +51,8 @@ extension LaunchMode: ExpressibleByArgument {}
 extension SuspensionPolicy: ExpressibleByArgument {}
 
 struct Unregister: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Unregister an application; its process keeps running.")
+    static let configuration = CommandConfiguration(
+        abstract: "Unregister an application; its process keeps running.")
 
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
@@ -60,7 +61,8 @@ struct Unregister: ParsableCommand {
 }
 
 struct Suspend: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Suspend an application, and keep it suspended.")
+    static let configuration = CommandConfiguration(
+        abstract: "Suspend an application, and keep it suspended.")
 
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]

@@ -157,7 +157,10 @@ struct ConfigurationTests {
                 "[Limits]\nApplicationsPerUser=0",
                 "test.conf:2: ApplicationsPerUser=: \"0\" is not a number from 1 to"
             ),
-            ("[Limits]\nSubscribersPerUser=many", "test.conf:2: SubscribersPerUser=: \"many\" is not a number"),
+            (
+                "[Limits]\nSubscribersPerUser=many",
+                "test.conf:2: SubscribersPerUser=: \"many\" is not a number"
+            ),
             (
                 "[Limits]\nWindowsPerApplication=-1",
                 "test.conf:2: WindowsPerApplication=: \"-1\" is not a number"
@@ -190,11 +193,20 @@ struct ConfigurationTests {
                 "[Pressure]\nCriticalAvailable=0.001%",
                 "test.conf:2: CriticalAvailable=: \"0.001%\" is not an amount"
             ),
-            ("[Pressure]\nCriticalAvailable=101%", "test.conf:2: CriticalAvailable=: \"101%\" is not an amount"),
-            ("[Pressure]\nCriticalAvailable=nan%", "test.conf:2: CriticalAvailable=: \"nan%\" is not an amount"),
+            (
+                "[Pressure]\nCriticalAvailable=101%",
+                "test.conf:2: CriticalAvailable=: \"101%\" is not an amount"
+            ),
+            (
+                "[Pressure]\nCriticalAvailable=nan%",
+                "test.conf:2: CriticalAvailable=: \"nan%\" is not an amount"
+            ),
             ("[Pressure]\nCriticalAvailable=0", "test.conf:2: CriticalAvailable=: \"0\" is not an amount"),
             ("[Pressure]\nCriticalAvailable=M", "test.conf:2: CriticalAvailable=: \"M\" is not an amount"),
-            ("[Pressure]\nCriticalAvailable=-1M", "test.conf:2: CriticalAvailable=: \"-1M\" is not an amount"),
+            (
+                "[Pressure]\nCriticalAvailable=-1M",
+                "test.conf:2: CriticalAvailable=: \"-1M\" is not an amount"
+            ),
             (
                 "[Pressure]\nCriticalAvailable=99999999T",
                 "test.conf:2: CriticalAvailable=: \"99999999T\" is not an amount"
@@ -294,7 +306,10 @@ struct ConfigurationTests {
             ("MemoryLow=64M", "MemoryLow=: \"64M\" is not a share of the memory, up to 50%"),
             ("Nice=20", "Nice=: \"20\" is not a number from -20 to 19"),
             ("Nice=5 5", "Nice=: \"5 5\" is not a number from -20 to 19"),
-            ("IOSchedulingClass=realtime", "IOSchedulingClass=: \"realtime\" is not one of best-effort, idle"),
+            (
+                "IOSchedulingClass=realtime",
+                "IOSchedulingClass=: \"realtime\" is not one of best-effort, idle"
+            ),
             ("IOSchedulingClass=3", "IOSchedulingClass=: \"3\" is not one of best-effort, idle"),
             ("Colour=1", "Colour=: no such key in [State background]"),
         ])

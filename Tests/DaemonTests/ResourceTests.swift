@@ -279,7 +279,8 @@ struct ResourceTests {
         #expect(try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200))
         let file = daemon.configurationFile
         try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is not a number")
-        try daemon.process.waitForLine(containing: "\(file):4: IOSchedulingClass=: \"realtime\" is not one of")
+        try daemon.process.waitForLine(
+            containing: "\(file):4: IOSchedulingClass=: \"realtime\" is not one of")
     }
 
     @Test(

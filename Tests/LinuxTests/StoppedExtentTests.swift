@@ -194,7 +194,8 @@ extension SignalTests {
             #expect(
                 extent.failures == [
                     KernelFailure(
-                        operation: "check before a signal that user 0 alone owns", subject: "process \(other)",
+                        operation: "check before a signal that user 0 alone owns",
+                        subject: "process \(other)",
                         errno: EPERM)
                 ])
             extent.release()

@@ -88,7 +88,8 @@ struct SessionConfigurationTests {
         let configuration = try read(
             "Adopt=early\n[Session]\nAdopt=a/b firefox ! \"x\"\nAdoptSuspension=perhaps\nNonsense=1\n[Daemon]\nMode=x\n"
         )
-        let allowed = "cannot match any application's id: ids consist of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
+        let allowed =
+            "cannot match any application's id: ids consist of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
         #expect(
             configuration.complaints.map { String("\($0)".drop { $0 != ":" }) } == [
                 ":1: Adopt=: is outside of any section", ":6: [Daemon] is not a section",

@@ -127,7 +127,9 @@ extension CodedValue {
             switch major {
             case .unsigned: return .unsigned(argument)
             case .negative:
-                guard argument <= UInt64(Int64.max) else { throw failure("a number that is too small for 64 bits") }
+                guard argument <= UInt64(Int64.max) else {
+                    throw failure("a number that is too small for 64 bits")
+                }
                 return .negative(~Int64(argument))
             case .bytes: return .bytes(Array(try take(argument)))
             case .text: return .text(try text(argument))
@@ -178,7 +180,9 @@ extension CodedValue {
         /// How many values follow. There are never more than the remaining bytes can hold, so a length alone allocates
         /// no memory.
         private func count(_ argument: UInt64, each size: Int) throws(CodedValueFailure) -> Int {
-            guard argument <= UInt64((bytes.count - offset) / size) else { throw failure("an unexpected end") }
+            guard argument <= UInt64((bytes.count - offset) / size) else {
+                throw failure("an unexpected end")
+            }
             return Int(argument)
         }
 

@@ -187,7 +187,8 @@ final class Life {
 
     private func didRegister(_ reply: borrowing Message) {
         guard let path = try? reply.readObjectPath() else {
-            return stayUnknown(ApplicationError(name: nil, message: "the answer to Register contains no object"))
+            return stayUnknown(
+                ApplicationError(name: nil, message: "the answer to Register contains no object"))
         }
         line.trust(reply)
         begin(at: path)

@@ -203,7 +203,8 @@ final class Gate {
         if polkit.isAway { return false }
         guard questions.hasPlace(for: connection.user) else {
             throw MethodError(
-                .limitsExceeded, "Too many questions to polkit are open, for user \(connection.user) or in total")
+                .limitsExceeded,
+                "Too many questions to polkit are open, for user \(connection.user) or in total")
         }
         let call = Managing(message, connection.name, target)
         managing.append(call)

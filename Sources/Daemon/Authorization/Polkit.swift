@@ -123,7 +123,8 @@ final class Polkit {
                 reply.sender == Bus.driver && error.name != "org.freedesktop.DBus.Error.NoReply"
                 && peer.owner == nil
             if isAway {
-                journal.log(.info, "polkit is not available: users manage only their own, root everything (\(error))")
+                journal.log(
+                    .info, "polkit is not available: users manage only their own, root everything (\(error))")
             } else {
                 // For example an action that polkit does not know: the error is the same at every question.
                 journal.log(hasComplained ? .debug : .warning, "polkit has not decided: \(error)")

@@ -194,7 +194,8 @@ final class Connections {
         try bus.watchOwner(
             of: name, onlyLost: true,
             failed: { [journal] error in
-                journal.log(.error, "cannot watch for clients that leave the bus (\(name ?? "all")): \(error)")
+                journal.log(
+                    .error, "cannot watch for clients that leave the bus (\(name ?? "all")): \(error)")
             },
             handler: { name, _ in handler(name) })
     }

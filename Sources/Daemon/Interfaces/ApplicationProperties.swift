@@ -104,7 +104,8 @@ extension Daemon {
             return call.fail(
                 MethodError(
                     .limitsExceeded,
-                    "More than \(Self.mostLookingCalls) calls of user \(user) wait for processes to be examined"))
+                    "More than \(Self.mostLookingCalls) calls of user \(user) wait for processes to be examined"
+                ))
         }
         lookingCalls[user, default: 0] += 1
         objections.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in

@@ -165,7 +165,8 @@ extension Daemon {
             throw MethodError(.invalidArgs, "No logind session \"\(name.shortened)\"")
         }
         guard owner == connection.user else {
-            throw MethodError(.accessDenied, "Session \(name.shortened) does not belong to user \(connection.user)")
+            throw MethodError(
+                .accessDenied, "Session \(name.shortened) does not belong to user \(connection.user)")
         }
         return .login(name)
     }

@@ -69,7 +69,8 @@ extension Daemon {
                     }
                     guard owner == reporter.user || reporter.user == 0 else {
                         throw MethodError(
-                            .accessDenied, "Session \(session.shortened) does not belong to user \(reporter.user)")
+                            .accessDenied,
+                            "Session \(session.shortened) does not belong to user \(reporter.user)")
                     }
                     sessions.attend(to: .login(session))
                     try perform(.setSession(.login(session), reporter))
@@ -89,7 +90,8 @@ extension Daemon {
                     let other = try call.message.readUInt32()
                     let reporter = try reporter(call.member)
                     guard ExemptionReason.isValid(reason) else {
-                        throw MethodError(.invalidArgs, "\"\(reason.shortened)\" is not a word [a-z0-9-]{1,64}")
+                        throw MethodError(
+                            .invalidArgs, "\"\(reason.shortened)\" is not a word [a-z0-9-]{1,64}")
                     }
                     let process = try reportedProcess(pid, by: reporter)
                     let why = other == 0 ? reason : "\(reason) by pid \(other)"

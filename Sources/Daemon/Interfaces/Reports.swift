@@ -206,7 +206,8 @@ final class ExemptionSet {
             }
             guard ExemptionReason.isValid(row.reason) else {
                 throw MethodError(
-                    .invalidArgs, "Exemption \"\(row.reason.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
+                    .invalidArgs,
+                    "Exemption \"\(row.reason.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
             }
         }
         processes = NamedProcesses(rows.map(\.pid), daemon)

@@ -39,7 +39,8 @@ extension Rule {
                 let words = try value.strings(key, limit: limit)
                 for word in words where !ExemptionReason.isValid(word) {
                     throw MethodError(
-                        .invalidArgs, "\(key): \"\(word.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
+                        .invalidArgs,
+                        "\(key): \"\(word.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
                 }
                 keepWhile = words
             }

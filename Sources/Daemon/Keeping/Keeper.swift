@@ -84,7 +84,8 @@ final class Keeper {
         switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
         case .accepted:
             if !takeResult(until: Clock.monotonicMicroseconds + Self.patience) {
-                journal.log(.error, "the disk does not answer: nothing is saved for applications until it does")
+                journal.log(
+                    .error, "the disk does not answer: nothing is saved for applications until it does")
             }
         case .full: preconditionFailure("the disk's worker does one job at a time")
         case .failed: adopt(files.load(boot: boot, now: now))

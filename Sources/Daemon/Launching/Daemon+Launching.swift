@@ -116,7 +116,8 @@ extension Daemon {
         do {
             // Checked before a descriptor is taken, which nothing would close.
             guard reply.signature == "thbs" else {
-                throw MethodError(.failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
+                throw MethodError(
+                    .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
             let launch = try reply.readUInt64()
             let descriptor = try reply.readDescriptor()

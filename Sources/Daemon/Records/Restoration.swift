@@ -198,7 +198,8 @@ extension Daemon {
         let done = release(entry, state)
         if entry.isRemoved {
             guard let done else { return }
-            return journal.log(.info, "application \(entry.name) was unregistered with the previous daemon: \(done)")
+            return journal.log(
+                .info, "application \(entry.name) was unregistered with the previous daemon: \(done)")
         }
         guard let why else { return }
         journal.log(
@@ -223,7 +224,8 @@ extension Daemon {
         let main = isSpared ? entry.owner?.main : nil
         let release = entry.release(proc: proc, sparing: main, isForeign: table.isForeign)
         for failure in release.failures {
-            journal.log(.warning, "cannot resume application \(entry.name) of the previous daemon: \(failure)")
+            journal.log(
+                .warning, "cannot resume application \(entry.name) of the previous daemon: \(failure)")
         }
         return release
     }

@@ -229,7 +229,8 @@ final class RuntimeState {
     private func complain(_ failure: KernelFailure) {
         if !hasFailed {
             journal.log(
-                .error, "the state may not survive a restart of the daemon, and nothing more is suspended: \(failure)"
+                .error,
+                "the state may not survive a restart of the daemon, and nothing more is suspended: \(failure)"
             )
         }
         hasFailed = true

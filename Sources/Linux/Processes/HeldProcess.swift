@@ -27,7 +27,8 @@ final class HeldProcess {
         let status = try proc.status(identity.pid)
         guard status.owner.isWholly(uid) else {
             throw KernelFailure(
-                operation: "check before a signal that user \(uid) alone owns", subject: "process \(identity)",
+                operation: "check before a signal that user \(uid) alone owns",
+                subject: "process \(identity)",
                 errno: EPERM)
         }
     }

@@ -44,7 +44,8 @@ final class XConnection {
         resourceMask = setup.pointee.resource_id_mask
         guard tellsProcesses else {
             throw .unreachable(
-                "the X server at display \(name) lacks X-Resource 1.2: it does not report the owners of windows")
+                "the X server at display \(name) lacks X-Resource 1.2: it does not report the owners of windows"
+            )
         }
     }
 

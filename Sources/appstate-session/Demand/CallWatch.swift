@@ -210,7 +210,8 @@ final class CallWatch {
                 // By the second answer the bus has written what the first call had it show.
                 if times > 1, (try? ask(times - 1)) != nil { return }
                 while (try? monitor.bus.process()) == true {}
-                haveBecome(monitor, isDeluged ? "the bus shows a monitor all calls, whatever it asks for" : nil)
+                haveBecome(
+                    monitor, isDeluged ? "the bus shows a monitor all calls, whatever it asks for" : nil)
             }
         }
         do throws(BusFailure) {

@@ -144,7 +144,9 @@ final class LaunchService: DaemonSpeaker {
     }
 
     private static func id(_ text: String) throws(MethodError) -> String {
-        guard let id = ApplicationID(text) else { throw .invalidArgs("app_id: \"\(text)\" is not an application id") }
+        guard let id = ApplicationID(text) else {
+            throw .invalidArgs("app_id: \"\(text)\" is not an application id")
+        }
         return id.rawValue
     }
 }

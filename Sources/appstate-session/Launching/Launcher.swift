@@ -160,7 +160,8 @@ final class Launcher {
     private func expire() {
         for (number, launch) in launches where !launch.isSettled {
             guard let deadline = launch.deadline, deadline <= loop.now else { continue }
-            journal.log(.notice, "launch \(number) of \(launch.id) is cancelled: Proceed was not called in time")
+            journal.log(
+                .notice, "launch \(number) of \(launch.id) is cancelled: Proceed was not called in time")
             launch.cancel()
         }
         arm()
